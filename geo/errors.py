@@ -98,6 +98,11 @@ class LockedError(RetryableError):
     """Somebody commits to a table, and that was not to be waited for. Nothing was written."""
 
 
+class UnknownAnswerError(RetryableError):
+    """A store did not say whether a commit was made. It may have been, or be made later: what it names stays, and whoever tries again
+    looks for it first."""
+
+
 class DamagedError(RetryableError):
     """A file on a disk is not what was written into it. Whoever meets it tries again, so that all goes on by itself once somebody has
     brought it back."""

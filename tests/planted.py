@@ -1971,7 +1971,7 @@ FAULTS = (
     ),
     Fault(
         "pages are not asked for their sums",
-        "geo/delta/places.py",
+        "geo/delta/store.py",
         "page_checksum_verification=True",
         "page_checksum_verification=False",
         ("delta/test_damage.py -k pages",),
@@ -1987,15 +1987,15 @@ FAULTS = (
     Fault(
         "what a process left that died making a table stays",
         "geo/delta/create.py",
-        "            _remove_left(folder)\n            folder.rmdir()",
-        "            _remove_left(folder)",
+        "            _remove_left(local)\n            local.rmdir()",
+        "            _remove_left(local)",
         ("delta/test_create.py -k stops_here",),
         spark=True,
     ),
     Fault(
         "a log in the place of one that was written out counts as written out",
         "geo/delta/durable.py",
-        "if commit_stamp(log_folder, version) == stamp else -1",
+        "if commit_stamp(on_disk(log_folder), version) == stamp else -1",
         "if stamp else -1",
         ("delta/test_durable.py -k does_not_name",),
     ),

@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from geo.delta.arrow_store import AGAIN_S, ArrowStore
 from geo.delta.delta_log import newest_metadata, newest_version
-from geo.delta.places import AGAIN_S, RemotePath, is_there
+from geo.delta.store import StorePath
 from geo.text import first_line
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class AskedLog:
     """One `_delta_log`. What the store says is `Said`; None: Spark is to say, since the store gave no answer, this time or in the last
     minute, or says that something is not there and has shown no commit of the cluster by then: it may be another store than Spark's."""
 
-    def __init__(self, folder: RemotePath) -> None:
+    def __init__(self, folder: StorePath[ArrowStore]) -> None:
         self._folder = folder
 
     @property
@@ -46,10 +47,10 @@ class AskedLog:
     def has(self, version: int) -> Said[bool] | None:
         """Whether a commit is there, by its name. (While a bucket is away none is; `newest` tells.)"""
 
-        def ask(folder: RemotePath) -> bool | None:
-            if is_there(folder, f"{version:020}.json"):
+        def ask(folder: StorePath[ArrowStore]) -> bool | None:
+            if folder.has(f"{version:020}.json"):
                 return True
-            if not folder.store.has_shown_commits and version > 0 and is_there(folder, f"{version - 1:020}.json"):
+            if not folder.store.has_shown_commits and version > 0 and folder.has(f"{version - 1:020}.json"):
                 folder.store.has_shown_commits = True
             return None
 
@@ -58,9 +59,9 @@ class AskedLog:
     def newest(self) -> Said[int] | None:
         """The newest version, by a list of the folder."""
 
-        def ask(folder: RemotePath) -> int | None:
+        def ask(folder: StorePath[ArrowStore]) -> int | None:
             if (found := newest_version(folder)) is None:
-                folder.refuse_no_bucket()
+                folder.store.refuse_no_bucket(folder.location)
             return found
 
         return self._ask(ask)
@@ -73,7 +74,7 @@ class AskedLog:
     def _is_silent(self) -> bool:
         return time.monotonic() < self._folder.store.silent_until.get(str(self._folder), 0.0)
 
-    def _ask(self, ask: Callable[[RemotePath], T | None]) -> Said[T] | None:
+    def _ask(self, ask: Callable[[StorePath[ArrowStore]], T | None]) -> Said[T] | None:
         if self._is_silent:
             return None
         store = self._folder.store

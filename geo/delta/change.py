@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from geo.delta.delta_state import DeltaState
 from geo.delta.engines.native.read import data_files
-from geo.delta.sums import lines_checked
+from geo.delta.store import ReadPath, WritePath
 from geo.delta.writer import Added, Written, commit_actions, is_for_spark, may_add
 from geo.now import now_us
 
@@ -54,7 +53,7 @@ class Change:
         return () if self.written is None else self.written.files
 
 
-def files_at(folder: Path, state: DeltaState) -> list[DataFileOf] | None:
+def files_at(folder: ReadPath, state: DeltaState) -> list[DataFileOf] | None:
     """The files of a version of the table whose `_delta_log` is `folder`, as its `add` actions have them. None where Spark is to say
     it: a file has no statistics, or a name that the log has in another form."""
     listed = data_files(folder, state.version)
@@ -63,9 +62,8 @@ def files_at(folder: Path, state: DeltaState) -> list[DataFileOf] | None:
     found = []
     for file in listed:
         rows, size = file.statistics.get("num_records"), file.statistics.get("size_bytes")
-        try:
-            path = str(Path(str(file.path)).relative_to(folder.parent))
-        except ValueError:  # of another table, as in a clone
+        path = str(file.path).removeprefix(f"{folder.parent}/")
+        if path == str(file.path):  # of another table, as in a clone
             return None
         if rows is None or size is None or quote(path, safe="/=:-_.") != path:
             return None
@@ -87,11 +85,11 @@ def conflict(change: Change, lines: Iterable[str]) -> str | None:
     return None
 
 
-def conflict_since(folder: Path, change: Change, newest: int) -> str | None:
+def conflict_since(folder: ReadPath, change: Change, newest: int) -> str | None:
     """As `conflict`, of the commits above the change's version, up to the newest."""
     for version in range(change.version + 1, newest + 1):
         try:
-            lines = lines_checked(folder / f"{version:020}.json")
+            lines = (folder / f"{version:020}.json").lines()
             if (why := conflict(change, filter(None, lines))) is not None:
                 return why
         except FileNotFoundError:
@@ -106,7 +104,7 @@ def may_change(now: DeltaState, before: DeltaState, change: Change) -> bool:
     return (now.table_id, now.partition_by) == (before.table_id, before.partition_by) and not is_for_spark(now)
 
 
-def commit_change(folder: Path, state: DeltaState, change: Change, user_metadata: str | None) -> bool:
+def commit_change(folder: WritePath, state: DeltaState, change: Change, user_metadata: str | None) -> bool:
     """Commit the change as the version after `state`: False and errors as `put_commit`."""
     now_ms = now_us() // 1000
     removes = [

@@ -20,7 +20,9 @@ from typing import Any
 
 from geo.crash import CrashPoint, reach
 from geo.delta.delta_state import newest_state
-from geo.delta.put_commit import UNNAMED, put_checksum, put_commit
+from geo.delta.disk_store import LEFT, path_of
+from geo.delta.put_commit import put_checksum, put_commit
+from geo.delta.store import WritePath
 from geo.now import now_us
 
 _FIRST = f"{0:020}"
@@ -44,14 +46,14 @@ _MOST = 100
 """Definitions that are remembered, some kilobytes each: typed topics have columns of their own."""
 
 
-def learn(folder: Path, definition: str, own: Collection[str] = ()) -> None:
+def learn(folder: WritePath, definition: str, own: Collection[str] = ()) -> None:
     """Remember a table that Spark has just made, whose `_delta_log` is `folder`, if it is such as this process appends to by itself.
     `own`: its properties that are not part of the definition."""
     state = newest_state(folder)
     if state is None or state.version != 0:
         return
     with suppress(OSError, ValueError):
-        lines = (folder / f"{_FIRST}.json").read_text(encoding="utf-8").splitlines()
+        lines = (folder / f"{_FIRST}.json").lines()
         actions = tuple(json.loads(line) for line in lines)
         if sorted(kind for action in actions for kind in action) == ["commitInfo", "metaData", "protocol"]:
             if len(_first_versions) >= _MOST:
@@ -68,7 +70,7 @@ def _without(fields: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     return fields | {"configuration": {key: value for key, value in fields["configuration"].items() if key not in own}}
 
 
-def make(folder: Path, definition: str, own: Mapping[str, str] = MappingProxyType({})) -> bool:
+def make(folder: WritePath, definition: str, own: Mapping[str, str] = MappingProxyType({})) -> bool:
     """Make a table whose `_delta_log` is `folder`, as Spark has made one of that definition, with properties of its `own` beside.
     False, and no table was made, where it has made none, anything is there, or it cannot be made here.
 
@@ -85,11 +87,11 @@ def make(folder: Path, definition: str, own: Mapping[str, str] = MappingProxyTyp
     actions = [{kind: fields | changed.get(kind, {}) for kind, fields in action.items()} for action in first.actions]
     checksum = first.checksum | {"txnId": transaction, "metadata": first.checksum["metadata"] | of_table}
     try:
-        if not _is_free(folder):
+        if not _is_free(local := path_of(folder)):
             return False
-        folder.mkdir(parents=True, exist_ok=True)
-        _remove_left(folder)
-        if not put_commit(folder, 0, transaction, actions):
+        local.mkdir(parents=True, exist_ok=True)
+        _remove_left(local)
+        if not put_commit(folder, 0, actions):
             return False
     except OSError:  # Spark meets it too, and its errors are known
         return False
@@ -98,13 +100,13 @@ def make(folder: Path, definition: str, own: Mapping[str, str] = MappingProxyTyp
     return True
 
 
-def clear(folder: Path) -> None:
+def clear(folder: WritePath) -> None:
     """Remove a `_delta_log` without any commit, as a process leaves it that could not make the table, or died on the way: Spark would
     take it for something that is no table. Whoever calls holds the table's lock."""
     with suppress(OSError):
-        if _is_free(folder):
-            _remove_left(folder)
-            folder.rmdir()
+        if _is_free(local := path_of(folder)):
+            _remove_left(local)
+            local.rmdir()
 
 
 def _is_free(folder: Path) -> bool:
@@ -112,7 +114,7 @@ def _is_free(folder: Path) -> bool:
     with suppress(FileNotFoundError):
         if any(name != folder.name for name in os.listdir(folder.parent)):
             return False
-        return all(UNNAMED.fullmatch(path.name) or _is_empty_of_spark(path) for path in folder.iterdir())
+        return all(LEFT.fullmatch(path.name) or _is_empty_of_spark(path) for path in folder.iterdir())
     return True
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from geo.delta.places import Place, parquet
 from geo.delta.predicate import constant
+from geo.delta.store import ReadPath, parquet
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class DataFile:
     """One file of a table, and what Delta's log says of it: `num_records`, and `min.COLUMN`, `max.COLUMN`, `null_count.COLUMN` of
     some."""
 
-    path: Place
+    path: ReadPath
     statistics: Mapping[str, Any]
 
     def constant(self, column: str) -> Any:

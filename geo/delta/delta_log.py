@@ -5,21 +5,17 @@ local disk, cutting it off below a checkpoint. No Spark.
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from geo.delta.commits import Commit, of_file
-from geo.delta.places import Place, each, is_there, names_in, parquet
-from geo.delta.sums import check, lines_checked, read_checked
-from geo.disk import sync
+from geo.delta.store import ReadPath, WritePath, each, parquet
 from geo.errors import DamagedError, RetryableError
 from geo.now import now_s
 
@@ -58,17 +54,17 @@ class LogFolder:
         return self.commits[-1] if self.commits else -1
 
 
-_newest: dict[Path, int] = {}
+_newest: dict[ReadPath, int] = {}
 """By a `_delta_log`, the newest version that this process has seen in it."""
 
 
-def newest_version(folder: Place) -> int | None:
+def newest_version(folder: ReadPath) -> int | None:
     """The newest version that has a commit.
 
     A log on a local disk is listed once. Then it is asked by name whether the newest commit is there that was seen before, and which ones follow it:
     versions have no gaps, unless an older copy was put over a log. Of 20,000 commits a list takes 0.1 s.
     """
-    if not isinstance(folder, Path):  # a list of a store's is one request, and names are several
+    if not folder.store.is_near:  # a list is one request, and names are several
         return max(_committed(folder), default=None)
     seen = _newest.get(folder)
     newest = None if seen is None or not _has(folder, seen) else _last_behind(folder, seen)
@@ -82,7 +78,7 @@ def newest_version(folder: Place) -> int | None:
     return newest
 
 
-def _last_behind(folder: Place, there: int) -> int:
+def _last_behind(folder: ReadPath, there: int) -> int:
     """The last of the versions without a gap that begin with one that is there: by steps that double, then by halves."""
     step = 1
     while _has(folder, there + step):
@@ -95,14 +91,14 @@ def _last_behind(folder: Place, there: int) -> int:
     return there
 
 
-def _has(folder: Place, version: int) -> bool:
-    return is_there(folder, f"{version:020}.json")
+def _has(folder: ReadPath, version: int) -> bool:
+    return folder.has(f"{version:020}.json")
 
 
-def newest_checkpoint(folder: Place) -> tuple[int, list[str]]:
+def newest_checkpoint(folder: ReadPath) -> tuple[int, list[str]]:
     """Version and files of the newest checkpoint, as the log says; -1 if it says of none."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads((folder / POINTER).read_text(encoding="utf-8"))
+        found = json.loads((folder / POINTER).unchecked())  # others write it, and leave the sums that were there
         version, parts = int(found["version"]), found.get("parts")
         if parts is None:
             return version, [f"{version:020}.checkpoint.parquet"]
@@ -110,7 +106,7 @@ def newest_checkpoint(folder: Place) -> tuple[int, list[str]]:
     return -1, []
 
 
-def is_undamaged(folder: Path, version: int | None) -> bool:
+def is_undamaged(folder: ReadPath, version: int | None) -> bool:
     """Whether the newest checkpoint and the commits behind it, up to a version or the newest, are what was written, as far as there are
     sums. Else `deltalake` may list too few files. False for a version before that checkpoint, which is seldom asked for."""
     checkpoint, names = newest_checkpoint(folder)
@@ -120,21 +116,21 @@ def is_undamaged(folder: Path, version: int | None) -> bool:
     commits = range(checkpoint + 1, last + 1)
     try:
         for name in (*names, *(f"{number:020}.json" for number in commits)):
-            check(folder / name)
+            (folder / name).check()
     except (DamagedError, OSError):
         return False
     return True
 
 
-def newest_metadata(folder: Place, newest: int, *, look_back: int = _LOOK_BACK) -> dict[str, Any] | None:
+def newest_metadata(folder: ReadPath, newest: int, *, look_back: int = _LOOK_BACK) -> dict[str, Any] | None:
     """The table's metadata at its newest version, from the checksum file that Delta leaves beside a commit or from the commits
     themselves; None if it is too far back (a writer without checksums)."""
     for version in range(newest, max(-1, newest - look_back), -1):
         with suppress(FileNotFoundError, ValueError, KeyError, DamagedError):
-            found: dict[str, Any] = json.loads(read_checked(folder / f"{version:020}.crc"))["metadata"]
+            found: dict[str, Any] = json.loads((folder / f"{version:020}.crc").get())["metadata"]
             return found
         with suppress(FileNotFoundError):
-            for line in lines_checked(folder / f"{version:020}.json"):
+            for line in (folder / f"{version:020}.json").lines():
                 if line.startswith('{"metaData"'):
                     try:
                         return dict(json.loads(line)["metaData"])
@@ -143,59 +139,54 @@ def newest_metadata(folder: Place, newest: int, *, look_back: int = _LOOK_BACK) 
     return None
 
 
-def metadata_before(folder: Place, version: int) -> dict[str, Any] | None:
+def metadata_before(folder: ReadPath, version: int) -> dict[str, Any] | None:
     """The table's metadata before a version; None where there was no table, or that cannot be told any more."""
     with suppress(OSError, RetryableError, pa.ArrowException):
         return newest_metadata(folder, version - 1)
     return None
 
 
-def count_data_files(folder: Place) -> int | None:
+def count_data_files(folder: ReadPath) -> int | None:
     """How many data files the newest version has, as its checksum says; None if it has none (yet)."""
     newest = newest_version(folder)
     if newest is None:
         return None
     with suppress(FileNotFoundError, ValueError, KeyError, DamagedError):
-        return int(json.loads(read_checked(folder / f"{newest:020}.crc"))["numFiles"])
+        return int(json.loads((folder / f"{newest:020}.crc").get())["numFiles"])
     return None
 
 
-def opened_commits(folder: Place, first: int, last: int) -> Iterator[Commit]:
+def opened_commits(folder: ReadPath, first: int, last: int) -> Iterator[Commit]:
     """The commits `first` to `last`, oldest first, those that are there."""
     if first < last and not _has(folder, first):
         first = _first_commit(folder, first, last)
     versions = range(first, last + 1)
-    for version, lines in zip(
-        versions, each(folder, (f"{version:020}.json" for version in versions), lines_checked), strict=True
-    ):
+    names = (f"{version:020}.json" for version in versions)
+    for version, lines in zip(versions, each(folder, names, ReadPath.lines), strict=True):
         if lines is not None:
             commit = of_file(version, lines)
             yield commit if commit.columns is None else commit.since(metadata_before(folder, version))
 
 
-def _first_commit(folder: Place, first: int, last: int) -> int:
+def _first_commit(folder: ReadPath, first: int, last: int) -> int:
     """The first version from `first` to `last` that is there; `last` + 1 if none is."""
     return min((version for version in _committed(folder) if first <= version <= last), default=last + 1)
 
 
-def _committed(folder: Place) -> Iterator[int]:
+def _committed(folder: ReadPath) -> Iterator[int]:
     """The versions that have a commit, in no order."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for name in names_in(folder):
-            if found := _LOG_FILE.fullmatch(name):
-                yield int(found[1])
+    for name in folder.names():
+        if found := _LOG_FILE.fullmatch(name):
+            yield int(found[1])
 
 
-def commit_stamp(folder: Path, version: int) -> tuple[int, ...] | None:
+def commit_stamp(folder: ReadPath, version: int) -> Hashable:
     """What tells the file of a commit from any other that may take its place, without reading it; None if it is not there."""
-    try:
-        found = os.stat(f"{folder}/{version:020}.json")
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    found = (folder / f"{version:020}.json").head()
+    return None if found is None else found.stamp
 
 
-def committed_before(folder: Path, commits: tuple[int, ...], time_s: float) -> int:
+def committed_before(folder: ReadPath, commits: tuple[int, ...], time_s: float) -> int:
     """The newest of these versions whose commit came before that time (in seconds since 1970); -1 if none did.
 
     By halving: times of files grow with their versions, but for what was copied.
@@ -203,21 +194,19 @@ def committed_before(folder: Path, commits: tuple[int, ...], time_s: float) -> i
     least, most = 0, len(commits)
     while least < most:
         middle = (least + most) // 2
-        try:
-            before = (folder / f"{commits[middle]:020}.json").stat().st_mtime < time_s
-        except FileNotFoundError:
-            before = True
+        found = (folder / f"{commits[middle]:020}.json").head()
+        before = found is None or found.modified_us / 1e6 < time_s
         least, most = (middle + 1, most) if before else (least, middle)
     return commits[least - 1] if least else -1
 
 
-def read_folder(folder: Place) -> LogFolder:
+def read_folder(folder: ReadPath) -> LogFolder:
     """What is there now."""
     commits: list[int] = []
     parts: dict[tuple[int, int], int] = {}
     whole: set[int] = set()
     files: dict[int, list[str]] = {}
-    for name in names_in(folder):
+    for name in folder.names():
         if found := _LOG_FILE.fullmatch(name):
             commits.append(int(found[1]))
         elif found := _CHECKPOINT.fullmatch(name):
@@ -236,40 +225,43 @@ def is_checkpoint(name: str) -> bool:
     return _CHECKPOINT.fullmatch(name) is not None
 
 
-def remove_below(folder: Path, found: LogFolder, version: int) -> int:
+def remove_below(folder: WritePath, found: LogFolder, version: int) -> int:
     """Remove all files of versions below `version`, which must have a checkpoint, oldest first, as Delta's own clean-up does:
     wherever it ends, what stays is without a gap. Returns how many commits went. 0: nothing goes."""
     assert version == 0 or version in found.checkpoints
     named = _sidecars(folder, found, version)
     # What stays has to be there when they are not.
-    sync([*(folder / name for name in found.files.get(version, ())), *(folder / "_sidecars" / name for name in named)])
-    sync([folder])
+    stays = [*(folder / name for name in found.files.get(version, ())), *(folder / "_sidecars" / name for name in named)]
+    folder.store.write_out([*map(str, stays), str(folder)])
     for old in sorted(found.files):
         if old >= version:
             break
         for name in found.files[old]:
-            (folder / name).unlink(missing_ok=True)
+            (folder / name).delete()
     if version:
         _remove_sidecars(folder, keep=named)
     return sum(commit < version for commit in found.commits)
 
 
-def _sidecars(folder: Path, found: LogFolder, version: int) -> set[str]:
+def _sidecars(folder: ReadPath, found: LogFolder, version: int) -> set[str]:
     """Names of the files in `_sidecars` that the checkpoints of a version and later ones name."""
     named: set[str] = set()
     for name in (name for at, names in found.files.items() if at >= version for name in names):
         if (v2 := _V2_CHECKPOINT.fullmatch(name)) is None:
             continue
         if v2[2] == "json":
-            actions = [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines() if line.strip()]
+            actions = [json.loads(line) for line in (folder / name).lines() if line.strip()]
         else:
             actions = parquet(folder / name).read(["sidecar"]).to_pylist()
         named.update(unquote(one["sidecar"]["path"]).rpartition("/")[2] for one in actions if one.get("sidecar"))
     return named
 
 
-def _remove_sidecars(folder: Path, *, keep: Collection[str]) -> None:
+def _remove_sidecars(folder: WritePath, *, keep: Collection[str]) -> None:
     """Remove the files in `_sidecars` that no checkpoint names, but for young ones, whose checkpoint may be on its way."""
-    for one in (folder / "_sidecars").glob("*.parquet"):
-        if one.name not in keep and now_s() - one.stat().st_mtime > _SIDECAR_S:
-            one.unlink(missing_ok=True)
+    named = folder / "_sidecars"
+    for name in named.names():
+        if name.endswith(".parquet") and name[0] != "." and name not in keep:
+            found = (named / name).head()
+            if found is not None and now_s() - found.modified_us / 1e6 > _SIDECAR_S:
+                (named / name).delete()

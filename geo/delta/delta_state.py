@@ -14,9 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from geo.delta.delta_log import newest_version
-from geo.delta.places import Place, is_known_to_deltalake
 from geo.delta.protocol import why_not_append, why_not_plain
-from geo.delta.sums import read_checked
+from geo.delta.store import ReadPath
 from geo.errors import DamagedError
 from geo.text import first_line
 
@@ -58,7 +57,12 @@ class UnsupportedError(Exception):
     """A table uses something that this program leaves to Spark. The text says what, after the table's name and a colon."""
 
 
-def newest_state(folder: Place) -> DeltaState | None:
+def is_known_to_deltalake(folder: ReadPath) -> bool:
+    """Whether `deltalake` takes a path for what it is: of one with a `%` it makes another."""
+    return "%" not in str(folder)
+
+
+def newest_state(folder: ReadPath) -> DeltaState | None:
     """As `require_state`; None where the table is left to Spark."""
     try:
         return require_state(folder)
@@ -66,7 +70,7 @@ def newest_state(folder: Place) -> DeltaState | None:
         return None
 
 
-def require_state(folder: Place) -> DeltaState:
+def require_state(folder: ReadPath) -> DeltaState:
     """The newest version of the table whose `_delta_log` is `folder`. Raises UnsupportedError where Spark has to read or append."""
     newest = newest_version(folder)
     if newest is None:
@@ -74,9 +78,9 @@ def require_state(folder: Place) -> DeltaState:
     if not is_known_to_deltalake(folder):
         raise UnsupportedError("its path holds a %")
     try:
-        checksum = json.loads(read_checked(folder / f"{newest:020}.crc"))
-        with (folder / f"{newest:020}.json").open(encoding="utf-8") as lines:
-            written_by = json.loads(lines.readline()).get("commitInfo", {}).get("txnId")
+        checksum = json.loads((folder / f"{newest:020}.crc").get())
+        first = (folder / f"{newest:020}.json").unchecked().partition(b"\n")[0]
+        written_by = json.loads(first).get("commitInfo", {}).get("txnId")
     except FileNotFoundError:
         raise UnsupportedError(
             f"its newest commit, version {newest}, has no checksum beside it: another program wrote it"

@@ -13,8 +13,9 @@ from functools import cached_property, lru_cache
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from geo.delta.places import AGAIN_S, RemotePath, Store
+from geo.delta.arrow_store import AGAIN_S, ArrowStore
 from geo.delta.process import Process, this_process
+from geo.delta.store import StorePath
 from geo.faults import SPARK_ERRORS
 from geo.session import refuse_connect
 
@@ -39,15 +40,15 @@ class Driver:
         me: Callable[[], Process] | None = None,
         *,
         reads: Reads = Reads.LITTLE,
-        store: Callable[[], Store | None] = lambda: None,
+        store: Callable[[], ArrowStore | None] = lambda: None,
     ) -> None:
         self._start, self._me, self.reads, self._find_store = start, me, reads, store
         self._refuses_connect = False
         self._finding, self._find_at = threading.Lock(), -math.inf
-        self._found: Store | None = None
+        self._found: ArrowStore | None = None
 
     @classmethod
-    def of(cls, spark: SparkSession, *, store: Callable[[], Store | None] = lambda: None) -> Driver:
+    def of(cls, spark: SparkSession, *, store: Callable[[], ArrowStore | None] = lambda: None) -> Driver:
         one = cls(lambda: spark, store=store)
         one.spark = spark
         return one
@@ -65,12 +66,12 @@ class Driver:
         if "spark" in vars(self):
             refuse_connect(self.spark)
 
-    def remote(self, location: str) -> RemotePath | None:
+    def remote(self, location: str) -> StorePath[ArrowStore] | None:
         """A file or folder on the store that this process reads by itself; None if there is no such store."""
-        return None if self._store is None else RemotePath(self._store, location)
+        return None if self._store is None else StorePath(self._store, location)
 
     @property
-    def _store(self) -> Store | None:
+    def _store(self) -> ArrowStore | None:
         with self._finding:
             if self._found is None and time.monotonic() >= self._find_at:
                 self._found, self._find_at = self._find_store(), time.monotonic() + AGAIN_S

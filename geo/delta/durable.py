@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
 from geo.delta.delta_log import POINTER, commit_stamp, newest_checkpoint, newest_version
+from geo.delta.disk_store import on_disk
 from geo.delta.sums import sum_of
 from geo.disk import sync, syncs
 from geo.now import now_s
@@ -27,7 +28,7 @@ _FILES = ('{"add"', '{"cdc"')
 _MARK_BYTES = 128
 """Of the text in a mark, with spaces at its end: more than a version and four numbers take."""
 
-_synced: dict[Path, tuple[int, tuple[int, ...]]] = {}
+_synced: dict[Path, tuple[int, Hashable]] = {}
 """By a log's folder, the newest version that this process wrote out, and its stamp."""
 
 
@@ -38,13 +39,13 @@ def sync_commits(log_folder: Path, mark: Path | None = None) -> None:
     In the file `mark` all processes note which is the newest that is written out. So it is done once, not by each. Whoever calls
     holds the table's lock.
     """
-    if syncs() and (newest := newest_version(log_folder)) is not None:
+    if syncs() and (newest := newest_version(on_disk(log_folder))) is not None:
         _sync_up_to(newest, log_folder, mark)
 
 
 def sync_left(log_folder: Path, mark: Path | None = None) -> None:
     """As `sync_commits`, before the lock is taken: all commits but the newest, whose maker may still be at its checkpoint."""
-    if syncs() and (newest := newest_version(log_folder)) is not None:
+    if syncs() and (newest := newest_version(on_disk(log_folder))) is not None:
         _sync_up_to(newest - 1, log_folder, mark)
 
 
@@ -60,11 +61,11 @@ def _sync_up_to(newest: int, log_folder: Path, mark: Path | None) -> None:
     sync({file.parent for file in added} | {log_folder.parent})
     # Not its checksum, without which a version is whole.
     sync(_with_checksum(log_folder / f"{version:020}.json" for version in versions))
-    checkpoint, names = newest_checkpoint(log_folder)
+    checkpoint, names = newest_checkpoint(on_disk(log_folder))
     if checkpoint in versions:
         sync(_with_checksum(log_folder / name for name in (*names, POINTER)))
     sync([log_folder])
-    stamp = commit_stamp(log_folder, newest)
+    stamp = commit_stamp(on_disk(log_folder), newest)
     if stamp is not None:  # else it was cut off meanwhile
         _synced[log_folder] = newest, stamp
         if mark is not None:
@@ -81,7 +82,7 @@ def _note(mark: Path, text: str) -> None:
         os.close(handle)
 
 
-def _marked(mark: Path | None) -> tuple[int, tuple[int, ...]] | None:
+def _marked(mark: Path | None) -> tuple[int, Hashable] | None:
     """What the mark says. It need not be on the disk itself: after a power cut the files that are there are those that were."""
     with suppress(OSError, ValueError, TypeError):
         version, stamp = json.loads(mark.read_text(encoding="ascii")) if mark is not None else (None, ())
@@ -89,12 +90,12 @@ def _marked(mark: Path | None) -> tuple[int, tuple[int, ...]] | None:
     return None
 
 
-def _written_out(log_folder: Path, known: tuple[int, tuple[int, ...]] | None) -> int:
+def _written_out(log_folder: Path, known: tuple[int, Hashable] | None) -> int:
     """The newest version that is known to be written out; -1 if none is, or the log is another one now."""
     if known is None:
         return -1
     version, stamp = known
-    return version if commit_stamp(log_folder, version) == stamp else -1
+    return version if commit_stamp(on_disk(log_folder), version) == stamp else -1
 
 
 def _unsettled(log_folder: Path, newest: int, synced: int) -> Iterator[int]:

@@ -1,80 +1,59 @@
-"""A commit that this process puts into the `_delta_log` of a table on a local disk: whole, if its version is absent, and written out
-before it has its name.
+"""A commit that this process puts into the `_delta_log` of a table: whole, if its version is absent.
 
-Whoever calls holds the table's lock: Spark's own commit on a local disk is not put-if-absent.
+On a local disk whoever calls holds the table's lock: Spark's own commit there is not put-if-absent.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from geo.crash import CrashPoint, reach
-from geo.delta.sums import put_sum, sum_of
-from geo.disk import sync
+from geo.delta.store import Put, WritePath
+from geo.errors import UnknownAnswerError
 
-UNNAMED = re.compile(r"\.\d{20}\.(json\.)?[0-9a-f-]{36}\.tmp|\.\.\d{20}\.json\.[0-9a-f-]{36}\.tmp\.crc")
-"""What a process, or Spark in it, leaves that died before a commit had its name."""
+TRIES = 3
+"""So often a commit is put of which no answer says whether it was made, and which is not there."""
 
 
-def put_commit(
-    folder: Path, version: int, transaction: str, actions: Iterable[Mapping[str, Any]], files: Iterable[Path] = ()
-) -> bool:
-    """Put the commit that the transaction made, once `files`, which it names, are written out. False if that version is there.
+def put_commit(folder: WritePath, version: int, actions: Iterable[Mapping[str, Any]], files: Iterable[WritePath] = ()) -> bool:
+    """Put a commit once `files`, which it names, are written out. False if that version is there, and another one.
 
-    Raises OSError, with nothing done, if it cannot be written, also where the file system has no links.
+    An answer that says so is not believed, since it may be to a second asking, by the store's own library, for what the first one
+    made: the commit is held against ours, which is told from any other by its transaction (`txnId`). Raises OSError, with nothing done,
+    if it cannot be written; UnknownAnswerError if nobody can tell, and then it may be there, or come.
     """
-    commit, new = folder / f"{version:020}.json", folder / f".{version:020}.{transaction}.tmp"
+    commit, checksum = folder / f"{version:020}.json", folder / f"{version:020}.crc"
     # Of a version of this number that went with an older copy of the log: readers would hold ours against it. Whoever puts the same
-    # version without the lock writes these behind the commit, so what is there before it is not of theirs. (One that they put meanwhile
-    # in the place of such a one may go: a version without is whole.)
-    checksum = folder / f"{version:020}.crc"
-    others = (sum_of(commit), sum_of(folder / f"{version:020}.checkpoint.parquet"), checksum, sum_of(checksum))
-    left = [path for path in others if path.exists()]
-    if commit.exists():
+    # version meanwhile writes it behind the commit, so what is there before is not of theirs. (One that they put in the place of such
+    # a one may go: a version without is whole.)
+    has_left = checksum.is_there()
+    if commit.is_there():
         return False
-    try:
-        new.write_text("".join(f"{_line(action)}\n" for action in actions), encoding="utf-8")
-        # A power cut may spare a name and take the content.
-        sync([*(one for file in files for one in (file, sum_of(file))), new])
-        for path in left:
-            path.unlink(missing_ok=True)
-        reach(CrashPoint.COMMIT_WRITTEN)
-        _link(new, commit)
-    except FileExistsError:
-        return False
-    finally:
-        with suppress(OSError):
-            new.unlink()
-    with suppress(OSError):  # a commit without is whole
-        put_sum(commit)
-    return True
+    content = "".join(f"{_line(action)}\n" for action in actions).encode()
+    folder.store.write_out(map(str, files))
+    if has_left:
+        checksum.delete()
+    for _ in range(TRIES):
+        said = folder.store.put_if_absent(str(commit), content)
+        if said is Put.MADE:
+            return True
+        try:
+            return commit.unchecked() == content  # its sums may be on their way
+        except FileNotFoundError:
+            if said is Put.THERE:  # it went again, whosever it was
+                break
+    raise UnknownAnswerError(
+        f"{commit}: the store does not say whether this commit was made; it may be. It is looked for at the next try."
+    )
 
 
-def _link(new: Path, commit: Path) -> None:
-    try:
-        os.link(new, commit)
-    except OSError:
-        # A network file system may lose the answer, or ask again for a link that it made: then it is ours.
-        if not (commit.exists() and commit.samefile(new)):
-            raise
-
-
-def put_checksum(folder: Path, version: int, checksum: Mapping[str, Any]) -> None:
+def put_checksum(folder: WritePath, version: int, checksum: Mapping[str, Any]) -> None:
     """Put the checksum beside a commit. A version without one is whole, and Spark looks it up then: so what fails here is no fault of
     the commit, which stands."""
-    new = folder / f".{version:020}.{checksum['txnId']}.crc.tmp"
     with suppress(OSError):
-        new.write_text(_line(checksum) + "\n", encoding="utf-8")
-        path = folder / f"{version:020}.crc"
-        sum_of(path).unlink(missing_ok=True)
-        new.replace(path)
-        put_sum(path, writes_out=False)  # neither is: where they do not fit, it is as if there were none
+        folder.store.put(str(folder / f"{version:020}.crc"), f"{_line(checksum)}\n".encode())
 
 
 def _line(fields: Mapping[str, Any]) -> str:

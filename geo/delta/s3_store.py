@@ -16,7 +16,7 @@ from pyarrow import fs
 from geo.config.model import Cluster
 from geo.config.secret import Secret
 from geo.config.spark_conf import s3_settings
-from geo.delta.places import Store
+from geo.delta.arrow_store import ArrowStore
 from geo.locations import authority_of, storage_of
 from geo.text import first_line
 
@@ -55,7 +55,7 @@ _KNOWN_TO_SPARK = (
 _REGION_OF_AWS = re.compile(r"s3[.-]([a-z0-9-]+)\.amazonaws\.com(\.cn)?")
 
 
-def store_of(cluster: Cluster) -> Store | None:
+def store_of(cluster: Cluster) -> ArrowStore | None:
     """The store of a cluster's tables, once it has shown this process what is in their folder; None if it does not, or Spark is to
     read it. Raises UsageError for a secret that is not there."""
     root = cluster.root or ""
@@ -95,7 +95,7 @@ def store_of(cluster: Cluster) -> Store | None:
     # To it the endpoint of a virtual-hosted bucket has the bucket in its name.
     at = host if by_path else f"{authority_of(root)}.{host}"
     options |= {"aws_endpoint_url": f"{scheme}://{at}"} if host else {}
-    return Store(files, options | ({"aws_region": region} if region else {}))
+    return ArrowStore(files, options | ({"aws_region": region} if region else {}))
 
 
 def _region(host: str, bucket: str) -> str | None:

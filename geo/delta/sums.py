@@ -10,22 +10,18 @@ import io
 import shutil
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from geo.delta.places import Place, parquet
 from geo.disk import sync
 from geo.errors import DamagedError
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
 _HEADER = struct.Struct(">4si")
 _MAGIC = b"crc\0"
-
-WHOLE_BYTES = 16 * 1024 * 1024
-"""A Parquet file of so many bytes is read whole for its sums. Of a larger one the pages that are read are held to their own."""
 
 _PART = 64 * 1024
 """Bytes of a file that have a sum, a CRC-32. Hadoop's own are 512: a hundred times as many to make."""
@@ -40,7 +36,11 @@ def put_sum(path: Path, *, writes_out: bool = True) -> None:
     """Keep the sums of a file that was written and that nobody reads yet, or that is whole without them. They are written out before
     they have their name: Hadoop reads no file of which half of the sums is there."""
     with path.open("rb") as file:
-        sums = _HEADER.pack(_MAGIC, _PART) + b"".join(_summed(file, _PART))
+        _put(path, _summed(file, _PART), writes_out=writes_out)
+
+
+def _put(path: Path, parts: Iterable[bytes], *, writes_out: bool) -> None:
+    sums = _HEADER.pack(_MAGIC, _PART) + b"".join(parts)
     new = sum_of(path).with_suffix(".new")
     try:
         new.write_bytes(sums)
@@ -62,11 +62,43 @@ def copy_with_sum(path: Path, to: Path) -> None:
     check(to, named=path)
 
 
-def read_checked(place: Place) -> bytes:
+class Summed(io.RawIOBase):
+    """A file that is written from its beginning to its end, of which the sums are made on the way."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._sums, self._sum, self._size = file, list[int](), 0, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, content: ReadableBuffer) -> int:
+        rest = memoryview(content).cast("B")
+        self._file.write(rest)
+        written = len(rest)
+        while len(rest):
+            part = rest[: _PART - self._size % _PART]
+            self._sum = zlib.crc32(part, self._sum)
+            self._size += len(part)
+            rest = rest[len(part) :]
+            if self._size % _PART == 0:
+                self._sums.append(self._sum)
+                self._sum = 0
+        return written
+
+    def put(self, path: Path) -> None:
+        """Keep the sums beside the file, which is whole. They are not written out."""
+        last = [self._sum] if self._size % _PART else []
+        _put(path, (one.to_bytes(4, "big") for one in (*self._sums, *last)), writes_out=False)
+
+
+def read_checked(path: Path) -> bytes:
     """The content of a file. Raises DamagedError if it is not what was written, FileNotFoundError."""
-    content = place.read_bytes()
-    if isinstance(place, Path) and (sums := _sums(place)) is not None:
-        _check(io.BytesIO(content), place, sums)
+    content = path.read_bytes()
+    if (sums := _sums(path)) is not None:
+        _check(io.BytesIO(content), path, sums)
     return content
 
 
@@ -82,21 +114,6 @@ def _sums(path: Path) -> bytes | None:
         return sum_of(path).read_bytes()
     except FileNotFoundError:
         return None
-
-
-def lines_checked(place: Place) -> list[str]:
-    """The lines of a text. Raises as `read_checked`."""
-    try:
-        # Not `splitlines`: a text in it may have other ends of lines.
-        return read_checked(place).decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError:
-        raise DamagedError(f"{place} is damaged: it is no text. Bring it back from a copy.") from None
-
-
-def parquet_checked(place: Place, size: int = 0) -> pq.ParquetFile:
-    """As `parquet`. One on a local disk that has up to WHOLE_BYTES is read whole: its end, too, must be what was written. Raises as
-    `read_checked`."""
-    return parquet(pa.BufferReader(read_checked(place)) if isinstance(place, Path) and size <= WHOLE_BYTES else place)
 
 
 def _check(file: BinaryIO, path: Path, sums: bytes) -> None:

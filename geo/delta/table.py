@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import cached_property, reduce
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +32,7 @@ from geo.delta.commits import KEPT, Commit, of_history
 from geo.delta.create import clear, learn, make
 from geo.delta.delta_log import commit_stamp, newest_metadata, newest_version, opened_commits
 from geo.delta.delta_state import DeltaState, UnsupportedError, newest_state, require_state
+from geo.delta.disk_store import on_disk, path_of
 from geo.delta.driver import Driver, Reads
 from geo.delta.durable import sync_commits, sync_left
 from geo.delta.engines.native.rows import added_rows, added_where
@@ -39,15 +40,15 @@ from geo.delta.engines.spark.commit_pages import PAGE, read_page
 from geo.delta.engines.spark.files import have_types, staged, sweep, write
 from geo.delta.files import remove_folder
 from geo.delta.locks import table_lock
-from geo.delta.places import Place, is_there
+from geo.delta.store import ReadPath, WritePath
 from geo.delta.writer import Added, Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
 from geo.disk import local_path
-from geo.errors import GeoError, LockedError, RetryableError, SchemaError
+from geo.errors import GeoError, LockedError, RetryableError, SchemaError, UnknownAnswerError
 from geo.faults import is_conflict
 from geo.session import own_session
 from geo.sql_text import identifier, literal
 from geo.text import first_line
-from geo.times import utc
+from geo.times import from_us, utc
 from schemas import TableSchema
 from schemas.table import BEFORE_RELEASE, KIND_PROPERTY, VERSION_PROPERTY
 
@@ -200,14 +201,14 @@ class Table:
         return None if "catalogManaged" in (detail["tableFeatures"] or ()) else str(detail["location"])
 
     @cached_property
-    def log_folder(self) -> Path | None:
-        """The `_delta_log`, where that is a folder on a local disk with all the commits of the table, which exists unless it is by
-        path; None elsewhere."""
+    def log_folder(self) -> WritePath | None:
+        """The `_delta_log`, where that is on a store that this process writes (a local disk), with all the commits of the table, which
+        exists unless it is by path; None elsewhere."""
         local = None if self.location is None else local_path(self.location)
-        return None if local is None else local / "_delta_log"
+        return None if local is None else on_disk(local) / "_delta_log"
 
     @property
-    def read_folder(self) -> Place | None:
+    def read_folder(self) -> ReadPath | None:
         """The `_delta_log` of a table that exists, where this process reads it by itself: on a local disk, and for who only looks on a
         store that lets it in; None elsewhere."""
         if self.log_folder is not None or not self.by_path:
@@ -231,7 +232,7 @@ class Table:
         """Which rows this process reads by itself."""
         return self._driver.reads
 
-    def _log_by_path(self) -> Place | None:
+    def _log_by_path(self) -> ReadPath | None:
         # The location of a table by name would have to be asked for, which is a look of its own.
         return self.read_folder if self.by_path else None
 
@@ -244,7 +245,7 @@ class Table:
     def has_commit(self, version: int) -> bool:
         """Whether a commit is there, by its name alone."""
         if (folder := self.read_folder) is not None:
-            return is_there(folder, f"{version:020}.json")
+            return folder.has(f"{version:020}.json")
         if (asked := self._asked_log) is not None and (said := asked.has(version)) is not None:
             return said.what is True
         if self.location is None:
@@ -288,11 +289,9 @@ class Table:
     def committed_at(self, version: int) -> datetime | None:
         """When the storage says that a commit came, by the clock of the storage; None if the commit is gone, and where there is
         no such clock: in-commit timestamps are a writer's."""
-        if self.location is not None and (local := local_path(self.location)) is not None:
-            try:
-                return datetime.fromtimestamp((local / "_delta_log" / f"{version:020}.json").stat().st_mtime, timezone.utc)
-            except FileNotFoundError:
-                return None
+        if (folder := self.log_folder) is not None:
+            found = (folder / f"{version:020}.json").head()
+            return None if found is None else from_us(found.modified_us)
         if self.location is None:
             return None
         try:
@@ -475,7 +474,7 @@ class Table:
         folder, state = self.log_folder, self.own_state()
         if folder is None or state is None or not have_types(rows.schema, self._looked().columns):
             return None
-        return write(rows, str(self.location), folder.parent, state)
+        return write(rows, str(self.location), path_of(folder.parent), state)
 
     def write_feed(self, rows: DataFrame) -> tuple[Added, ...] | None:
         """Rows of a change, with their `_change_type`, as files of the table's change feed, which a change may name; none where the table
@@ -485,7 +484,7 @@ class Table:
             return None
         if str(self.properties().get("delta.enableChangeDataFeed")).lower() != "true":
             return ()
-        written = write(rows, str(self.location), folder.parent, state, into="_change_data/")
+        written = write(rows, str(self.location), path_of(folder.parent), state, into="_change_data/")
         return None if written is None else written.files
 
     def append_written(
@@ -583,6 +582,8 @@ class Table:
                     if not written.files or commit_files(folder, state, written.files, user_metadata):
                         return True
                     log.info("%s: another commit came between, trying again", self)
+            except UnknownAnswerError:
+                raise  # a commit may name them
             except GeoError:
                 self.remove_written(written)
                 raise
@@ -608,7 +609,9 @@ class Table:
             parts.append(rows.withColumns(told).select(*columns.names))
         return reduce(DataFrame.unionByName, parts) if parts else self.spark.createDataFrame([], columns)
 
-    def change_here(self, make: Callable[[Path, DeltaState], Change | None], user_metadata: str | None = None) -> Change | None:
+    def change_here(
+        self, make: Callable[[WritePath, DeltaState], Change | None], user_metadata: str | None = None
+    ) -> Change | None:
         """Take files out and put others in, in one commit without Spark. None, and nothing was done, where Spark is to do it.
 
         A change that takes none makes no commit.
@@ -649,7 +652,7 @@ class Table:
     def sweep(self) -> None:
         """Remove what processes left beside a table on a local disk that died while Spark wrote files for a commit."""
         if (folder := self.log_folder) is not None:
-            sweep(folder.parent)
+            sweep(path_of(folder.parent))
 
     def replace(self, rows: DataFrame) -> None:
         """Replace the rows of a system table by others, made from them, in one commit, which says so. What is appended meanwhile stays: within
@@ -744,15 +747,15 @@ class Table:
         """Under the lock; at the end what was committed on a local disk is written out, however it ended. What others left that is not
         known to be is written out before: that may take a while, and holds up nobody."""
         if (folder := self._log_folder_if_there()) is not None:
-            sync_left(folder, self._mark)
+            sync_left(path_of(folder), self._mark)
         with self._locked():
             try:
                 yield
             finally:
                 if (folder := self._log_folder_if_there()) is not None:
-                    sync_commits(folder, self._mark)
+                    sync_commits(path_of(folder), self._mark)
 
-    def _log_folder_if_there(self) -> Path | None:
+    def _log_folder_if_there(self) -> WritePath | None:
         """The `log_folder`; None, too, where there is no table: nothing was committed."""
         try:
             return self.log_folder

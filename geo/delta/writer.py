@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
-from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -26,8 +25,7 @@ from geo.crash import CrashPoint, reach
 from geo.delta.delta_log import POINTER
 from geo.delta.delta_state import DeltaState
 from geo.delta.put_commit import put_checksum, put_commit
-from geo.delta.sums import put_sum, sum_of
-from geo.disk import sync
+from geo.delta.store import WritePath
 from geo.now import now_us
 from geo.text import first_line
 
@@ -117,7 +115,7 @@ def is_for_spark(state: DeltaState) -> bool:
     return is_due(state) and (DeltaTable is None or state.table_id in _checkpoints_of_spark)
 
 
-def write_files(table: Path, state: DeltaState, rows: pa.Table) -> Written:
+def write_files(table: WritePath, state: DeltaState, rows: pa.Table) -> Written:
     """Write rows that fit, in their order, as one file for each partition of the table in the folder `table`."""
     files: list[Added] = []
     try:
@@ -130,9 +128,9 @@ def write_files(table: Path, state: DeltaState, rows: pa.Table) -> Written:
     return Written(tuple(files), state.schema, state.partition_by, state.table_id)
 
 
-def write_out(table: Path, files: Iterable[Added]) -> None:
-    """Write the content of large files out to the disk. It takes as long as they are large, so it comes before the table's lock."""
-    sync(one for file in files for one in (table / file.path, sum_of(table / file.path)))
+def write_out(table: WritePath, files: Iterable[Added]) -> None:
+    """Make the content of large files durable. It takes as long as they are large, so it comes before the table's lock."""
+    table.store.write_out(str(table / file.path) for file in files)
 
 
 def may_add(state: DeltaState, written: Written) -> bool:
@@ -143,7 +141,7 @@ def may_add(state: DeltaState, written: Written) -> bool:
     return same and not is_for_spark(state)
 
 
-def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_metadata: str | None) -> bool:
+def commit_files(folder: WritePath, state: DeltaState, added: Sequence[Added], user_metadata: str | None) -> bool:
     """Commit the files as the version after `state`: False and errors as `put_commit`."""
     rows, size = sum(file.rows for file in added), sum(file.size for file in added)
     told: dict[str, Any] = {
@@ -156,7 +154,7 @@ def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_m
 
 
 def commit_actions(
-    folder: Path,
+    folder: WritePath,
     state: DeltaState,
     told: Mapping[str, Any],
     actions: Sequence[Mapping[str, Any]],
@@ -178,7 +176,7 @@ def commit_actions(
     }
     # Large ones are on the disk already. Small ones are quicker written out with the commit, all at once.
     files = [folder.parent / file.path for file in added]
-    if not put_commit(folder, version, transaction, [{"commitInfo": info}, *actions], files):
+    if not put_commit(folder, version, [{"commitInfo": info}, *actions], files):
         return False
     reach(CrashPoint.APPEND_COMMITTED)
     put_checksum(folder, version, {**_checksum_after(state.checksum, added, taken), "txnId": transaction})
@@ -187,12 +185,11 @@ def commit_actions(
     return True
 
 
-def remove_files(table: Path, added: Sequence[Added]) -> None:
+def remove_files(table: WritePath, added: Sequence[Added]) -> None:
     """Remove files that no commit will add."""
     for file in added:
-        for path in (sum_of(table / file.path), table / file.path):  # a file that stays is removed by VACUUM, sums are not
-            with suppress(OSError):
-                path.unlink()
+        with suppress(OSError):  # a file that stays is removed by VACUUM
+            (table / file.path).delete()
 
 
 # -- its files ---------------------------------------------------------------------------------------------------------
@@ -212,22 +209,15 @@ def _parted(state: DeltaState, rows: pa.Table) -> Iterator[tuple[dict[str, str],
         yield {name: value.isoformat() for name, value in values.items()}, part
 
 
-def _write(table: Path, state: DeltaState, partition: Mapping[str, str], rows: pa.Table) -> Added:
+def _write(table: WritePath, state: DeltaState, partition: Mapping[str, str], rows: pa.Table) -> Added:
     inside = [field for field in state.schema if field.name not in state.partition_by]
     columns = [rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type) for field in inside]
     name = new_name(partition)
-    path = table / name
-    path.parent.mkdir(exist_ok=True)
-    try:
-        inside_rows = pa.table(columns, schema=pa.schema(inside))
-        pq.write_table(inside_rows, path, row_group_size=_rows_of_a_group(inside_rows), write_page_checksum=True)
-        put_sum(path)
-        found = path.stat()
-    except OSError:
-        for one in (sum_of(path), path):
-            one.unlink(missing_ok=True)
-        raise
-    return Added(name, partition, found.st_size, len(rows), int(found.st_mtime * 1000), statistics(rows, state.statistics_of))
+    inside_rows = pa.table(columns, schema=pa.schema(inside))
+    with table.store.create(str(table / name)) as file:
+        pq.write_table(inside_rows, file, row_group_size=_rows_of_a_group(inside_rows), write_page_checksum=True)
+        size = file.tell()
+    return Added(name, partition, size, len(rows), now_us() // 1000, statistics(rows, state.statistics_of))
 
 
 def new_name(partition: Mapping[str, str]) -> str:
@@ -303,15 +293,16 @@ def _histogram_after(before: Mapping[str, Any], added: Sequence[Added], taken: S
     return {**before, "fileCounts": counts, "totalBytes": sizes}
 
 
-def _write_checkpoint(folder: Path, version: int, table_id: str) -> None:
+def _write_checkpoint(folder: WritePath, version: int, table_id: str) -> None:
     """Write one of the newest version. What fails here is no fault of the commit; those of that table are Spark's from then
     on."""
     try:
-        # Hadoop would hold the pointer to the newest checkpoint against the sum of the one before.
-        sum_of(folder / POINTER).unlink(missing_ok=True)
-        DeltaTable(folder.parent).create_checkpoint()
+        checkpoint = str(folder / f"{version:020}.checkpoint.parquet")
+        for path in (checkpoint, str(folder / POINTER)):
+            folder.store.forget(path)
+        DeltaTable(str(folder.parent)).create_checkpoint()
         with suppress(OSError):  # another commit came between
-            put_sum(folder / f"{version:020}.checkpoint.parquet")
+            folder.store.adopt(checkpoint)
     except Exception as error:  # of deltalake, whatever it is
         _checkpoints_of_spark.add(table_id)
         log.warning("%s: no checkpoint was written, Spark writes the next ones: %s", folder.parent, first_line(error))

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster
 from geo.config.secret import Secret
+from geo.delta.arrow_store import ArrowStore
 from geo.delta.driver import Driver, Reads
 from geo.delta.files import SmallFiles, check_folder
-from geo.delta.places import Store
 from geo.delta.process import Process
 from geo.delta.s3_store import store_of
 from geo.delta.storage import why_unsafe
@@ -35,7 +35,7 @@ from schemas.table import CLUSTER_PROPERTY
 def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
     """The tables of a cluster, once the session has what reaching them needs: its `spark_conf`, with the secrets revealed."""
 
-    def store() -> Store | None:
+    def store() -> ArrowStore | None:
         return store_of(cluster) if tables.is_for_one_driver else None  # Delta may keep newest commits elsewhere for a while
 
     tables = ClusterTables(Driver.of(_configured(spark, cluster), store=store), cluster)

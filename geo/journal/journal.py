@@ -342,7 +342,7 @@ class Journal:
         if not self.exists():
             return
         folder = self._table.log_folder
-        if folder is None or sum(1 for _ in folder.parent.glob("*.parquet")) > VACUUM_FILES:
+        if folder is None or sum(name.endswith(".parquet") for name in folder.parent.names()) > VACUUM_FILES:
             self._table.vacuum()
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 
 from pyspark.sql import Row
 
@@ -19,6 +18,7 @@ from geo.coordination.ownership import RunnerKind, RunnerName, named_owners
 from geo.coordination.storage_clock import checked_now_us
 from geo.delta.cut import HOLDS_S, KEEP, KEEP_S, Cut, Reader, cut_below
 from geo.delta.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
+from geo.delta.store import ReadPath, WritePath
 from geo.disk import local_path
 from geo.errors import RetryableError
 from geo.faults import FAULTS
@@ -135,7 +135,7 @@ class LogCutter:
             if row["subscription"] and row["start"] is not None:
                 yield Reader(f"consumers that move here of {row['subscription']}", row["start"], self._age_s(row["updated_at"]))
 
-    def _producers(self, topic: Topic, folder: Path, oldest: int, below: int) -> Iterator[Reader]:
+    def _producers(self, topic: Topic, folder: ReadPath, oldest: int, below: int) -> Iterator[Reader]:
         """The producers that did not stop cleanly and have commits in what would go, versions `oldest` to `below`, that their
         record does not tell of."""
         outage_s = self._config.policy(topic).longest_outage_s
@@ -161,7 +161,7 @@ class LogCutter:
         return (self._now - utc(time)).total_seconds()
 
 
-def _cut(folder: Path, found: LogFolder, cut: Cut, *, dry_run: bool) -> LogCut:
+def _cut(folder: WritePath, found: LogFolder, cut: Cut, *, dry_run: bool) -> LogCut:
     gone = sum(version < cut.below for version in found.commits)
     if not dry_run:
         remove_below(folder, found, cut.below)

@@ -7,12 +7,12 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from pathlib import Path
 
 from pyspark.sql import functions as F
 
 from geo.delta.change import Change, DataFileOf, files_at
 from geo.delta.delta_state import DeltaState
+from geo.delta.store import ReadPath
 from geo.delta.table import Table
 from geo.errors import DamagedError, UnsafeError
 from geo.log.topic_log import ID
@@ -103,7 +103,7 @@ def among(days: Collection[date]) -> str:
 def remove_dates(table: Table, days: Sequence[date], record: str) -> None:
     """Remove whole dates in one commit with a record: files are dropped, none is rewritten."""
 
-    def removal(folder: Path, state: DeltaState) -> Change | None:
+    def removal(folder: ReadPath, state: DeltaState) -> Change | None:
         files, gone = files_at(folder, state), frozenset(map(str, days))
         if files is None:
             return None
@@ -120,7 +120,7 @@ def compact_date(table: Table, day: date) -> None:
     """Put the rows of a date, in the order of their ids, into as few files as may be. Raises DamagedError if they are not as many as the log
     says."""
 
-    def compaction(folder: Path, state: DeltaState) -> Change | None:
+    def compaction(folder: ReadPath, state: DeltaState) -> Change | None:
         taken = tuple(file for file in files_at(folder, state) or () if file.partition[_DATE] == str(day))
         if not taken:
             return None

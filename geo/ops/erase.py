@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,6 +20,7 @@ from geo.crash import CrashPoint, reach
 from geo.delta.change import Change, DataFileOf, files_at
 from geo.delta.commits import ERASED, Kind
 from geo.delta.delta_state import DeltaState
+from geo.delta.store import ReadPath
 from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.journal.cluster import connect
@@ -87,7 +87,9 @@ def _key(file: DataFileOf, state: DeltaState) -> tuple[str | None, ...]:
     return file.path.rpartition("/")[2], *(file.partition.get(name) for name in state.partition_by)
 
 
-def _emptied(log: Table, folder: Path, state: DeltaState, chosen: Column, emptied: Mapping[str, str | Column]) -> Change | None:
+def _emptied(
+    log: Table, folder: ReadPath, state: DeltaState, chosen: Column, emptied: Mapping[str, str | Column]
+) -> Change | None:
     """The files with chosen rows, and others in which these are empty. None where Spark is to do it."""
     # A name alone is not enough: a task of Spark's gives its files in several dates the same one.
     parts = [F.col(name).cast("string").alias(name) for name in state.partition_by]

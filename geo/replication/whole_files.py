@@ -10,16 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
-from geo.delta.places import parquet
 from geo.delta.scan import data_files
-from geo.delta.sums import copy_with_sum
+from geo.delta.store import ReadPath, parquet
 from geo.delta.table import Table
 from geo.delta.writer import Added, Written, new_name, remove_files, statistics, write_out
 from geo.errors import DamagedError, UnsafeError
@@ -47,7 +45,7 @@ class Times:
 class Whole:
     """A file of a source that may be taken whole: entries `first` to `last` of a ledger."""
 
-    path: Path
+    path: ReadPath
     ledger: LedgerId
     first: int
     last: int
@@ -151,8 +149,9 @@ def _judged(
         day = pa.scalar(value).cast(pa.date32())
         columns = columns.append_column(name, pa.repeat(day, len(columns)))
     told = statistics(columns, state.statistics_of)
-    assert isinstance(file.path, Path), "a table of plain files is on a local disk"
-    return Whole(file.path, ledger, first, last, partition, file.path.stat().st_size, told)
+    if (head := file.path.head()) is None:
+        raise FileNotFoundError(str(file.path))
+    return Whole(file.path, ledger, first, last, partition, head.size, told)
 
 
 def _fits(schema: pa.Schema, columns: Mapping[str, pa.Field]) -> bool:
@@ -222,13 +221,12 @@ def copied(files: Sequence[Whole], target: Table, state: DeltaState) -> Written:
         for file in files:
             partition = dict(file.partition)
             name = new_name(partition)
-            (folder / name).parent.mkdir(exist_ok=True)
             added.append(Added(name, partition, file.size, file.rows, 0, file.statistics))
-            copy_with_sum(file.path, folder / name)
-            found = (folder / name).stat()
-            if found.st_size != file.size:
-                raise OSError(f"{file.path}: {found.st_size} of {file.size} bytes were copied")
-            added[-1] = Added(name, partition, file.size, file.rows, int(found.st_mtime * 1000), file.statistics)
+            folder.store.copy(str(file.path), str(folder / name))
+            found = (folder / name).head()
+            if found is None or found.size != file.size:
+                raise OSError(f"{file.path}: {0 if found is None else found.size} of {file.size} bytes were copied")
+            added[-1] = Added(name, partition, file.size, file.rows, found.modified_us // 1000, file.statistics)
         write_out(folder, added)
     except BaseException:
         remove_files(folder, added)

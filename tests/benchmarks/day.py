@@ -21,6 +21,7 @@ from urllib.parse import unquote
 
 from geo.coordination.storage_clock import renew
 from geo.delta.delta_log import newest_version, read_folder
+from geo.delta.disk_store import on_disk
 from geo.delta.history import CommitName
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
@@ -215,14 +216,14 @@ def _newest(log: Table) -> Any:
 def _size(table: Table) -> Size:
     folder = Path(table.name) / "_delta_log"
     return Size(
-        table.read().count(), len(read_folder(folder).commits), len(os.listdir(folder)), sum(1 for _ in Path(table.name).rglob("*.parquet")) - sum(1 for _ in folder.glob("*.parquet"))
+        table.read().count(), len(read_folder(on_disk(folder)).commits), len(os.listdir(folder)), sum(1 for _ in Path(table.name).rglob("*.parquet")) - sum(1 for _ in folder.glob("*.parquet"))
     )  # fmt: skip
 
 
 def _repeat_newest(table: Path, until: int) -> None:
     """Repeat the newest commit of a table up to version `until`: hard links to its file and a commit file each."""
     folder = table / "_delta_log"
-    newest = newest_version(folder)
+    newest = newest_version(on_disk(folder))
     assert newest is not None
     lines = [json.loads(line) for line in (folder / f"{newest:020}.json").read_text().splitlines()]
     info = next(line for line in lines if "commitInfo" in line)

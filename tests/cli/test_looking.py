@@ -22,9 +22,8 @@ from geo.config.model import Cluster
 from geo.delta import s3_store
 from geo.delta.driver import Driver, Reads
 from geo.delta.engines.native import read as native
-from geo.delta.places import RemotePath, each
 from geo.delta.s3_store import store_of
-from geo.delta.sums import lines_checked
+from geo.delta.store import ReadPath, StorePath, each
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.journal.cluster import connect, connect_later
@@ -115,7 +114,7 @@ def test_messages_are_counted_by_the_log_of_a_table_alone(
 ) -> None:
     folder = looked_at.log("us").log_folder
     assert folder is not None
-    shutil.copytree(folder, tmp_path / "_delta_log")
+    shutil.copytree(str(folder), tmp_path / "_delta_log")
     alone = Table(Driver.of(looked_at.spark), str(tmp_path), by_path=True, lock=None)
     expected = looked_at.log("us").read().where(is_message()).count()
     assert native.count_where_null(alone.read_folder, alone.reads, "marker") == expected
@@ -308,12 +307,14 @@ def test_a_store_that_does_not_let_us_in_is_left_to_spark(looked_at: World, on_s
 def test_commits_on_a_store_are_read_many_at_once_in_their_order(on_s3: Path, keys: None) -> None:
     store = store_of(load(on_s3).cluster("us"))
     assert store is not None
-    folder = RemotePath(store, f"s3a://geo-us/clusters/topics/{TOPIC.path}/_delta_log")
+    folder = StorePath(store, f"s3a://geo-us/clusters/topics/{TOPIC.path}/_delta_log")
     there = sorted(name for name in folder.names() if name.endswith(".json") and not name.startswith("."))
     names = ["gone", *there, "gone"] * 100
-    expected = [None if name == "gone" else (folder / name).read_text().splitlines() for name in ["gone", *there, "gone"]] * 100
+    expected = [
+        None if name == "gone" else (folder / name).get().decode().splitlines() for name in ["gone", *there, "gone"]
+    ] * 100
     assert len(names) > 2 * 256
-    assert list(each(folder, names, lines_checked)) == expected
+    assert list(each(folder, names, ReadPath.lines)) == expected
 
 
 def _cluster(beside: Path, root: str, conf: Mapping[str, str], *, single_driver: bool = True) -> Cluster:

@@ -17,9 +17,10 @@ import pytest
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
+from geo.delta.arrow_store import AGAIN_S, ArrowStore
 from geo.delta.asked_log import AskedLog, Said
 from geo.delta.driver import Driver
-from geo.delta.places import AGAIN_S, RemotePath, Store
+from geo.delta.store import StorePath
 from geo.delta.table import Seen, Table
 from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
 from geo.journal import journal as journals
@@ -27,12 +28,12 @@ from geo.journal.journal import Journal
 from schemas import OWNERS
 
 
-def _store(folder: Path) -> Store:
-    return Store(fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()), {})
+def _store(folder: Path) -> ArrowStore:
+    return ArrowStore(fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()), {})
 
 
-def _log(store: Store, folder: Path) -> AskedLog:
-    return AskedLog(RemotePath(store, f"s3a://{folder.parent.name}/{folder.name}"))
+def _log(store: ArrowStore, folder: Path) -> AskedLog:
+    return AskedLog(StorePath(store, f"s3a://{folder.parent.name}/{folder.name}"))
 
 
 def _commits(folder: Path, *versions: int) -> Path:
@@ -98,7 +99,7 @@ def test_few_commits_are_read_for_the_metadata_of_a_log_without_checksums(tmp_pa
 
 
 def test_a_store_that_lets_nobody_in_is_looked_for_again_a_minute_later(tmp_path: Path) -> None:
-    found: list[Store | None] = [None, _store(tmp_path)]
+    found: list[ArrowStore | None] = [None, _store(tmp_path)]
     driver = Driver(_no_spark, store=lambda: found.pop(0))
     assert [driver.remote("s3a://b/t") for _ in range(3)] == [None] * 3
     driver._find_at -= AGAIN_S

@@ -22,6 +22,7 @@ from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.delta import create
 from geo.delta.arrow_rows import rows_table
+from geo.delta.disk_store import path_of
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.errors import RetryableError
@@ -58,8 +59,8 @@ def _spark_makes_none() -> Iterator[None]:
 def _said(table: Table) -> list[Any]:
     """What its first version says, but for what is each table's own."""
     assert table.log_folder is not None
-    lines = (table.log_folder / f"{0:020}.json").read_text().splitlines()
-    said = [*map(json.loads, lines), json.loads((table.log_folder / f"{0:020}.crc").read_text())]
+    lines = (path_of(table.log_folder) / f"{0:020}.json").read_text().splitlines()
+    said = [*map(json.loads, lines), json.loads((path_of(table.log_folder) / f"{0:020}.crc").read_text())]
     assert said[0]["commitInfo"]["txnId"] == said[-1]["txnId"]
     (metadata,) = (one["metaData"] for one in said if "metaData" in one)
     assert metadata == said[-1]["metadata"]
@@ -118,8 +119,8 @@ def test_one_that_stops_here_is_there_whole_or_made_anew(
         assert here.log_folder is not None
         drawn = "01234567-89ab-cdef-0123-456789abcdef"
         for name in (f".{0:020}.{drawn}.tmp", f".{0:020}.json.{drawn}.tmp", f"..{0:020}.json.{drawn}.tmp.crc"):
-            (here.log_folder / name).write_text("half of")
-        (here.log_folder / "_staged_commits").mkdir(exist_ok=True)
+            (path_of(here.log_folder) / name).write_text("half of")
+        (path_of(here.log_folder) / "_staged_commits").mkdir(exist_ok=True)
     assert here.exists() is (point is CrashPoint.TABLE_COMMITTED)
     if not same_process:
         create._first_versions.clear()

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from geo.delta.arrow_rows import rows_table
 from geo.delta.delta_log import newest_metadata, opened_commits
 from geo.delta.delta_state import newest_state
+from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engines.native import rows as native_rows
 from geo.delta.scan import few_rows, scan
@@ -96,16 +97,20 @@ TIMES = 12
 def test_what_this_process_reads_is_what_was_written_or_is_left_to_spark(log: Table, tmp_path: Path, kind: str) -> None:
     folder, newest = Path(log.name) / "_delta_log", log.latest_version()
     assert newest == 5
-    expected, state, commits = _sorted(log.read().toArrow()), newest_state(folder), list(opened_commits(folder, 0, newest))
+    expected, state, commits = (
+        _sorted(log.read().toArrow()),
+        newest_state(on_disk(folder)),
+        list(opened_commits(on_disk(folder), 0, newest)),
+    )
     assert state is not None
     readers: dict[str, Callable[[Table], Any]] = {
-        "added": lambda table: _few(native_rows.added_rows(_log(table), state, newest, newest)),
+        "added": lambda table: _few(native_rows.added_rows(on_disk(_log(table)), state, newest, newest)),
         "all": lambda table: _few(few_rows(table, newest)),
         "scanned": lambda table: _few(_joined(scan(table, newest, COLUMNS, lambda rows: rows))),
-        "markers": lambda table: native_rows.added_where(_log(table), newest, "marker", COLUMNS),
-        "state": lambda table: newest_state(_log(table)),
-        "metadata": lambda table: _or_none(lambda: newest_metadata(_log(table), newest)),
-        "commits": lambda table: _or_none(lambda: list(opened_commits(_log(table), 0, newest))),
+        "markers": lambda table: native_rows.added_where(on_disk(_log(table)), newest, "marker", COLUMNS),
+        "state": lambda table: newest_state(on_disk(_log(table))),
+        "metadata": lambda table: _or_none(lambda: newest_metadata(on_disk(_log(table)), newest)),
+        "commits": lambda table: _or_none(lambda: list(opened_commits(on_disk(_log(table)), 0, newest))),
     }
     whole = {name: read(log) for name, read in readers.items()}
     assert (whole["added"], whole["all"], whole["scanned"]) == (expected[-100:], expected, expected)
@@ -178,9 +183,9 @@ def test_pages_are_held_to_sums_of_their_own_where_none_is_kept_beside_the_file(
         there = copy / file.relative_to(log.name)
         sum_of(there).unlink()
         there.write_bytes(flipped)
-        state = newest_state(copy / "_delta_log")
+        state = newest_state(on_disk(copy / "_delta_log"))
         assert state is not None
-        assert native_rows.added_rows(copy / "_delta_log", state, 5, 5) is None
+        assert native_rows.added_rows(on_disk(copy / "_delta_log"), state, 5, 5) is None
         if others <= 2:
             with pytest.raises(SPARK_ERRORS, match=r"(?i)crc|page integrity"):
                 Table(Driver.of(log.spark), str(copy), by_path=True, lock=None).read().toArrow()
@@ -211,4 +216,4 @@ def test_a_commit_that_is_no_text_is_damaged_though_no_sum_says_so(log: Table, t
     sum_of(commit).unlink()
     commit.write_bytes(commit.read_bytes()[:50] + b"\xff" + commit.read_bytes()[51:])
     with pytest.raises(DamagedError, match="is damaged: it is no text"):
-        list(opened_commits(copy / "_delta_log", 0, 5))
+        list(opened_commits(on_disk(copy / "_delta_log"), 0, 5))

@@ -11,8 +11,10 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.delta import delta_log, places
+from geo.delta import delta_log
 from geo.delta.delta_log import newest_version
+from geo.delta.disk_store import on_disk
+from geo.delta.store import ReadPath
 
 _CHANGES = st.one_of(
     st.tuples(st.just("commits"), st.integers(1, 40)),
@@ -45,16 +47,16 @@ def test_whatever_becomes_of_a_log_its_newest_version_is_found(changes: list[tup
                 os.unlink(f"{folder}/{name}")
             for name in names - found:
                 os.close(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY))
-            assert newest_version(folder) == (there[-1] if there else None)
+            assert newest_version(on_disk(folder)) == (there[-1] if there else None)
     finally:
         shutil.rmtree(folder.parent)
 
 
 def test_a_log_is_listed_once(tmp_path: Path) -> None:
-    with mock.patch.object(delta_log, "names_in", wraps=places.names_in) as listed:
+    with mock.patch.object(os, "listdir", wraps=os.listdir) as listed:
         for version in range(50):
             (tmp_path / f"{version:020}.json").touch()
-            assert newest_version(tmp_path) == version
+            assert newest_version(on_disk(tmp_path)) == version
     assert listed.call_count == 1
 
 
@@ -66,22 +68,22 @@ def _commits(folder: Path, *versions: int) -> None:
 def test_behind_a_gap_that_an_older_copy_left_is_the_newest(tmp_path: Path) -> None:
     """Whoever took what is before it would put commits there that nobody else reads."""
     _commits(tmp_path, *range(51))
-    assert newest_version(tmp_path) == 50
+    assert newest_version(on_disk(tmp_path)) == 50
     _commits(tmp_path, *range(81), *range(100, 151))
     (tmp_path / "_last_checkpoint").write_text('{"version":100}')
-    assert newest_version(tmp_path) == 150
+    assert newest_version(on_disk(tmp_path)) == 150
 
 
 def test_what_is_cut_off_while_it_is_looked_for_is_not_the_newest(tmp_path: Path) -> None:
     _commits(tmp_path, *range(51))
-    assert newest_version(tmp_path) == 50
+    assert newest_version(on_disk(tmp_path)) == 50
     _commits(tmp_path, *range(51, 101))
     search = delta_log._last_behind
 
-    def cut_meanwhile(folder: Path, there: int) -> int:
+    def cut_meanwhile(folder: ReadPath, there: int) -> int:
         for version in range(50, 80):
-            (folder / f"{version:020}.json").unlink()
+            (tmp_path / f"{version:020}.json").unlink()
         return search(folder, there)
 
     with mock.patch.object(delta_log, "_last_behind", cut_meanwhile):
-        assert newest_version(tmp_path) == 100
+        assert newest_version(on_disk(tmp_path)) == 100

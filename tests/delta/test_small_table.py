@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from geo.delta import scan as scan_module
+from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engines.native.small_table import read_small
 from geo.delta.table import Table
@@ -44,7 +45,7 @@ def test_a_journal_reads_the_same_from_its_files_and_by_spark(
     journal, folder = Journal(table, schema), tmp_path / "j" / "_delta_log"
 
     def both() -> list[dict[str, Any]]:
-        small = read_small(folder, schema.names)
+        small = read_small(on_disk(folder), schema.names)
         assert small is not None
         assert _sorted(small) == _sorted(
             [{n: with_zone(v) for n, v in row.asDict().items()} for row in table.read().select(*schema.names).collect()]
@@ -75,7 +76,7 @@ def test_a_journal_reads_the_same_from_its_files_and_by_spark(
     for checkpoint in folder.glob("*.checkpoint.parquet"):
         checkpoint.unlink()
     (folder / f"{0:020}.json").unlink()
-    assert read_small(folder, schema.names) is None, "nobody knows what was before"
+    assert read_small(on_disk(folder), schema.names) is None, "nobody knows what was before"
 
 
 def test_what_takes_more_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
@@ -86,18 +87,18 @@ def test_what_takes_more_is_left_to_spark(spark: SparkSession, tmp_path: Path) -
         (writer.partitionBy("part") if name == "parts" else writer).save(str(tmp_path / name))
         return tmp_path / name / "_delta_log"
 
-    plain = read_small(written("plain"), ("id", "new"))
+    plain = read_small(on_disk(written("plain")), ("id", "new"))
     assert plain is not None
     assert [row for row in plain if row["id"] == 3] == [{"id": 3, "new": None}]
-    assert read_small(written("parts"), ("id",)) is None
+    assert read_small(on_disk(written("parts")), ("id",)) is None
     with_vectors = written("vectors", delta_enableDeletionVectors="true")
     spark.sql(f"DELETE FROM delta.`{with_vectors.parent}` WHERE id = 3")
-    assert read_small(with_vectors, ("id",)) is None
-    assert read_small(written("mapped", delta_columnMapping_mode="name"), ("id",)) is None
-    assert read_small(tmp_path / "nothing", ("id",)) is None
+    assert read_small(on_disk(with_vectors), ("id",)) is None
+    assert read_small(on_disk(written("mapped", delta_columnMapping_mode="name")), ("id",)) is None
+    assert read_small(on_disk(tmp_path / "nothing"), ("id",)) is None
 
 
 def test_times_have_their_zone(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql("SELECT TIMESTAMP '2026-11-22 10:11:12.131415' AS at").write.format("delta").save(str(tmp_path / "t"))
-    (row,) = read_small(tmp_path / "t" / "_delta_log", ("at",)) or []
+    (row,) = read_small(on_disk(tmp_path / "t" / "_delta_log"), ("at",)) or []
     assert row["at"] == NOW

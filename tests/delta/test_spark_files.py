@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geo import crash
 from geo.crash import CrashPoint
+from geo.delta.disk_store import path_of
 from geo.delta.driver import Driver
 from geo.delta.engines.spark.files import STAGED_S, sweep
 from geo.delta.table import Table
@@ -57,7 +58,7 @@ def _leave_to_spark(table: Table) -> None:
 def _adds(table: Table) -> list[dict[str, Any]]:
     """What the newest commit adds, by date."""
     assert table.log_folder is not None
-    lines = (table.log_folder / f"{table.latest_version():020}.json").read_text().splitlines()
+    lines = (path_of(table.log_folder) / f"{table.latest_version():020}.json").read_text().splitlines()
     added = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]
     return sorted(added, key=lambda add: str(add["partitionValues"]))
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from geo.delta.data_file import DataFile
+from geo.delta.disk_store import on_disk
 from geo.delta.engines.native.summary import groups_from_stats, groups_of, joined
 from geo.delta.engines.spark import summary as by_spark
 from geo.delta.predicate import Among, Compare, IsNull
@@ -85,7 +86,7 @@ def test_what_statistics_say_is_what_the_rows_say(
         values = [value for value in table[name].to_pylist() if value is not None]
         statistics[f"null_count.{name}"] = len(table) - len(values)
         statistics |= {f"{end.__name__}.{name}": end(values) for end in (min, max) if values}
-    found = groups_from_stats(summary)(DataFile(path, statistics))
+    found = groups_from_stats(summary)(DataFile(on_disk(path), statistics))
     assert found is None or found == _groups(summary, table)
 
 
@@ -95,11 +96,11 @@ def test_a_file_of_one_ledger_is_told_by_its_statistics_and_of_the_next_one_noth
     nulls = {f"null_count.{name}": count for name, count in {"origin": 0, "ledger": 0, "entry": 0, "marker": 2}.items()}
     told = groups_from_stats(SUMMARIES[0])
     for name in ("one.parquet", "is not there"):
-        assert told(DataFile(tmp_path / name, {**ends, **nulls, "num_records": 2})) == {
+        assert told(DataFile(on_disk(tmp_path / name), {**ends, **nulls, "num_records": 2})) == {
             ("us", 1): Group((3,), (4,), (["eu"],), 2)
         }
     with_marker = {**ends, **nulls, "null_count.marker": 1, "num_records": 2}
-    assert told(DataFile(tmp_path / "one.parquet", with_marker)) is None
+    assert told(DataFile(on_disk(tmp_path / "one.parquet"), with_marker)) is None
 
 
 @pytest.mark.spark

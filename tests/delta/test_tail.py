@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from geo.delta import tail as tail_module
+from geo.delta.disk_store import path_of
 from geo.delta.table import Table
 from geo.delta.tail import Tail
 from geo.errors import RetryableError
@@ -105,7 +106,7 @@ def test_a_place_that_was_cut_with_what_came_after_it_is_noticed_at_once(world: 
         world.write("eu", first, first + 2)
     assert log.log_folder is not None
     for version in (tail.at.version, tail.at.version + 1):
-        (log.log_folder / f"{version:020}.json").unlink()
+        (path_of(log.log_folder) / f"{version:020}.json").unlink()
     with pytest.raises(RetryableError, match="are gone"):
         tail.next()
 
@@ -122,10 +123,10 @@ def test_what_is_gone_is_noticed_while_nothing_comes(world: World, gone: str, mo
     elif gone == "commits":
         for first in (6, 8):
             world.write("eu", first, first + 2)
-        (log.log_folder / f"{tail.at.version + 1:020}.json").unlink()
+        (path_of(log.log_folder) / f"{tail.at.version + 1:020}.json").unlink()
         said = "are gone"
     else:
-        for file in log.log_folder.glob(f"{tail.at.version:020}.*"):
+        for file in path_of(log.log_folder).glob(f"{tail.at.version:020}.*"):
             file.unlink()
         said = "an older copy was put back"
     with pytest.raises(RetryableError, match=said):

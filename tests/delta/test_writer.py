@@ -31,6 +31,7 @@ from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import Kind
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.delta_state import newest_state
+from geo.delta.disk_store import on_disk, path_of
 from geo.delta.driver import Driver
 from geo.delta.engines.native.rows import MOST_ROWS
 from geo.delta.table import Table
@@ -68,7 +69,7 @@ def _append_by_delta(table: Table, rows: DataFrame, user_metadata: str = "") -> 
 
 def _checksum(table: Table, version: int) -> dict[str, Any]:
     assert table.log_folder is not None
-    found: dict[str, Any] = json.loads((table.log_folder / f"{version:020}.crc").read_text())
+    found: dict[str, Any] = json.loads((path_of(table.log_folder) / f"{version:020}.crc").read_text())
     return found
 
 
@@ -126,7 +127,7 @@ def test_a_commit_and_its_statistics_say_what_sparks_say(spark: SparkSession, lo
 
     def add(version: int) -> dict[str, Any]:
         assert log.log_folder is not None
-        lines = map(json.loads, (log.log_folder / f"{version:020}.json").read_text().splitlines())
+        lines = map(json.loads, (path_of(log.log_folder) / f"{version:020}.json").read_text().splitlines())
         (found,) = [line["add"] for line in lines if "add" in line]
         return dict(found)
 
@@ -168,7 +169,10 @@ def test_a_checkpoint_is_written_when_it_is_due_and_the_table_goes_on_from_it(
         log.append_rows(_rows(number, number + 1))
     folder = log.log_folder
     assert folder is not None
-    assert [path.name[15:20] for path in sorted(folder.glob("*.checkpoint.parquet"))] == ["00005", "00010"]
+    assert [name[15:20] for name in folder.names() if name.endswith(".checkpoint.parquet") and name[0] != "."] == [
+        "00005",
+        "00010",
+    ]
     remove_below(folder, read_folder(folder), 10)
     again = Table(Driver.of(log.spark.newSession()), log.name, by_path=True, lock=None)
     log.spark.catalog.clearCache()
@@ -209,7 +213,7 @@ def _is_left(log: Table, rows: pa.Table) -> None:
 def test_a_version_without_its_own_checksum_is_left_to_spark(log: Table) -> None:
     log.append_rows(_rows(0, 1))
     assert log.log_folder is not None
-    checksum = log.log_folder / f"{1:020}.crc"
+    checksum = path_of(log.log_folder) / f"{1:020}.crc"
     text = checksum.read_text()
     for damaged in (None, "", text[:100], text.replace(json.loads(text)["txnId"], "another"), "[]"):
         checksum.unlink()
@@ -286,10 +290,10 @@ def test_what_commits_added_is_read_or_left_to_spark(spark: SparkSession, log: T
 _APPENDS = """
 import sys
 from pathlib import Path
-from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.delta_state import newest_state
-from geo.delta.writer import Added, commit_files, write_files
-folder, name = Path(sys.argv[1]), sys.argv[2]
+from geo.delta.disk_store import on_disk
+from geo.delta.writer import Added, commit_files
+folder, name = on_disk(Path(sys.argv[1])), sys.argv[2]
 for number in range(60):
     added = [Added(f"{name}-{number}.parquet", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")]
     while (state := newest_state(folder)) is None or not commit_files(folder, state, added, f"{name} {number}"):
@@ -309,7 +313,7 @@ def test_processes_that_commit_without_any_lock_lose_nothing(log: Table) -> None
             process.kill()
     records = [commit.user_metadata for commit in log.commits(1, 1000)]
     assert sorted(map(str, records)) == sorted(f"{name} {number}" for name in names for number in range(60))
-    assert not list(folder.glob(".*.tmp"))
+    assert not [name for name in folder.names() if name.endswith(".tmp")]
     state = newest_state(folder)
     assert state is not None
     assert (state.version, state.checksum["numFiles"]) == (180, 180)
@@ -354,10 +358,10 @@ def test_where_another_commit_comes_between_it_is_asked_again_whether_the_rows_m
     def refuse() -> None:
         asked.append(log.latest_version())
         if len(asked) == 1:
-            state = newest_state(Path(log.name) / "_delta_log")
+            state = newest_state(on_disk(Path(log.name) / "_delta_log"))
             assert state is not None
             assert commit_files(
-                Path(log.name) / "_delta_log", state, [Added("x", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")], None
+                on_disk(Path(log.name) / "_delta_log"), state, [Added("x", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")], None
             )
 
     assert log.append_here(_rows(0, 1), refuse=refuse)
@@ -412,7 +416,7 @@ def test_a_link_that_was_made_and_told_otherwise_is_ours(log: Table, monkeypatch
 def test_files_of_a_table_that_was_made_anew_meanwhile_are_not_added(log: Table) -> None:
     state = log.own_state()
     assert state is not None
-    written = write_files(Path(log.name), state, _rows(0, 1))
+    written = write_files(on_disk(Path(log.name)), state, _rows(0, 1))
     shutil.rmtree(log.name)
     log.create(TOPIC_LOG)
     assert not log.commit_here(written)
@@ -435,7 +439,7 @@ def test_checkpoints_that_cannot_be_written_are_left_to_spark(log: Table, monkey
     for number in range(8):
         log.append_rows(_rows(number, number + 1))
     assert log.log_folder is not None
-    found = [path.name[18:20] for path in sorted(log.log_folder.glob("*.checkpoint.parquet"))]
+    found = [path.name[18:20] for path in sorted(path_of(log.log_folder).glob("*.checkpoint.parquet"))]
     assert found == ["06", "09"], "after the first that was due"
     assert log.read().count() == 8
 
@@ -460,9 +464,9 @@ def test_rows_that_were_written_are_committed_by_spark_where_that_is_due(log: Ta
     try:
         state = log.own_state()
         assert state is not None
-        written = write_files(Path(log.name), state, _rows(0, 3))
+        written = write_files(on_disk(Path(log.name)), state, _rows(0, 3))
         assert log.log_folder is not None
-        (log.log_folder / f"{0:020}.crc").unlink()
+        (path_of(log.log_folder) / f"{0:020}.crc").unlink()
         ownership.append(log, written, "record")
         assert sorted(row["entry_id"] for row in log.read().collect()) == [0, 1, 2]
         assert not any((Path(log.name) / file.path).exists() for file in written.files)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geo.delta import scan as scan_module
 from geo.delta.delta_log import read_folder
+from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.journal import journal as journals
@@ -110,12 +111,12 @@ def test_appends_do_nothing_but_append_and_cleaning_keeps_what_counts(spark: Spa
     assert journal.files() == len(_table(journal).read().inputFiles()) == 9
     before = _tokens(journal)
     assert journal.clean(dry_run=True) == 15
-    assert len(read_folder(folder).commits) == 10
+    assert len(read_folder(on_disk(folder)).commits) == 10
     assert journal.clean() == 15
     assert (_tokens(journal), journal.files()) == (before, 1)
     assert _table(journal).read().count() == 3
     assert journal.clean() == 0
-    assert len(read_folder(folder).commits) == 11, "nothing to do is no commit"
+    assert len(read_folder(on_disk(folder)).commits) == 11, "nothing to do is no commit"
 
 
 def _table(journal: Journal) -> Table:
@@ -194,7 +195,7 @@ def test_old_commits_of_a_journal_go(spark: SparkSession, tmp_path: Path, monkey
     for number in range(2, 8):
         assert journal.append_once([_owner("a", number)], ("geo.claims", number), f"{number}-0")
     assert journal.cut() == 4
-    assert read_folder(tmp_path / "owners" / "_delta_log").commits == (4, 5, 6, 7, 8)
+    assert read_folder(on_disk(tmp_path / "owners" / "_delta_log")).commits == (4, 5, 6, 7, 8)
     assert _tokens(_journal(spark.newSession(), tmp_path)) == {"a": "7-0"}
     assert not journal.append_once([_owner("b", 2)], ("geo.claims", 2), "again"), "the numbers are in the checkpoint"
     assert journal.cut() == 0

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from geo.config.model import Cluster, Config, Link, TopicPolicy
 from geo.coordination.ownership import claim, origin_runners, release
 from geo.delta.delta_log import committed_before, count_data_files, newest_version, read_folder, remove_below
+from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.sums import sum_of
 from geo.delta.table import Table
@@ -64,7 +65,7 @@ class Log:
 
     @property
     def versions(self) -> tuple[int, ...]:
-        return read_folder(self.folder).commits
+        return read_folder(on_disk(self.folder)).commits
 
     def entries(self, table: Table | None = None, version: int | None = None) -> list[int]:
         return sorted(row[0] for row in (table or self.table).read(version).select("entry_id").collect())
@@ -110,7 +111,7 @@ def test_after_a_cut_the_table_is_as_good_as_before(log: Log, spark: SparkSessio
     assert log.entries(fresh) == everything
     assert log.entries(fresh, 9) == list(range(2, 10))
     assert log.entries(fresh, 11) == list(range(2, 12))
-    assert (newest_version(log.folder), count_data_files(log.folder)) == (14, 13)
+    assert (newest_version(on_disk(log.folder)), count_data_files(on_disk(log.folder))) == (14, 13)
     assert log.table.properties()["delta.checkpointInterval"] == "3"
     assert [commit.version for commit in log.table.commits(0, 14)] == list(range(9, 15))
 
@@ -140,8 +141,8 @@ def test_a_session_that_last_looked_before_the_cut_goes_on(log: Log, tmp_path: P
     assert log.entries(table) == list(range(2, 5))
     for name in late:
         (aside / name).rename(folder / name)
-    found = read_folder(folder)
-    assert remove_below(folder, found, 9) == 9
+    found = read_folder(on_disk(folder))
+    assert remove_below(on_disk(folder), found, 9) == 9
     assert log.entries(table) == list(range(2, 15))
     assert log.entries(table, 11) == list(range(2, 12))
 
@@ -173,9 +174,9 @@ def test_streams_follow_from_what_is_kept_and_fail_loudly_on_what_is_gone(log: L
 
 @pytest.mark.spark
 def test_what_is_left_by_an_interrupted_cut_is_without_a_gap(log: Log) -> None:
-    found = read_folder(log.folder)
+    found = read_folder(on_disk(log.folder))
     part = {version: found.files[version] for version in sorted(found.files) if version < 5}
-    remove_below(log.folder, type(found)(found.commits, found.checkpoints, {**part, 9: ()}), 9)
+    remove_below(on_disk(log.folder), type(found)(found.commits, found.checkpoints, {**part, 9: ()}), 9)
     assert log.versions == tuple(range(5, 15))
     assert log.entries() == list(range(2, 15))
     assert log.cut() == LogCut(4, 6)
@@ -284,8 +285,8 @@ def test_the_newest_commit_before_a_time_is_found_by_halving(tmp_path: Path) -> 
         (tmp_path / f"{version:020}.json").touch()
         os.utime(tmp_path / f"{version:020}.json", (version * 10, version * 10))
     commits = tuple(range(100))
-    assert [committed_before(tmp_path, commits, time) for time in (0, 5, 10, 15, 500, 10_000)] == [-1, 0, 0, 1, 49, 99]
-    assert committed_before(tmp_path, (), 5) == -1
+    assert [committed_before(on_disk(tmp_path), commits, time) for time in (0, 5, 10, 15, 500, 10_000)] == [-1, 0, 0, 1, 49, 99]
+    assert committed_before(on_disk(tmp_path), (), 5) == -1
 
 
 @pytest.mark.spark

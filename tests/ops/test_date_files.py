@@ -16,6 +16,7 @@ from geo import crash
 from geo.crash import CrashPoint
 from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import EXPIRED, Kind
+from geo.delta.disk_store import path_of
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.ops.date_files import compact_date, counted_by_spark, date_files, footers, remove_dates
@@ -50,7 +51,7 @@ def _append(table: Table, first: int) -> None:
 
 def _actions(table: Table, kind: str) -> list[dict[str, Any]]:
     assert table.log_folder is not None
-    lines = (table.log_folder / f"{table.latest_version():020}.json").read_text().splitlines()
+    lines = (path_of(table.log_folder) / f"{table.latest_version():020}.json").read_text().splitlines()
     return [json.loads(line)[kind] for line in lines if line.startswith(f'{{"{kind}"')]
 
 

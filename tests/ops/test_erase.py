@@ -10,6 +10,7 @@ import pytest
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.delta.commits import Kind
+from geo.delta.disk_store import path_of
 from geo.ops.erase import erase
 from tests.test_crash_points import CHANGE_POINTS
 from tests.world import TOPIC, World
@@ -58,7 +59,7 @@ def test_an_erasure_changes_the_chosen_rows_alone_beside_who_appends(linked: Wor
     assert state is not None
     assert (state.checksum["numFiles"], state.checksum["tableSizeBytes"]) == (detail["numFiles"], detail["sizeInBytes"])
     assert log.log_folder is not None
-    lines = (log.log_folder / f"{commit.version:020}.json").read_text().splitlines()
+    lines = (path_of(log.log_folder) / f"{commit.version:020}.json").read_text().splitlines()
     told_in = [json.loads(line)["cdc"]["path"] for line in lines if line.startswith('{"cdc"')]
     assert {path.parts[0] for path in map(Path, told_in)} == {"_change_data"}
     assert all((Path(log.name) / path).exists() for path in told_in)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from geo.delta.arrow_rows import rows_table
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
+from geo.delta.disk_store import on_disk
 from geo.ids import LedgerId
 from geo.replication.gaps import Gap
 from geo.replication.rule import RoutedRow, Rule, Verdict, verdict
@@ -56,7 +57,7 @@ def _taken(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file.parquet"
         pq.write_table(table.drop_columns(list(dropped)), path)
-        return _judged(DataFile(path, told), state, RULE, times, gaps, NOW)
+        return _judged(DataFile(on_disk(path), told), state, RULE, times, gaps, NOW)
 
 
 _CHANGES = st.fixed_dictionaries(
@@ -129,7 +130,7 @@ def test_the_statistics_are_those_that_the_target_names_and_its_partition_is_no_
 
 def test_what_is_left_of_the_gaps_is_all_that_no_file_has() -> None:
     def whole(first: int, last: int) -> Whole:
-        return Whole(Path("f"), LEDGER, first, last, (), 1, "")
+        return Whole(on_disk(Path("f")), LEDGER, first, last, (), 1, "")
 
     found = [Gap(LEDGER, 0, 99), Gap(LedgerId("us", 8), 0, 9), Gap(LEDGER, 200, 210, compare=True)]
     assert list(without(found, [whole(90, 99), whole(10, 19), whole(20, 29)])) == [
@@ -149,5 +150,5 @@ def test_a_file_with_a_column_that_the_target_has_otherwise_goes_by_rows() -> No
         state = DeltaState(1, "table", schema, ("publish_date",), frozenset({"entry_id"}), 10, {})
         with tempfile.TemporaryDirectory() as folder:
             pq.write_table(table, f"{folder}/file.parquet")
-            found = _judged(DataFile(Path(f"{folder}/file.parquet"), told), state, RULE, Times(), ALL, NOW)
+            found = _judged(DataFile(on_disk(Path(f"{folder}/file.parquet")), told), state, RULE, Times(), ALL, NOW)
         assert (found is not None) is is_taken

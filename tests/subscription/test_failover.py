@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from geo.delta.disk_store import path_of
 from geo.errors import UnsafeError, UsageError
 from geo.ids import LedgerId, MessageId
 from geo.log import peers
@@ -162,7 +163,7 @@ def test_a_source_that_does_not_answer_counts_as_gone_and_one_that_is_gone_is_no
     linked.replicate("us")
     acks = linked.log("eu", TOPIC.acks)
     assert acks.log_folder is not None
-    hangs = acks.log_folder / f"{acks.latest_version():020}.crc"
+    hangs = path_of(acks.log_folder) / f"{acks.latest_version():020}.crc"
     hangs.unlink()
     os.mkfifo(hangs)
     try:

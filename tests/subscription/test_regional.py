@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from geo.config.model import TopicPolicy
+from geo.delta.disk_store import path_of
 from geo.errors import UnsafeError, UsageError
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.acks.ack_state import AckState
@@ -99,7 +100,7 @@ def test_nobody_waits_for_peers_of_one_that_is_of_one_region_only(linked: World,
     consume(linked, "eu", name="other")
     log = linked.log("eu", TOPIC.acks)
     assert log.log_folder is not None
-    (log.log_folder / f"{log.latest_version() + 1:020}.json").write_text("{ no commit\n")
+    (path_of(log.log_folder) / f"{log.latest_version() + 1:020}.json").write_text("{ no commit\n")
     with caplog.at_level(logging.WARNING):
         own(linked)
         assert "what eu knows of it comes later" not in caplog.text

@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from geo.delta.delta_state import DeltaState
+from geo.delta.store import WritePath
 from geo.delta.writer import Written, remove_files, write_files
 from geo.errors import UsageError
 from geo.log.admission import ERROR
@@ -58,7 +59,7 @@ class Workspace:
     """Where a batch is held and written: `folder` is a folder on a local disk for this batch alone, which `held` removes at its
     end, `table` that of the log, whose newest version is `state`."""
 
-    def __init__(self, folder: Path, table: Path, state: DeltaState, held: ExitStack) -> None:
+    def __init__(self, folder: Path, table: WritePath, state: DeltaState, held: ExitStack) -> None:
         self.folder, self.table, self.state = folder, table, state
         held.callback(self.clear)
 

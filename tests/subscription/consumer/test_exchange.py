@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from geo import crash
 from geo.coordination.ownership import claim, consumer_runner, release
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta.disk_store import path_of
 from geo.errors import AlreadyOwnedError, FencedError, UnsafeError, UsageError
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
@@ -114,7 +115,7 @@ def test_a_peer_whose_log_has_lost_the_links_place_is_read_whole(linked: World) 
     assert log.log_folder is not None
     DeltaTable(log.name).create_checkpoint()
     for version in range(cursor.version + 1):
-        (log.log_folder / f"{version:020}.json").unlink()
+        (path_of(log.log_folder) / f"{version:020}.json").unlink()
     assert {one.entry_id for one in consume(linked, "us", NONE).ids} == set(range(10, 20))
 
 
@@ -140,7 +141,7 @@ def test_a_peer_whose_log_is_damaged_or_full_of_nonsense_holds_up_nobody(linked:
     with consuming(linked, "us", NONE) as us:
         us.until(lambda: us.subscription.state.acked == MessageSet.of(BOTH))
         assert log.log_folder is not None
-        (log.log_folder / f"{log.latest_version() + 1:020}.json").write_text("{ no commit\n")
+        (path_of(log.log_folder) / f"{log.latest_version() + 1:020}.json").write_text("{ no commit\n")
         us.until(lambda: "what it tells comes with the link" in caplog.text)
         linked.write("us", 20, 25)
         us.until_given(*ids("us", 20, 25))

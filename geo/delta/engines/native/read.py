@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -19,15 +18,14 @@ import pyarrow as pa
 
 from geo.delta.data_file import DataFile
 from geo.delta.delta_log import is_undamaged
-from geo.delta.delta_state import DeltaState, newest_state
+from geo.delta.delta_state import DeltaState, is_known_to_deltalake, newest_state
 from geo.delta.driver import Reads
 from geo.delta.engines.native.rows import MOST_BYTES, MOST_ROWS, read_files
 from geo.delta.engines.native.small_table import as_collected
-from geo.delta.places import Place, is_known_to_deltalake, parquet
 from geo.delta.predicate import ROUNDED_US, Predicate, may_hold
 from geo.delta.predicate_arrow import kept
 from geo.delta.protocol import why_not_read
-from geo.delta.sums import parquet_checked
+from geo.delta.store import ReadPath, parquet, parquet_checked
 from geo.errors import DamagedError
 from geo.times import in_us
 
@@ -46,7 +44,7 @@ _PLAIN = (pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.
           pa.types.is_date, pa.types.is_timestamp)  # fmt: skip
 
 
-def count_where_null(folder: Place | None, reads: Reads, column: str) -> int | None:
+def count_where_null(folder: ReadPath | None, reads: Reads, column: str) -> int | None:
     """How many rows of a table have NULL in a column."""
     folder = _readable(folder, reads)
     if folder is None:
@@ -63,7 +61,7 @@ def count_where_null(folder: Place | None, reads: Reads, column: str) -> int | N
 
 
 def last_rows(
-    folder: Place | None, reads: Reads, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str
+    folder: ReadPath | None, reads: Reads, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str
 ) -> list[dict[str, Any]] | None:
     """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last
     one first, these columns, those of `order` among them, as Spark's `collect` gives them."""
@@ -91,7 +89,7 @@ def last_rows(
 
 
 def scan(
-    folder: Place | None,
+    folder: ReadPath | None,
     reads: Reads,
     version: int,
     columns: Sequence[str],
@@ -126,7 +124,7 @@ def scan(
     return None
 
 
-def few_rows(folder: Path, state: DeltaState, version: int) -> pa.Table | None:
+def few_rows(folder: ReadPath, state: DeltaState, version: int) -> pa.Table | None:
     """All rows of a table at a version, with the columns that it has now, in `state`. None if they are many, too."""
     if _has_many(state):
         return None
@@ -136,19 +134,19 @@ def few_rows(folder: Path, state: DeltaState, version: int) -> pa.Table | None:
     return read_files(((file.path, {name: file.partition(name) for name in state.partition_by}) for file in files), state)
 
 
-def is_empty(folder: Place | None, reads: Reads, version: int) -> bool:
+def is_empty(folder: ReadPath | None, reads: Reads, version: int) -> bool:
     """Whether a version of a table is known to have no rows at all: of one on a local disk, without reading any."""
     folder = _readable(folder, reads)
     return folder is not None and data_files(folder, version) == []
 
 
-def _readable(folder: Place | None, reads: Reads) -> Place | None:
+def _readable(folder: ReadPath | None, reads: Reads) -> ReadPath | None:
     """The `_delta_log` of a table, if it is for this process to read: unless it has many files and Spark is at hand."""
     is_others = folder is None or reads is Reads.NONE or (reads is Reads.LITTLE and _is_large(folder))
     return None if is_others else folder
 
 
-def _is_large(folder: Place) -> bool:
+def _is_large(folder: ReadPath) -> bool:
     state = newest_state(folder)
     return state is not None and _has_many(state)
 
@@ -169,7 +167,7 @@ def _are_at_most(files: Sequence[DataFile], rows: int, size: int) -> bool:
     return total("num_records") <= rows and total("size_bytes") <= size
 
 
-def _listed(folder: Place) -> list[DataFile] | None:
+def _listed(folder: ReadPath) -> list[DataFile] | None:
     """The files of the newest version, of their statistics the NULLs alone, if its checksum lists them: then the log need not be read."""
     state = newest_state(folder)
     listed = None if state is None else state.checksum.get("allFiles")
@@ -184,7 +182,7 @@ def _nulls(file: Mapping[str, Any]) -> dict[str, int]:
     return {}
 
 
-def data_files(folder: Place, version: int | None = None) -> list[DataFile] | None:
+def data_files(folder: ReadPath, version: int | None = None) -> list[DataFile] | None:
     """The files of a version, or of the newest, of the table whose `_delta_log` is `folder`."""
     table = _table(folder, version)
     if table is None:
@@ -195,9 +193,9 @@ def data_files(folder: Place, version: int | None = None) -> list[DataFile] | No
     return None
 
 
-def _table(folder: Place, version: int | None = None) -> Any:
+def _table(folder: ReadPath, version: int | None = None) -> Any:
     """The table as `deltalake` has it, at a version or at its newest."""
-    if not is_known_to_deltalake(folder) or (isinstance(folder, Path) and not is_undamaged(folder, version)):
+    if not is_known_to_deltalake(folder) or (folder.store.is_near and not is_undamaged(folder, version)):
         return None
     try:
         from deltalake import DeltaTable
@@ -205,8 +203,8 @@ def _table(folder: Place, version: int | None = None) -> Any:
     except ImportError:
         return None
     try:
-        options = None if isinstance(folder, Path) else dict(folder.store.options)
-        table = DeltaTable(str(folder.parent), version=version, storage_options=options)
+        options = folder.store.options
+        table = DeltaTable(str(folder.parent), version=version, storage_options=None if options is None else dict(options))
         return None if why_not_read(_protocol(table), table.metadata().configuration) is not None else table
     except (DeltaError, OSError):
         return None

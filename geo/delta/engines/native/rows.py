@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from geo.delta.delta_state import DeltaState
-from geo.delta.places import Place
-from geo.delta.sums import lines_checked, parquet_checked
+from geo.delta.store import ReadPath, parquet_checked
 from geo.errors import DamagedError
 
 MOST_ROWS, MOST_BYTES = 10_000, 16 * 1024 * 1024
@@ -29,7 +27,7 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.Arro
 """A commit or a file is gone or damaged, or is of a kind not known here: Spark meets it too, and has the words for it."""
 
 
-def added_rows(folder: Path, state: DeltaState, first: int, last: int) -> pa.Table | None:
+def added_rows(folder: ReadPath, state: DeltaState, first: int, last: int) -> pa.Table | None:
     """The rows that the versions `first` to `last` added, with the columns of `state`. None if they are many, and wherever Spark
     is to say what they are."""
     try:
@@ -42,7 +40,7 @@ def added_rows(folder: Path, state: DeltaState, first: int, last: int) -> pa.Tab
         return None
 
 
-def added_where(folder: Path, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool] | None:
+def added_where(folder: ReadPath, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool] | None:
     """Those of the rows that a version added which have a value in a column, with these columns, and whether it added others. What a
     file says of itself is asked first, so that of a large one without such rows nothing else is read. None wherever Spark is to say
     it."""
@@ -74,9 +72,9 @@ def _as_read(field: pa.Field) -> pa.Field:
     return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
 
 
-def _added(folder: Path, version: int) -> Iterator[dict[str, Any]]:
+def _added(folder: ReadPath, version: int) -> Iterator[dict[str, Any]]:
     """The files by which a commit added rows. Raises ValueError if it did so in another way."""
-    for line in lines_checked(folder / f"{version:020}.json"):
+    for line in (folder / f"{version:020}.json").lines():
         action = json.loads(line)
         if "cdc" in action:
             raise ValueError("the change feed has files of its own")
@@ -86,7 +84,7 @@ def _added(folder: Path, version: int) -> Iterator[dict[str, Any]]:
             yield add
 
 
-def read_files(files: Iterable[tuple[Place, Mapping[str, str]]], state: DeltaState) -> pa.Table | None:
+def read_files(files: Iterable[tuple[ReadPath, Mapping[str, str]]], state: DeltaState) -> pa.Table | None:
     """The rows of files of a table, given with the values of their partitions; columns of `state`. None if they are too large in
     memory, and wherever Spark is to say what they are."""
     parts, size = [state.schema.empty_table()], 0
@@ -99,7 +97,7 @@ def read_files(files: Iterable[tuple[Place, Mapping[str, str]]], state: DeltaSta
         return None
 
 
-def _read(path: Place, state: DeltaState, partition: Mapping[str, str], most: int) -> pa.Table:
+def _read(path: ReadPath, state: DeltaState, partition: Mapping[str, str], most: int) -> pa.Table:
     file = parquet_checked(path)
     inside = [field.name for field in state.schema if field.name not in state.partition_by]
     batches, size = [], 0

@@ -11,18 +11,16 @@ import json
 from collections.abc import Iterator, Mapping
 from datetime import timezone
 from itertools import chain
-from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from geo.delta.delta_log import is_checkpoint, read_folder
-from geo.delta.places import Place
 from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.predicate_arrow import kept
 from geo.delta.protocol import why_not_read
-from geo.delta.sums import lines_checked, parquet_checked
+from geo.delta.store import ReadPath, parquet_checked
 from geo.errors import DamagedError
 
 Action: TypeAlias = tuple[str, Mapping[str, Any]]
@@ -35,7 +33,7 @@ MOST_ROWS, BATCH_ROWS = 200_000, 16_384
 """As Python objects some 200 MB, a second. So many at a time are read and filtered: of millions few are held."""
 
 
-def read_small(folder: Place, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:
+def read_small(folder: ReadPath, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:
     """Reads the rows of the newest version of the table whose `_delta_log` is `folder` that fulfil `where`, which is of these columns: times
     in UTC, maps as dict. Rows that it leaves out never become Python objects.
 
@@ -61,7 +59,7 @@ class _TooMuchError(Exception):
     """The table uses something that is not known here."""
 
 
-def _active_files(folder: Place) -> list[str] | None:
+def _active_files(folder: ReadPath) -> list[str] | None:
     """The files whose rows the newest version has. None if what leads to it is not all there."""
     found = read_folder(folder)
     checkpoint = found.checkpoints[-1] if found.checkpoints else -1
@@ -85,7 +83,7 @@ def _active_files(folder: Place) -> list[str] | None:
     return [unquote(path) for path in there]
 
 
-def _checkpointed(file: Place) -> Iterator[Action]:
+def _checkpointed(file: ReadPath) -> Iterator[Action]:
     """The actions that a checkpoint of the classic kind lists, or a part of one."""
     read = parquet_checked(file)
     names = [name for name in ("protocol", "metaData", "add", "sidecar") if name in read.schema_arrow.names]
@@ -94,8 +92,8 @@ def _checkpointed(file: Place) -> Iterator[Action]:
         yield from ((name, fields) for fields in table[name].to_pylist() if fields is not None)
 
 
-def _committed(folder: Place, version: int) -> Iterator[Action]:
-    for line in lines_checked(folder / f"{version:020}.json"):
+def _committed(folder: ReadPath, version: int) -> Iterator[Action]:
+    for line in (folder / f"{version:020}.json").lines():
         if not line.startswith('{"commitInfo"'):
             yield from json.loads(line).items()
 
@@ -111,8 +109,8 @@ def _path(add: Mapping[str, Any]) -> str:
     return str(add["path"])
 
 
-def _rows(file: Place, columns: tuple[str, ...], where: Predicate, most: int) -> Iterator[dict[str, Any]]:
-    found = parquet_checked(file, file.stat().st_size if isinstance(file, Path) else 0)
+def _rows(file: ReadPath, columns: tuple[str, ...], where: Predicate, most: int) -> Iterator[dict[str, Any]]:
+    found = parquet_checked(file, _near_size(file))
     if not set(columns) & set(found.schema_arrow.names):
         raise _TooMuchError  # they have other names in the files
     there = [name for name in columns if name in found.schema_arrow.names]
@@ -129,6 +127,15 @@ def _rows(file: Place, columns: tuple[str, ...], where: Predicate, most: int) ->
     values = {name: as_collected(table[name]) if name in table.column_names else [None] * len(table) for name in columns}
     for number in range(len(table)):
         yield {name: values[name][number] for name in columns}
+
+
+def _near_size(file: ReadPath) -> int:
+    """Asked only where it decides anything. Raises FileNotFoundError."""
+    if not file.store.is_near:
+        return 0
+    if (found := file.head()) is None:
+        raise FileNotFoundError(str(file))
+    return found.size
 
 
 def as_collected(column: pa.ChunkedArray) -> list[Any]:

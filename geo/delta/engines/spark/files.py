@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
 from geo.delta.delta_state import DeltaState
+from geo.delta.disk_store import on_disk
 from geo.delta.sums import sum_of
 from geo.delta.writer import Added, Written, remove_files, statistics, write_out
 from geo.disk import local_path
@@ -87,9 +88,9 @@ def write(rows: DataFrame, location: str, table: Path, state: DeltaState, *, int
         try:
             for file in files:
                 _move(folder / file.path.removeprefix(into), table / file.path)
-            write_out(table, files)
+            write_out(on_disk(table), files)
         except BaseException:
-            remove_files(table, files)
+            remove_files(on_disk(table), files)
             raise
     return Written(files, state.schema, state.partition_by, state.table_id)
 

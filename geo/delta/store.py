@@ -1,0 +1,207 @@
+"""The store below tables: whole files by their names. Anything that keeps these promises can hold a table.
+
+Nothing here takes for granted that it is a disk, that a list is cheap, that there is a lock, or that an answer arrives
+(docs/structure.md). Adapters: `geo.delta.disk_store`, and for who only reads `geo.delta.arrow_store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from typing import Any, BinaryIO, Generic, Protocol, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geo.errors import DamagedError
+
+T = TypeVar("T")
+Self = TypeVar("Self", bound="StorePath[Any]")
+
+_AT_ONCE = 16
+"""Files of a store that is far that are read at once, since each is a request that waits."""
+
+WHOLE_BYTES = 16 * 1024 * 1024
+"""A Parquet file of so many bytes, on a store that is near, is read whole, so that all of it is held to what was written. Of a larger one the
+pages that are read are held to their own sums."""
+
+
+class Put(Enum):
+    """What is known of a file that was put if there was none."""
+
+    MADE = "made"
+    THERE = "there"
+    """One of that name is there. After an answer that was lost it may be one's own: whoever asked again is told so of what it made."""
+    UNKNOWN = "unknown"
+    """It may have been made, or may still be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a store says of a file without its content. `stamp` tells it from any other that may take its place."""
+
+    size: int
+    modified_us: int
+    """By the store's clock, in microseconds since 1970."""
+    stamp: Hashable
+
+
+class ReadStore(Protocol):
+    """A store as who only looks sees it. Paths are as locations name them. What is not there is FileNotFoundError."""
+
+    @property
+    def is_near(self) -> bool:
+        """An answer takes microseconds, so a question by name is cheaper than a list."""
+
+    @property
+    def options(self) -> Mapping[str, str] | None:
+        """With which `deltalake` reaches the same files; None: without any."""
+
+    def get(self, path: str) -> bytes:
+        """The content of a file. Raises DamagedError if it is not what was written, where the store can tell."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        """For reads here and there in a file, which are held to nothing."""
+
+    def head(self, path: str) -> Head | None:
+        """None if there is no such file."""
+
+    def is_there(self, path: str) -> bool:
+        """Whether there is such a file: one question."""
+
+    def names(self, folder: str, after: str) -> list[str]:
+        """The names in a folder that come after one, in their order; none where there is no such folder."""
+
+    def check(self, path: str) -> None:
+        """Raises DamagedError as `get`, of a file of any size, which is not held."""
+
+
+class Store(ReadStore, Protocol):
+    """A store that this process writes. Folders are made where they are missing."""
+
+    def put(self, path: str, content: bytes) -> None:
+        """Put a file, in the place of one that is there, whole for whoever looks."""
+
+    def put_if_absent(self, path: str, content: bytes) -> Put:
+        """Put a file unless there is one, whole for whoever looks, its content durable before it has its name. Raises OSError, with nothing
+        done."""
+
+    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """Write a file whose name was drawn for it: nobody looks for it before its end. None is left if it fails."""
+
+    def write_out(self, paths: Iterable[str]) -> None:
+        """Afterwards the content of these files is durable."""
+
+    def delete(self, path: str) -> None:
+        """One that is not there is no fault."""
+
+    def copy(self, path: str, to: str) -> None:
+        """Copy a file to a name that was drawn for it. Raises as `get`."""
+
+    def forget(self, path: str) -> None:
+        """What the store keeps beside a file goes: a library is about to write it, which knows nothing of that."""
+
+    def adopt(self, path: str) -> None:
+        """A library wrote this file: from here on it is held to what it is now."""
+
+
+S_co = TypeVar("S_co", bound=ReadStore, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StorePath(Generic[S_co]):
+    """A file or folder on a store."""
+
+    store: S_co
+    location: str
+
+    def __str__(self) -> str:
+        return self.location
+
+    def __truediv__(self: Self, name: str) -> Self:
+        """As a log names its files: an absolute one, of a clone, is where it says."""
+        return type(self)(self.store, name if name.startswith("/") else f"{self.location}/{name}")
+
+    @property
+    def parent(self: Self) -> Self:
+        return type(self)(self.store, self.location.rpartition("/")[0])
+
+    @property
+    def name(self) -> str:
+        return self.location.rpartition("/")[2]
+
+    def get(self) -> bytes:
+        return self.store.get(self.location)
+
+    def lines(self) -> list[str]:
+        """The lines of a text. Raises as `ReadStore.get`."""
+        try:
+            # Not `splitlines`: a text in it may have other ends of lines.
+            return self.get().decode().removesuffix("\n").split("\n")
+        except UnicodeDecodeError:
+            raise DamagedError(f"{self} is damaged: it is no text. Bring it back from a copy.") from None
+
+    def unchecked(self) -> bytes:
+        """The content, held to nothing."""
+        with self.store.open(self.location) as file:
+            return bytes(file.read())
+
+    def head(self) -> Head | None:
+        return self.store.head(self.location)
+
+    def is_there(self) -> bool:
+        return self.store.is_there(self.location)
+
+    def has(self, name: str) -> bool:
+        """Whether a folder has a file: asked for every append and every look."""
+        return self.store.is_there(f"{self.location}/{name}")
+
+    def names(self, after: str = "") -> list[str]:
+        return self.store.names(self.location, after)
+
+    def check(self) -> None:
+        self.store.check(self.location)
+
+    def delete(self: StorePath[Store]) -> None:
+        self.store.delete(self.location)
+
+
+ReadPath: TypeAlias = StorePath[ReadStore]
+WritePath: TypeAlias = StorePath[Store]
+
+
+def parquet(place: ReadPath) -> pq.ParquetFile:
+    """A Parquet file, of which each page that is read must be what was written."""
+    return opened(place.store.open(place.location))
+
+
+def parquet_checked(place: ReadPath, size: int = 0) -> pq.ParquetFile:
+    """As `parquet`. One that is near and has up to WHOLE_BYTES is read whole: its end, too, must be what was written. Raises as
+    `ReadStore.get`."""
+    return opened(pa.BufferReader(place.get())) if place.store.is_near and size <= WHOLE_BYTES else parquet(place)
+
+
+def opened(file: pa.NativeFile) -> pq.ParquetFile:
+    # Times in microseconds, else the year 9999 is 1816.
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
+
+
+def each(folder: ReadPath, names: Iterable[str], read: Callable[[ReadPath], T]) -> Iterator[T | None]:
+    """What `read` makes of each file in a folder, None if it is not there: in order, of a store that is far some at once."""
+
+    def one(name: str) -> T | None:
+        with suppress(FileNotFoundError):
+            return read(folder / name)
+        return None
+
+    if folder.store.is_near:
+        yield from map(one, names)
+        return
+    left = iter(names)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        while some := list(islice(left, 2 * _AT_ONCE)):
+            yield from pool.map(one, some)
