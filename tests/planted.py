@@ -892,7 +892,7 @@ FAULTS = (
     Fault(
         "a table is missing when its bucket is away",
         "geo/delta/asked_log.py",
-        "                folder.refuse_no_bucket()\n",
+        "                folder.store.refuse_no_bucket(folder.location)\n",
         "                pass\n",
         ("delta/test_asked_log.py -k bucket",),
     ),

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from geo.delta.arrow_store import AGAIN_S, ArrowStore
 from geo.delta.delta_log import newest_metadata, newest_version
+from geo.delta.engine import Engine, Seen, UnsupportedError
 from geo.delta.store import StorePath
 from geo.text import first_line
 
@@ -87,3 +88,31 @@ class AskedLog:
         if found is not None:
             store.has_shown_commits = True
         return Said(found) if store.has_shown_commits else None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedEngine(Engine):
+    """Answers what names and the newest metadata tell, of a table of which Spark reads the rest."""
+
+    log: AskedLog
+
+    def look(self) -> Seen | None:
+        if (newest := _said(self.log.newest())) is None:
+            return None
+        if (metadata := _said(self.log.metadata(newest))) is None:
+            raise UnsupportedError("its metadata is far back in its log")
+        return Seen.of(metadata, newest)
+
+    def newest(self) -> int:
+        if (newest := _said(self.log.newest())) is None:
+            raise UnsupportedError("it has no commit")
+        return newest
+
+    def has_commit(self, version: int) -> bool:
+        return _said(self.log.has(version)) is True
+
+
+def _said(said: Said[T] | None) -> T | None:
+    if said is None:
+        raise UnsupportedError("its store does not say it now")
+    return said.what

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
-from geo.delta.engines.native.read import data_files
 from geo.delta.store import ReadPath, WritePath
 from geo.delta.writer import Added, Written, commit_actions, is_for_spark, may_add
 from geo.now import now_us
@@ -53,16 +53,13 @@ class Change:
         return () if self.written is None else self.written.files
 
 
-def files_at(folder: ReadPath, state: DeltaState) -> list[DataFileOf] | None:
-    """The files of a version of the table whose `_delta_log` is `folder`, as its `add` actions have them. None where Spark is to say
-    it: a file has no statistics, or a name that the log has in another form."""
-    listed = data_files(folder, state.version)
-    if listed is None:
-        return None
+def files_of(listed: Iterable[DataFile], location: str, state: DeltaState) -> list[DataFileOf] | None:
+    """Files of the table at a location, as its `add` actions have them. None: one has no statistics, or a name that the log has in another
+    form."""
     found = []
     for file in listed:
         rows, size = file.statistics.get("num_records"), file.statistics.get("size_bytes")
-        path = str(file.path).removeprefix(f"{folder.parent}/")
+        path = str(file.path).removeprefix(f"{location}/")
         if path == str(file.path):  # of another table, as in a clone
             return None
         if rows is None or size is None or quote(path, safe="/=:-_.") != path:

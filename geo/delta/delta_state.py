@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from geo.delta.delta_log import newest_version
+from geo.delta.engine import Refused, UnsupportedError, attempt
 from geo.delta.protocol import why_not_append, why_not_plain
 from geo.delta.store import ReadPath
 from geo.errors import DamagedError
@@ -53,10 +54,6 @@ class DeltaState:
     checksum: Mapping[str, Any]
 
 
-class UnsupportedError(Exception):
-    """A table uses something that this program leaves to Spark. The text says what, after the table's name and a colon."""
-
-
 def is_known_to_deltalake(folder: ReadPath) -> bool:
     """Whether `deltalake` takes a path for what it is: of one with a `%` it makes another."""
     return "%" not in str(folder)
@@ -64,10 +61,8 @@ def is_known_to_deltalake(folder: ReadPath) -> bool:
 
 def newest_state(folder: ReadPath) -> DeltaState | None:
     """As `require_state`; None where the table is left to Spark."""
-    try:
-        return require_state(folder)
-    except UnsupportedError:
-        return None
+    found = attempt(lambda: require_state(folder))
+    return None if isinstance(found, Refused) else found
 
 
 def require_state(folder: ReadPath) -> DeltaState:

@@ -10,33 +10,33 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructField, StructType
 
 from geo.crash import CrashPoint, reach
-from geo.delta.asked_log import AskedLog
+from geo.delta.asked_log import AskedEngine, AskedLog
 from geo.delta.change import Change, commit_change, conflict_since, may_change
-from geo.delta.commits import KEPT, Commit, of_history
+from geo.delta.commits import KEPT, Commit
 from geo.delta.create import clear, learn, make
-from geo.delta.delta_log import commit_stamp, newest_metadata, newest_version, opened_commits
-from geo.delta.delta_state import DeltaState, UnsupportedError, newest_state, require_state
+from geo.delta.delta_log import commit_stamp, newest_version
+from geo.delta.delta_state import DeltaState, newest_state, require_state
 from geo.delta.disk_store import on_disk, path_of
 from geo.delta.driver import Driver, Reads
 from geo.delta.durable import sync_commits, sync_left
-from geo.delta.engines.native.rows import added_rows, added_where
-from geo.delta.engines.spark.commit_pages import PAGE, read_page
+from geo.delta.engine import Engine, Refused, Seen, attempt
+from geo.delta.engines.native.engine import NativeEngine
+from geo.delta.engines.spark.engine import MISSING, SparkEngine
 from geo.delta.engines.spark.files import have_types, staged, sweep, write
 from geo.delta.files import remove_folder
 from geo.delta.locks import table_lock
@@ -48,7 +48,6 @@ from geo.faults import is_conflict
 from geo.session import own_session
 from geo.sql_text import identifier, literal
 from geo.text import first_line
-from geo.times import from_us, utc
 from schemas import TableSchema
 from schemas.table import BEFORE_RELEASE, KIND_PROPERTY, VERSION_PROPERTY
 
@@ -63,40 +62,11 @@ _MADE_BY_OTHERS = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "TABLE_OR_VIEW_
 _BEING_MADE_S, _LOOK_S = 15.0, 0.25
 """How long that is waited for, where no lock keeps processes apart."""
 
-_MISSING = (
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "TABLE_OR_VIEW_NOT_FOUND",
-    "DELTA_TABLE_NOT_FOUND",
-    "SCHEMA_NOT_FOUND",
-    "PATH_NOT_FOUND",
-)
-
 T = TypeVar("T")
 
 _KEPT = json.dumps({KEPT: 1})
 
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A table as it was at one look. `table_id` is Delta's: another one after the table was dropped and made again."""
-
-    table_id: str
-    version: int
-    properties: Mapping[str, str]
-    columns: StructType
-
-    @classmethod
-    def of(cls, metadata: Mapping[str, Any], version: int) -> Seen:
-        """As Delta's metadata of a version have it; of columns what Spark shows of them, not where they are in files."""
-
-        def shown(told: dict[str, Any]) -> dict[str, Any]:
-            return {key: value for key, value in told.items() if not key.startswith("delta.")}
-
-        columns = StructType.fromJson(json.loads(metadata["schemaString"], object_hook=shown))
-        return cls(metadata["id"], version, metadata.get("configuration") or {}, columns)
 
 
 class Table:
@@ -107,6 +77,7 @@ class Table:
         self.name = name
         self.by_path = by_path
         self._lock = lock
+        self._by_spark = SparkEngine(driver, name, by_path=by_path)
         self._mark = None if lock is None else lock.with_name(f"{lock.name}.synced")
 
     def __str__(self) -> str:
@@ -119,37 +90,51 @@ class Table:
     @property
     def sql(self) -> str:
         """The table as SQL names it, quoted."""
-        if self.by_path:
-            return f"delta.{identifier(self.name)}"
-        return ".".join(map(identifier, self.name.split(".")))
+        return self._by_spark.sql
+
+    # -- who answers -----------------------------------------------------------------------------------------------
+
+    def ask(self, question: Callable[[Engine], T]) -> T:
+        """The answer of the first engine that knows one, of which Spark is the last."""
+        return self._first(question, self._here())
+
+    def ask_here(self, question: Callable[[Engine], T]) -> T | Refused:
+        """As `ask`, of this process alone: for what Spark is asked in a form of its own."""
+        return self._answered(question, self._here())
+
+    def _first(self, question: Callable[[Engine], T], engines: Iterable[Engine]) -> T:
+        found = self._answered(question, engines)
+        return question(self._by_spark) if isinstance(found, Refused) else found
+
+    def _answered(self, question: Callable[[Engine], T], engines: Iterable[Engine]) -> T | Refused:
+        found: T | Refused = Refused("its files are not read by this process")
+        for engine in engines:
+            found = attempt(partial(question, engine))
+            if not isinstance(found, Refused):
+                break
+        return found
+
+    def _here(self) -> Iterator[Engine]:
+        """The engines that do without Spark, of a table that exists unless it is by path."""
+        if (folder := self.read_folder) is not None:
+            yield NativeEngine(folder, self.reads, self._is_own)
+        elif (asked := self._asked_log) is not None:
+            yield AskedEngine(asked)
+
+    def _by_name(self, question: Callable[[Engine], T]) -> T:
+        """As `ask`, of a table that may not exist: where one in a catalog lies would have to be asked for, which is a look of its
+        own."""
+        return self._first(question, self._here() if self.by_path else ())
 
     # -- what is there -------------------------------------------------------------------------------------------
 
     def delta(self) -> DeltaTable:
-        return DeltaTable.forPath(self.spark, self.name) if self.by_path else DeltaTable.forName(self.spark, self.sql)
+        return self._by_spark.delta()
 
     def look(self) -> Seen | None:
         """The table as it is now; None if there is none. Derived from the files of its log alone, without a Spark job, where this process
         reads the log by itself, or may ask its store."""
-        if (folder := self._log_by_path()) is not None:
-            newest = newest_version(folder)
-            if newest is None:
-                return None
-            if (metadata := newest_metadata(folder, newest)) is not None:
-                return Seen.of(metadata, newest)
-        elif (asked := self._asked_log) is not None and (said := asked.newest()) is not None:
-            if said.what is None:
-                return None
-            if (told := asked.metadata(said.what)) is not None and told.what is not None:
-                return Seen.of(told.what, said.what)
-        try:
-            delta = self.delta()
-        except AnalysisException as error:
-            if error.getCondition() in _MISSING:
-                return None
-            raise
-        detail = delta.detail().collect()[0]
-        return Seen(str(detail["id"]), self._newest_by_history(), detail["properties"] or {}, delta.toDF().schema)
+        return self._by_name(lambda engine: engine.look())
 
     def exists(self) -> bool:
         return self.look() is not None
@@ -171,34 +156,13 @@ class Table:
         return int(self.delta().detail().collect()[0]["sizeInBytes"])
 
     def latest_version(self) -> int:
-        if (folder := self._log_by_path()) is not None:
-            newest = newest_version(folder)
-        else:
-            said = None if self._asked_log is None else self._asked_log.newest()
-            newest = None if said is None else said.what
-        return self._newest_by_history() if newest is None else newest
+        return self._by_name(lambda engine: engine.newest())
 
-    def _history_from(self, first: int) -> list[Row]:
-        """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what
-        others commit meanwhile pushes the oldest out: asked again, until the first one or all there are have come."""
-        wanted = max(1, self._newest_by_history() - first + 1)
-        while True:
-            rows: list[Row] = self.delta().history(wanted).collect()
-            if len(rows) < wanted or rows[-1]["version"] <= first:
-                return [row for row in reversed(rows) if row["version"] >= first]
-            wanted = rows[0]["version"] - first + 1
-
-    def _newest_by_history(self) -> int:
-        return int(self.delta().history(1).collect()[0]["version"])
-
-    @cached_property
+    @property
     def location(self) -> str | None:
         """Where the files of a table that exists are; None where its newest commits are not in its `_delta_log`
         (catalog-managed)."""
-        if self.by_path:
-            return self.name
-        detail = self.delta().detail().collect()[0]
-        return None if "catalogManaged" in (detail["tableFeatures"] or ()) else str(detail["location"])
+        return self._by_spark.location
 
     @cached_property
     def log_folder(self) -> WritePath | None:
@@ -232,10 +196,6 @@ class Table:
         """Which rows this process reads by itself."""
         return self._driver.reads
 
-    def _log_by_path(self) -> ReadPath | None:
-        # The location of a table by name would have to be asked for, which is a look of its own.
-        return self.read_folder if self.by_path else None
-
     # -- its commits ---------------------------------------------------------------------------------------------
 
     def commit_at(self, version: int) -> Commit | None:
@@ -244,19 +204,7 @@ class Table:
 
     def has_commit(self, version: int) -> bool:
         """Whether a commit is there, by its name alone."""
-        if (folder := self.read_folder) is not None:
-            return folder.has(f"{version:020}.json")
-        if (asked := self._asked_log) is not None and (said := asked.has(version)) is not None:
-            return said.what is True
-        if self.location is None:
-            return self.commit_at(version) is not None
-        try:
-            self.spark.read.text(f"{self.location}/_delta_log/{version:020}.json")  # asks for the file, reads nothing of it
-        except AnalysisException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
-                raise
-            return False
-        return True
+        return self.ask(lambda engine: engine.has_commit(version))
 
     def commit_stamp(self, version: int) -> Hashable:
         """What tells the file of a commit from any other that may take its place, without reading it. None where there is no such
@@ -266,53 +214,19 @@ class Table:
     def commits(self, first: int, last: int, only: Sequence[str] = ()) -> Iterator[Commit]:
         """The commits `first` to `last`, oldest first, those that are there. The log is never listed for it, and few of them are
         held at a time. With `only`, a userMetadata with none of these keys may be left out (None)."""
-        if first > last:
-            return
-        if (folder := self.read_folder) is not None:
-            yield from opened_commits(folder, first, last)
-        elif self.location is None:
-            yield from (of_history(row.asDict()) for row in self._history_from(first) if row["version"] <= last)
-        else:
-            for page in range(self._first_commit(first, last), last + 1, PAGE):
-                yield from read_page(self.spark, self.location, page, min(last, page + PAGE - 1), only)
-
-    def _first_commit(self, first: int, last: int) -> int:
-        """The first version from `first` to `last` that is there, by halving: clean-up takes the oldest. `last` + 1 if none
-        is."""
-        gone, there = first - 1, last + 1
-        probe = first  # mostly nothing was cleaned up
-        while gone + 1 < there:
-            gone, there = (gone, probe) if self.has_commit(probe) else (probe, there)
-            probe = (gone + there) // 2
-        return there
+        if first <= last:
+            yield from self.ask(lambda engine: engine.commits(first, last, only))
 
     def committed_at(self, version: int) -> datetime | None:
         """When the storage says that a commit came, by the clock of the storage; None if the commit is gone, and where there is
         no such clock: in-commit timestamps are a writer's."""
-        if (folder := self.log_folder) is not None:
-            found = (folder / f"{version:020}.json").head()
-            return None if found is None else from_us(found.modified_us)
-        if self.location is None:
-            return None
-        try:
-            path = f"{self.location}/_delta_log/{version:020}.json"
-            row = self.spark.read.text(path).select("_metadata.file_modification_time").first()
-        except AnalysisException:
-            return None
-        return None if row is None else utc(row[0])
+        return self.ask(lambda engine: engine.committed_at(version))
 
     # -- its rows --------------------------------------------------------------------------------------------------
 
     def read(self, version: int | None = None) -> DataFrame:
         """The table's rows, at `version` or at its newest."""
-        if not self.by_path and version is not None:
-            return self.spark.sql(f"SELECT * FROM {self.sql} VERSION AS OF {int(version)}")
-        if not self.by_path:
-            return self.spark.table(self.sql)
-        reader = self.spark.read.format("delta")
-        if version is not None:
-            reader = reader.option("versionAsOf", version)
-        return reader.load(self.name)
+        return self._by_spark.read(version)
 
     def read_inserts(self, first: int, last: int) -> DataFrame:
         """The rows that the versions `first` to `last` added, by the change feed, with its columns `_change_type`,
@@ -329,14 +243,12 @@ class Table:
     def few_added(self, first: int, last: int) -> pa.Table | None:
         """The rows that the versions `first` to `last` added, read without Spark; None if they are many, or Spark is to read
         them."""
-        folder, state = self.log_folder, self.own_state()
-        return None if folder is None or state is None else added_rows(folder, state, first, last)
+        return _or_none(self.ask_here(lambda engine: engine.few_added(first, last)))
 
     def added_where(self, column: str, version: int, columns: Sequence[str]) -> tuple[pa.Table, bool] | None:
         """Those of the rows that a version added which have a value in a column, and whether it added others, read without Spark; None
         if Spark is to read them."""
-        folder = self.log_folder
-        return None if folder is None or self.own_state() is None else added_where(folder, version, column, columns)
+        return _or_none(self.ask_here(lambda engine: engine.added_where(version, column, columns)))
 
     def read_stream(self, options: Mapping[str, str], *, settings: Mapping[str, str] | None = None) -> DataFrame:
         """The rows as they are appended, in a session of their own if there are `settings` of it. A batch takes whole commits, however
@@ -533,18 +445,19 @@ class Table:
 
     def own_state(self) -> DeltaState | None:
         """The newest version of a table to which this process can append without Spark; None of another one."""
-        folder = self.log_folder
-        return newest_state(folder) if folder is not None and self._driver.commits_by_itself else None
+        return newest_state(self.log_folder) if self.log_folder is not None and self._is_own() else None
+
+    def _is_own(self) -> bool:
+        """Whether this process appends to it by itself where it knows what is in it. Spark is asked, with which log store it was
+        started."""
+        return self.log_folder is not None and self._driver.commits_by_itself
 
     def why_left_to_spark(self) -> str | None:
         """Why a process that appends by itself to tables on a local disk leaves this one to Spark; None: it does not."""
-        if self.log_folder is None:
+        if (folder := self.log_folder) is None:
             return None
-        try:
-            require_state(self.log_folder)
-        except UnsupportedError as error:
-            return str(error)
-        return None
+        found = attempt(lambda: require_state(folder))
+        return found.why if isinstance(found, Refused) else None
 
     def append_here(self, rows: pa.Table, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
         """Append in one commit without Spark; False, and nothing was written, where Spark is to do it. `refuse` as
@@ -609,20 +522,18 @@ class Table:
             parts.append(rows.withColumns(told).select(*columns.names))
         return reduce(DataFrame.unionByName, parts) if parts else self.spark.createDataFrame([], columns)
 
-    def change_here(
-        self, make: Callable[[WritePath, DeltaState], Change | None], user_metadata: str | None = None
-    ) -> Change | None:
+    def change_here(self, make: Callable[[DeltaState], Change | None], user_metadata: str | None = None) -> Change | None:
         """Take files out and put others in, in one commit without Spark. None, and nothing was done, where Spark is to do it.
 
         A change that takes none makes no commit.
 
-        `make` finds and writes the files, given the `_delta_log` and the newest version, before the lock is taken. It is asked again
+        `make` finds and writes the files, given the newest version, before the lock is taken. It is asked again
         if another commit took one of them, or added to what is to go. None of it: Spark is to do it. Raises RetryableError after
         COMMIT_ATTEMPTS of that.
         """
         for _ in range(COMMIT_ATTEMPTS):
             folder, state = self.log_folder, self.own_state()
-            if folder is None or state is None or (change := make(folder, state)) is None:
+            if folder is None or state is None or (change := make(state)) is None:
                 return None
             if not change.taken:
                 return change
@@ -760,7 +671,7 @@ class Table:
         try:
             return self.log_folder
         except AnalysisException as error:
-            if error.getCondition() not in _MISSING:
+            if error.getCondition() not in MISSING:
                 raise
             return None
 
@@ -768,3 +679,7 @@ class Table:
     def _locked(self) -> Iterator[None]:
         with table_lock(self._lock, self._driver.me) if self._lock else nullcontext():
             yield
+
+
+def _or_none(found: T | Refused) -> T | None:
+    return None if isinstance(found, Refused) else found

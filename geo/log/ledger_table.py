@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Config
 from geo.delta.commits import ERASED, EXPIRED
+from geo.delta.engine import Seen
 from geo.delta.history import CommitName
-from geo.delta.table import Seen, Table
+from geo.delta.table import Table
 from geo.errors import SourceChangedError
 from geo.journal.cluster import ClusterTables
 from geo.log.continuing import Tail, continued, fold, tail_of

@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from geo.delta.arrow_rows import rows_frame
+from geo.delta.engine import Seen
 from geo.delta.predicate import to_sql
 from geo.delta.scan import count_nulls, last_rows
-from geo.delta.table import Seen, Table
+from geo.delta.table import Table
 from geo.errors import SchemaError
 from geo.ids import LedgerId, MessageId
 from geo.journal.cluster import ClusterTables

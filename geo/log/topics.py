@@ -18,7 +18,8 @@ from pyspark.sql.types import StructField, StructType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
-from geo.delta.table import Seen, Table
+from geo.delta.engine import Seen
+from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables

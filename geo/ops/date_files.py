@@ -10,9 +10,9 @@ from datetime import date, timedelta
 
 from pyspark.sql import functions as F
 
-from geo.delta.change import Change, DataFileOf, files_at
+from geo.delta.change import Change, DataFileOf
 from geo.delta.delta_state import DeltaState
-from geo.delta.store import ReadPath
+from geo.delta.scan import files_at
 from geo.delta.table import Table
 from geo.errors import DamagedError, UnsafeError
 from geo.log.topic_log import ID
@@ -39,8 +39,8 @@ class DateFiles:
 
 def date_files(table: Table) -> dict[date, DateFiles] | None:
     """What a log has of each date, derived from its log alone; None where Spark is to say it."""
-    folder, state = table.log_folder, table.own_state()
-    files = None if folder is None or state is None else files_at(folder, state)
+    state = table.own_state()
+    files = None if state is None else files_at(table, state)
     if files is None:
         return None
     by_day: dict[date, list[DataFileOf]] = {}
@@ -103,8 +103,8 @@ def among(days: Collection[date]) -> str:
 def remove_dates(table: Table, days: Sequence[date], record: str) -> None:
     """Remove whole dates in one commit with a record: files are dropped, none is rewritten."""
 
-    def removal(folder: ReadPath, state: DeltaState) -> Change | None:
-        files, gone = files_at(folder, state), frozenset(map(str, days))
+    def removal(state: DeltaState) -> Change | None:
+        files, gone = files_at(table, state), frozenset(map(str, days))
         if files is None:
             return None
         taken = tuple(file for file in files if file.partition[_DATE] in gone)
@@ -120,8 +120,8 @@ def compact_date(table: Table, day: date) -> None:
     """Put the rows of a date, in the order of their ids, into as few files as may be. Raises DamagedError if they are not as many as the log
     says."""
 
-    def compaction(folder: ReadPath, state: DeltaState) -> Change | None:
-        taken = tuple(file for file in files_at(folder, state) or () if file.partition[_DATE] == str(day))
+    def compaction(state: DeltaState) -> Change | None:
+        taken = tuple(file for file in files_at(table, state) or () if file.partition[_DATE] == str(day))
         if not taken:
             return None
         rows = table.read_files((file.path, file.partition) for file in taken)

@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
-from geo.delta.change import Change, DataFileOf, files_at
+from geo.delta.change import Change, DataFileOf
 from geo.delta.commits import ERASED, Kind
 from geo.delta.delta_state import DeltaState
-from geo.delta.store import ReadPath
+from geo.delta.scan import files_at
 from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.journal.cluster import connect
@@ -78,7 +78,7 @@ def _empty(log: Table, columns: StructType, chosen: Column, messages: int) -> No
     emptied["properties"] = F.create_map(F.lit(ERASED_PROPERTY), F.lit("true"))
     # Links tell this commit from anybody's UPDATE by its record.
     record = json.dumps({ERASED: 1, "messages": messages})
-    if log.change_here(lambda folder, state: _emptied(log, folder, state, chosen, emptied), record) is None:
+    if log.change_here(lambda state: _emptied(log, state, chosen, emptied), record) is None:
         erasing = log.saying(record)
         erasing.commit(lambda: erasing.delta().update(chosen, emptied))
 
@@ -87,15 +87,13 @@ def _key(file: DataFileOf, state: DeltaState) -> tuple[str | None, ...]:
     return file.path.rpartition("/")[2], *(file.partition.get(name) for name in state.partition_by)
 
 
-def _emptied(
-    log: Table, folder: ReadPath, state: DeltaState, chosen: Column, emptied: Mapping[str, str | Column]
-) -> Change | None:
+def _emptied(log: Table, state: DeltaState, chosen: Column, emptied: Mapping[str, str | Column]) -> Change | None:
     """The files with chosen rows, and others in which these are empty. None where Spark is to do it."""
     # A name alone is not enough: a task of Spark's gives its files in several dates the same one.
     parts = [F.col(name).cast("string").alias(name) for name in state.partition_by]
     by_file = log.read(state.version).where(chosen).groupBy(*parts, F.col("_metadata.file_name").alias("name")).count()
     counts = {(row["name"], *(row[name] for name in state.partition_by)): int(row["count"]) for row in by_file.collect()}
-    taken = tuple(file for file in files_at(folder, state) or () if _key(file, state) in counts)
+    taken = tuple(file for file in files_at(log, state) or () if _key(file, state) in counts)
     if len(taken) != len(counts):
         return None
     rows = log.read_files((file.path, file.partition) for file in taken)

@@ -11,9 +11,10 @@ import pyarrow as pa
 from geo.asking import ask_all
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
+from geo.delta.engine import Seen
 from geo.delta.predicate import to_sql
 from geo.delta.scan import scan
-from geo.delta.table import Seen, Table
+from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
 from geo.log.conditions import IS_MESSAGE, published_since

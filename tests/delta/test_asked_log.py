@@ -20,8 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from geo.delta.arrow_store import AGAIN_S, ArrowStore
 from geo.delta.asked_log import AskedLog, Said
 from geo.delta.driver import Driver
+from geo.delta.engine import Seen
 from geo.delta.store import StorePath
-from geo.delta.table import Seen, Table
+from geo.delta.table import Table
 from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
 from geo.journal import journal as journals
 from geo.journal.journal import Journal

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from geo.delta.commits import Commit, Kind, of_file, of_history
 from geo.delta.driver import Driver
 from geo.delta.engines.spark.commit_pages import read_page
+from geo.delta.engines.spark.engine import SparkEngine
 from geo.delta.table import Table
 from geo.errors import RetryableError
 
@@ -73,11 +74,12 @@ def test_commits_of_delta_are_read_alike_by_name_and_from_the_history(spark: Spa
 
     assert list(map(seen, told)) == list(map(seen, by_name))
     # And where this process cannot open files, by Spark: a page with a version that is not there, and one without a txnId.
+    by_spark = SparkEngine(Driver.of(spark), table.name, by_path=True)
     paged = read_page(spark, table.name, 0, len(by_name) + 3, ("a record",))
     assert paged == by_name
     for version in range(3):
         (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
-    assert [table._first_commit(first, last) for first, last in ((0, 8), (0, 2), (4, 8), (0, 3))] == [3, 3, 4, 3]
+    assert [by_spark._first_commit(first, last) for first, last in ((0, 8), (0, 2), (4, 8), (0, 3))] == [3, 3, 4, 3]
     assert read_page(spark, table.name, 0, 8, ()) == by_name[3:9]
     assert [commit.version for commit in table.commits(0, 8)] == list(range(3, 9))
 
@@ -89,8 +91,9 @@ def test_a_window_of_the_history_is_whole_though_others_commit_while_it_is_asked
     table = Table(Driver.of(spark), str(tmp_path / "t"), by_path=True, lock=None)
     for _ in range(7):
         spark.range(1).write.format("delta").mode("append").save(table.name)
-    monkeypatch.setattr(Table, "_newest_by_history", lambda _: 3)  # as it was three commits ago
-    assert [row["version"] for row in table._history_from(2)] == [2, 3, 4, 5, 6]
+    by_spark = SparkEngine(Driver.of(spark), table.name, by_path=True)
+    monkeypatch.setattr(by_spark, "newest", lambda: 3)  # as it was three commits ago
+    assert [row["version"] for row in by_spark._history_from(2)] == [2, 3, 4, 5, 6]
 
 
 def _nothing_deleted(commits: list[Commit]) -> int:

@@ -10,7 +10,8 @@ import pytest
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
-from geo.delta import scan as scan_module
+from geo.delta.engine import Engine
+from geo.delta.engines.native.engine import NativeEngine
 from geo.log import finished, ledger_writer
 from geo.log.finished import forget, key_of, move_ended, recall
 from geo.log.publish import publish, publish_json_lines
@@ -80,7 +81,7 @@ def test_a_finished_file_is_known_for_ever(world: World, tmp_path: Path, monkeyp
     found = recall(tables, TOPIC, "p", [name, "none"])
     assert list(found) == [name]
     with monkeypatch.context() as by_spark:
-        by_spark.setattr(scan_module, "read_small", lambda *_: None)
+        by_spark.setattr(NativeEngine, "small_rows", Engine.small_rows)  # which refuses
         assert recall(tables, TOPIC, "p", [name, "none"]) == found
     forget(tables, TOPIC, datetime.now(timezone.utc))
     assert recall(tables, TOPIC, "p", [name]) == {}

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from geo.delta.driver import Reads
-from geo.delta.engines.native import read as native
+from geo.delta.engines.native import engine as native
 from geo.delta.scan import scan
 from geo.journal.cluster import connect_later
 from geo.log.peers import ends_of_ids

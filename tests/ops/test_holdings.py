@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from geo.delta.driver import Reads
-from geo.delta.engines.native import read as native
+from geo.delta.engines.native import engine as native
 from geo.journal.cluster import connect_later
 from geo.now import now_us
 from geo.ops.holdings import Holdings, message_extents

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from geo.delta.arrow_rows import rows_table
 from geo.delta.driver import Reads
-from geo.delta.engines.native import read as native
+from geo.delta.engines.native import engine as native
 from geo.ids import LedgerId
 from geo.journal.cluster import connect_later
 from geo.log.topics import create_topic

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from geo.delta.driver import Reads
-from geo.delta.engines.native import read as native
+from geo.delta.engines.native import engine as native
 from geo.delta.engines.native.rows import MOST_ROWS
 from geo.delta.scan import few_rows
 from geo.delta.table import Table

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date
 from typing import Any
 from urllib.parse import unquote
@@ -14,8 +15,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from geo.delta.delta_state import DeltaState
+from geo.delta.engine import UnsupportedError
 from geo.delta.store import ReadPath, parquet_checked
 from geo.errors import DamagedError
+from geo.text import first_line
 
 MOST_ROWS, MOST_BYTES = 10_000, 16 * 1024 * 1024
 """Rows, and bytes of the files, that are read like this at once."""
@@ -27,25 +30,31 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.Arro
 """A commit or a file is gone or damaged, or is of a kind not known here: Spark meets it too, and has the words for it."""
 
 
-def added_rows(folder: ReadPath, state: DeltaState, first: int, last: int) -> pa.Table | None:
-    """The rows that the versions `first` to `last` added, with the columns of `state`. None if they are many, and wherever Spark
-    is to say what they are."""
+@contextmanager
+def _else_left() -> Iterator[None]:
     try:
+        yield
+    except _UNREADABLE as error:
+        raise UnsupportedError(f"it cannot be read: {first_line(error)}") from error
+
+
+def added_rows(folder: ReadPath, state: DeltaState, first: int, last: int) -> pa.Table:
+    """The rows that the versions `first` to `last` added, with the columns of `state`. Raises UnsupportedError if they are many, and
+    wherever Spark is to say what they are."""
+    with _else_left():
         added = [add for version in range(first, last + 1) for add in _added(folder, version)]
         rows = sum(json.loads(add["stats"])["numRecords"] for add in added)
         if rows > MOST_ROWS or sum(add["size"] for add in added) > MOST_BYTES:
-            return None
+            raise UnsupportedError(f"versions {first} to {last} added many rows")
         return read_files(((folder.parent / unquote(add["path"]), add["partitionValues"]) for add in added), state)
-    except _UNREADABLE:
-        return None
 
 
-def added_where(folder: ReadPath, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool] | None:
+def added_where(folder: ReadPath, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool]:
     """Those of the rows that a version added which have a value in a column, with these columns, and whether it added others. What a
-    file says of itself is asked first, so that of a large one without such rows nothing else is read. None wherever Spark is to say
-    it."""
+    file says of itself is asked first, so that of a large one without such rows nothing else is read. Raises UnsupportedError wherever
+    Spark is to say it."""
     found, others = [], False
-    try:
+    with _else_left():
         for add in _added(folder, version):
             path = folder.parent / unquote(add["path"])
             file = parquet_checked(path, add["size"])
@@ -62,8 +71,6 @@ def added_where(folder: ReadPath, version: int, column: str, columns: Sequence[s
                 some = there.filter(there[column].is_valid())
                 others |= len(some) < len(there)
                 found.append(some)
-    except _UNREADABLE:
-        return None
     return (pa.concat_tables(found) if found else pa.table({name: pa.nulls(0) for name in columns})), others
 
 
@@ -84,17 +91,15 @@ def _added(folder: ReadPath, version: int) -> Iterator[dict[str, Any]]:
             yield add
 
 
-def read_files(files: Iterable[tuple[ReadPath, Mapping[str, str]]], state: DeltaState) -> pa.Table | None:
-    """The rows of files of a table, given with the values of their partitions; columns of `state`. None if they are too large in
-    memory, and wherever Spark is to say what they are."""
+def read_files(files: Iterable[tuple[ReadPath, Mapping[str, str]]], state: DeltaState) -> pa.Table:
+    """The rows of files of a table, given with the values of their partitions; columns of `state`. Raises UnsupportedError if they are too
+    large in memory, and wherever Spark is to say what they are."""
     parts, size = [state.schema.empty_table()], 0
-    try:
+    with _else_left():
         for path, partition in files:
             parts.append(_read(path, state, partition, _MOST_IN_MEMORY - size))
             size += parts[-1].nbytes
         return pa.concat_tables(parts)
-    except _UNREADABLE:
-        return None
 
 
 def _read(path: ReadPath, state: DeltaState, partition: Mapping[str, str], most: int) -> pa.Table:

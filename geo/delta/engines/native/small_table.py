@@ -17,11 +17,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from geo.delta.delta_log import is_checkpoint, read_folder
+from geo.delta.engine import UnsupportedError
 from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.predicate_arrow import kept
 from geo.delta.protocol import why_not_read
 from geo.delta.store import ReadPath, parquet_checked
 from geo.errors import DamagedError
+from geo.text import first_line
 
 Action: TypeAlias = tuple[str, Mapping[str, Any]]
 """Its name and its fields."""
@@ -33,39 +35,32 @@ MOST_ROWS, BATCH_ROWS = 200_000, 16_384
 """As Python objects some 200 MB, a second. So many at a time are read and filtered: of millions few are held."""
 
 
-def read_small(folder: ReadPath, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:
+def read_small(folder: ReadPath, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]]:
     """Reads the rows of the newest version of the table whose `_delta_log` is `folder` that fulfil `where`, which is of these columns: times
     in UTC, maps as dict. Rows that it leaves out never become Python objects.
 
-    None: more than MOST_ROWS are left, or the table takes more than this reader knows.
+    Raises UnsupportedError if more than MOST_ROWS are left, or the table takes more than this reader knows.
     """
     for _ in range(_TRIES):
         try:
-            paths = _active_files(folder)
-            if paths is None:
-                return None
             found: list[dict[str, Any]] = []
-            for path in paths:
+            for path in _active_files(folder):
                 found += _rows(folder.parent / path, columns, where, MOST_ROWS - len(found))
             return found
         except FileNotFoundError:
             continue
-        except (_TooMuchError, ValueError, KeyError, pa.ArrowException, DamagedError):
-            return None
-    return None
+        except (ValueError, KeyError, pa.ArrowException, DamagedError) as error:
+            raise UnsupportedError(f"it cannot be read: {first_line(error)}") from error
+    raise UnsupportedError("its files go while they are read")
 
 
-class _TooMuchError(Exception):
-    """The table uses something that is not known here."""
-
-
-def _active_files(folder: ReadPath) -> list[str] | None:
-    """The files whose rows the newest version has. None if what leads to it is not all there."""
+def _active_files(folder: ReadPath) -> list[str]:
+    """The files whose rows the newest version has."""
     found = read_folder(folder)
     checkpoint = found.checkpoints[-1] if found.checkpoints else -1
     later = [version for version in found.commits if version > checkpoint]
     if found.newest < 0 or later != list(range(checkpoint + 1, found.newest + 1)):
-        return None
+        raise UnsupportedError("what leads to its newest version is not all there")
     parts = [folder / name for name in found.files.get(checkpoint, ()) if is_checkpoint(name)]
     there: dict[str, None] = {}
     latest: dict[str, Mapping[str, Any]] = {}
@@ -77,9 +72,9 @@ def _active_files(folder: ReadPath) -> list[str] | None:
         elif name in ("protocol", "metaData"):
             latest[name] = fields
         elif name == "sidecar":
-            raise _TooMuchError  # the files are listed elsewhere
-    if why_not_read(latest["protocol"], _configuration(latest["metaData"])) is not None:
-        raise _TooMuchError
+            raise UnsupportedError("its files are listed beside its checkpoint")
+    if (why := why_not_read(latest["protocol"], _configuration(latest["metaData"]))) is not None:
+        raise UnsupportedError(why)
     return [unquote(path) for path in there]
 
 
@@ -104,15 +99,17 @@ def _configuration(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _path(add: Mapping[str, Any]) -> str:
-    if add.get("deletionVector") or add.get("partitionValues"):
-        raise _TooMuchError
+    if add.get("deletionVector"):
+        raise UnsupportedError("not all rows of its files count")
+    if add.get("partitionValues"):
+        raise UnsupportedError("it has partitions")
     return str(add["path"])
 
 
 def _rows(file: ReadPath, columns: tuple[str, ...], where: Predicate, most: int) -> Iterator[dict[str, Any]]:
     found = parquet_checked(file, _near_size(file))
     if not set(columns) & set(found.schema_arrow.names):
-        raise _TooMuchError  # they have other names in the files
+        raise UnsupportedError("its columns have other names in the files")
     there = [name for name in columns if name in found.schema_arrow.names]
     batches = []
     for batch in found.iter_batches(BATCH_ROWS, columns=there):
@@ -120,7 +117,7 @@ def _rows(file: ReadPath, columns: tuple[str, ...], where: Predicate, most: int)
         batches.append(kept(where, table))
         most -= len(batches[-1])
         if most < 0:
-            raise _TooMuchError
+            raise UnsupportedError(f"more than {MOST_ROWS} rows would be held")
     if not batches:
         return
     table = pa.concat_tables(batches)

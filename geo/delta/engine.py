@@ -1,0 +1,147 @@
+"""Questions about a Delta table, and who answers them: this process by the table's own files, where it knows what they mean, and else
+Spark. An engine that does not know raises UnsupportedError; `attempt` alone catches that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NoReturn, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from geo.delta.commits import Commit
+from geo.delta.data_file import DataFile
+from geo.delta.predicate import Predicate
+from geo.delta.summary import Groups, Summary
+
+T = TypeVar("T")
+
+
+class UnsupportedError(Exception):
+    """A question that this engine leaves to another one. The text says why, after the table's name and a colon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """There is no answer here, and why."""
+
+    why: str
+
+
+def attempt(question: Callable[[], T]) -> T | Refused:
+    try:
+        return question()
+    except UnsupportedError as error:
+        return Refused(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table as it was at one look. `table_id` is Delta's: another one after the table was dropped and made again."""
+
+    table_id: str
+    version: int
+    properties: Mapping[str, str]
+    columns: StructType
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any], version: int) -> Seen:
+        """As Delta's metadata of a version have it; of columns what Spark shows of them, not where they are in files."""
+
+        def shown(told: dict[str, Any]) -> dict[str, Any]:
+            return {key: value for key, value in told.items() if not key.startswith("delta.")}
+
+        columns = StructType.fromJson(json.loads(metadata["schemaString"], object_hook=shown))
+        return cls(metadata["id"], version, metadata.get("configuration") or {}, columns)
+
+
+class Engine:
+    """Answers questions about one table. Each raises UnsupportedError; an engine says what it knows."""
+
+    # -- its log ---------------------------------------------------------------------------------------------------
+
+    def look(self) -> Seen | None:
+        """The table as it is now; None if there is none."""
+        _refuse()
+
+    def newest(self) -> int:
+        """The newest version of a table that exists."""
+        _refuse()
+
+    def has_commit(self, version: int) -> bool:
+        """Whether a commit is there, by its name alone."""
+        _refuse()
+
+    def commits(self, first: int, last: int, only: Sequence[str]) -> Iterator[Commit]:
+        """The commits `first` to `last`, oldest first, those that are there. With `only`, a userMetadata with none of these keys may be
+        left out (None)."""
+        _refuse()
+
+    def committed_at(self, version: int) -> datetime | None:
+        """When the storage says that a commit came; None if the commit is gone, and where there is no such clock."""
+        _refuse()
+
+    # -- its rows --------------------------------------------------------------------------------------------------
+
+    def count_nulls(self, column: str) -> int:
+        """How many rows have NULL in a column now."""
+        _refuse()
+
+    def last_rows(self, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:
+        """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last
+        one first, these columns, those of `order` among them, as Spark's `collect` gives them."""
+        _refuse()
+
+    def summarise(self, version: int, summary: Summary) -> Groups:
+        """The answer to a question about the rows at a version."""
+        _refuse()
+
+    def rows_where(self, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
+        """The rows at a version that fulfil a condition, in no order: these columns."""
+        _refuse()
+
+    # -- what is asked of this process alone, since Spark has it in a form of its own --------------------------------
+
+    def scan(
+        self,
+        version: int,
+        columns: Sequence[str],
+        each: Callable[[pa.Table], T],
+        where: Predicate,
+        from_stats: Callable[[DataFile], T | None],
+    ) -> list[T]:
+        """Applies `each` to every batch of the rows at a version that fulfil `where`, which is of these columns. A file of which `from_stats`
+        gives something adds that, and nothing of it is read."""
+        _refuse()
+
+    def small_rows(self, columns: tuple[str, ...], where: Predicate) -> list[dict[str, Any]]:
+        """The rows of a small table that fulfil `where`, which is of these columns."""
+        _refuse()
+
+    def few_rows(self, version: int) -> pa.Table:
+        """All rows at a version, with the columns that the table has now, if they are few."""
+        _refuse()
+
+    def few_added(self, first: int, last: int) -> pa.Table:
+        """The rows that these versions added, with the columns that the table has now, if they are few."""
+        _refuse()
+
+    def added_where(self, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool]:
+        """Those of the rows that a version added which have a value in a column, and whether it added others."""
+        _refuse()
+
+    def data_files(self, version: int) -> list[DataFile]:
+        """The files of a version."""
+        _refuse()
+
+    def is_empty(self, version: int) -> bool:
+        """Whether a version has no file, so no row."""
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise UnsupportedError("this engine does not answer that")

@@ -1,0 +1,315 @@
+"""Answers questions about a Delta table without Spark, by its log and its files.
+
+What it cannot know it refuses: `deltalake` is not there (the code came as a zip), the table uses more of the protocol than plain
+files, its files lack statistics, or there is more than a little to read and Spark is at hand (geo.delta.driver.Reads).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from geo.delta.commits import Commit
+from geo.delta.data_file import DataFile
+from geo.delta.delta_log import is_undamaged, newest_metadata, newest_version, opened_commits
+from geo.delta.delta_state import DeltaState, is_known_to_deltalake, newest_state, require_state
+from geo.delta.driver import Reads
+from geo.delta.engine import Engine, Seen, UnsupportedError
+from geo.delta.engines.native.rows import MOST_BYTES, MOST_ROWS, added_rows, added_where, read_files
+from geo.delta.engines.native.small_table import as_collected, read_small
+from geo.delta.engines.native.summary import groups_from_stats, groups_of, joined
+from geo.delta.predicate import ROUNDED_US, Predicate, columns_of, may_hold
+from geo.delta.predicate_arrow import kept
+from geo.delta.protocol import why_not_read
+from geo.delta.store import ReadPath, parquet, parquet_checked
+from geo.delta.summary import Groups, Summary
+from geo.errors import DamagedError
+from geo.text import first_line
+from geo.times import from_us, in_us
+
+_BATCH_ROWS = 8_192
+
+LITTLE_FILES, LITTLE_ROWS, LITTLE_BYTES = 1_000, 100_000, 16 * 1024**2
+"""What takes less time to read here than a job of Spark's does: files of a table, and the rows and bytes of those that the
+statistics do not tell of."""
+
+_UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError, DamagedError)
+"""A file was removed meanwhile, is damaged, or is of another kind; a text is no UTF-8; a date is beyond Python's."""
+
+T = TypeVar("T")
+
+_PLAIN = (pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal,
+          pa.types.is_date, pa.types.is_timestamp)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NativeEngine(Engine):
+    """Reads the table whose `_delta_log` is `folder`, of its rows what `reads` says. `is_own`: whether this process appends to it by
+    itself, which Spark is asked for."""
+
+    folder: ReadPath
+    reads: Reads
+    is_own: Callable[[], bool]
+
+    # -- its log ---------------------------------------------------------------------------------------------------
+
+    def look(self) -> Seen | None:
+        """Without a job of Spark's, by the files of its log alone."""
+        newest = newest_version(self.folder)
+        if newest is None:
+            return None
+        metadata = newest_metadata(self.folder, newest)
+        if metadata is None:
+            raise UnsupportedError("its metadata is far back in its log")
+        return Seen.of(metadata, newest)
+
+    def newest(self) -> int:
+        newest = newest_version(self.folder)
+        if newest is None:
+            raise UnsupportedError("it has no commit")
+        return newest
+
+    def has_commit(self, version: int) -> bool:
+        return self.folder.has(f"{version:020}.json")
+
+    def commits(self, first: int, last: int, only: Sequence[str]) -> Iterator[Commit]:
+        """The log is never listed for it, and few of them are held at a time."""
+        return opened_commits(self.folder, first, last)
+
+    def committed_at(self, version: int) -> datetime | None:
+        found = (self.folder / f"{version:020}.json").head()
+        return None if found is None else from_us(found.modified_us)
+
+    # -- its rows --------------------------------------------------------------------------------------------------
+
+    def count_nulls(self, column: str) -> int:
+        self._refuse_large()
+        files = self._listed()
+        if files is None:
+            files = self._files()
+        if self.reads is Reads.LITTLE and len(files) > LITTLE_FILES:
+            raise UnsupportedError(f"it has more than {LITTLE_FILES} files")
+        with _else_left():
+            counts = [file.nulls(column) for file in files]
+        if None in counts:
+            raise UnsupportedError(f"a file does not say how often {column} is NULL")
+        return sum(count or 0 for count in counts)
+
+    def last_rows(self, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:
+        if self.reads is not Reads.ALL:
+            raise UnsupportedError("Spark is at hand")
+        files, greatest = self._files(), f"max.{order[0]}"
+        if any(file.statistics.get(greatest) is None for file in files):
+            raise UnsupportedError(f"a file does not say how great {order[0]} is")
+        files.sort(key=lambda file: in_us(file.statistics[greatest]), reverse=True)
+        found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        with _else_left():
+            for file in files:
+                if len(found) == count and in_us(file.statistics[greatest]) + ROUNDED_US < found[-1][0][0]:
+                    break
+                read_from = parquet(file.path)
+                for group in range(read_from.num_row_groups):
+                    table = read_from.read_row_group(group, [*columns, where_null])
+                    _refuse_strange(table, {*order, where_null})
+                    table = table.filter(table[where_null].is_null())
+                    table = table.sort_by([(name, "descending") for name in order])[:count]
+                    found += zip(_keys(table, order), _rows(table, columns), strict=True)
+                    found.sort(key=lambda one: one[0], reverse=True)
+                    del found[count:]
+        return [row for _, row in found]
+
+    def summarise(self, version: int, summary: Summary) -> Groups:
+        return joined(
+            self.scan(version, summary.columns, lambda rows: groups_of(summary, rows), summary.where, groups_from_stats(summary))
+        )
+
+    def rows_where(self, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
+        def each(rows: pa.Table) -> pa.Table:
+            rows.validate(full=True)  # a text that is no UTF-8 is left to Spark
+            return rows.select(columns)
+
+        found = self.scan(version, tuple(dict.fromkeys((*columns, *columns_of(where)))), each, where, lambda file: None)
+        if not found:
+            return pa.table({name: pa.nulls(0) for name in columns})
+        with _else_left():  # files of types that do not go together
+            return pa.concat_tables(found, promote_options="permissive")  # each writer has its own idea of what may be NULL
+
+    def scan(
+        self,
+        version: int,
+        columns: Sequence[str],
+        each: Callable[[pa.Table], T],
+        where: Predicate,
+        from_stats: Callable[[DataFile], T | None],
+    ) -> list[T]:
+        """Nothing is read of a file that by its statistics has no row that fulfils `where`."""
+        self._refuse_large()
+        files, found = self._files(version), list[T]()
+        with _else_left():
+            files = [file for file in files if may_hold(where, file.statistics)]
+            known = [from_stats(file) for file in files]
+            found += [one for one in known if one is not None]
+            unknown = [file for file, one in zip(files, known, strict=True) if one is None]
+            if self.reads is Reads.LITTLE and not _are_little(unknown):
+                raise UnsupportedError("there is much to read")
+            for file in unknown:
+                read_from = parquet_checked(file.path, file.statistics.get("size_bytes") or 0)
+                # Of payloads a few megabytes each may come, so batches are small.
+                for batch in read_from.iter_batches(_BATCH_ROWS, columns=list(columns)):
+                    read = pa.Table.from_batches([batch])
+                    _refuse_strange(read, set(columns))
+                    for at, field in enumerate(read.schema):
+                        if pa.types.is_timestamp(field.type):
+                            read = read.set_column(at, field.name, read[at].cast(pa.timestamp("us", "UTC"), safe=False))
+                    found.append(each(kept(where, read)))
+        return found
+
+    def small_rows(self, columns: tuple[str, ...], where: Predicate) -> list[dict[str, Any]]:
+        return read_small(self.folder, columns, where)
+
+    def few_rows(self, version: int) -> pa.Table:
+        state = self._own_state()
+        if self.reads is Reads.NONE or _has_many(state):
+            raise UnsupportedError("it has many files")
+        files = self._files(version)
+        if not _are_at_most(files, MOST_ROWS, MOST_BYTES):
+            raise UnsupportedError("it has many rows")
+        return read_files(((file.path, {name: file.partition(name) for name in state.partition_by}) for file in files), state)
+
+    def few_added(self, first: int, last: int) -> pa.Table:
+        return added_rows(self.folder, self._own_state(), first, last)
+
+    def added_where(self, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool]:
+        self._own_state()
+        return added_where(self.folder, version, column, columns)
+
+    def data_files(self, version: int) -> list[DataFile]:
+        if not self.folder.store.is_near:
+            raise UnsupportedError("it is not on a local disk")
+        return self._files(version)
+
+    def is_empty(self, version: int) -> bool:
+        self._refuse_large()
+        return not self._files(version)
+
+    def _own_state(self) -> DeltaState:
+        if not self.is_own():
+            raise UnsupportedError("Spark alone appends to it")
+        return require_state(self.folder)
+
+    def _refuse_large(self) -> None:
+        """Unless the table is for this process to read: it has not many files, or Spark is not at hand."""
+        if self.reads is Reads.NONE:
+            raise UnsupportedError("Spark is to read it")
+        if self.reads is Reads.LITTLE:
+            state = newest_state(self.folder)
+            if state is not None and _has_many(state):
+                raise UnsupportedError(f"it has more than {LITTLE_FILES} files")
+
+    def _listed(self) -> list[DataFile] | None:
+        """The files of the newest version, of their statistics the NULLs alone, if its checksum lists them: then the log need not be
+        read."""
+        state = newest_state(self.folder)
+        listed = None if state is None else state.checksum.get("allFiles")
+        return None if listed is None else [DataFile(self.folder.parent / unquote(file["path"]), _nulls(file)) for file in listed]
+
+    def _files(self, version: int | None = None) -> list[DataFile]:
+        """The files of a version, or of the newest."""
+        table = _table(self.folder, version)
+        with _else_left():
+            listed = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+            return [DataFile(self.folder.parent / unquote(file["path"]), file) for file in listed]
+
+
+@contextmanager
+def _else_left() -> Iterator[None]:
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise UnsupportedError(f"it cannot be read: {first_line(error)}") from error
+
+
+def _refuse_strange(table: pa.Table, columns: Collection[str]) -> None:
+    """Unless Spark gives these columns as this reader does, and those are there."""
+    if not all(map(_is_plain, table.schema.types)) or not set(columns) <= set(table.column_names):
+        raise UnsupportedError("a file has columns of other names or types")
+
+
+def _has_many(state: DeltaState) -> bool:
+    """Whether the newest checksum says that there are many files: asked before the whole log is read for it."""
+    return (state.checksum.get("numFiles") or 0) > LITTLE_FILES
+
+
+def _are_little(files: Sequence[DataFile]) -> bool:
+    return len(files) <= LITTLE_FILES and _are_at_most(files, LITTLE_ROWS, LITTLE_BYTES)
+
+
+def _are_at_most(files: Sequence[DataFile], rows: int, size: int) -> bool:
+    def total(name: str) -> float:
+        return sum(math.inf if (found := file.statistics.get(name)) is None else found for file in files)
+
+    return total("num_records") <= rows and total("size_bytes") <= size
+
+
+def _nulls(file: Mapping[str, Any]) -> dict[str, int]:
+    """What a listed file says of NULLs, of columns without inner ones; nothing if that cannot be read."""
+    with suppress(ValueError, TypeError, AttributeError):
+        counts = json.loads(file["stats"])["nullCount"].items() if file.get("stats") else ()
+        return {f"null_count.{name}": count for name, count in counts if isinstance(count, int)}
+    return {}
+
+
+def _table(folder: ReadPath, version: int | None) -> Any:
+    """The table as `deltalake` has it, at a version or at its newest."""
+    if not is_known_to_deltalake(folder):
+        raise UnsupportedError("its path holds a %")
+    if folder.store.is_near and not is_undamaged(folder, version):
+        raise UnsupportedError("its log is damaged, or that version is far back")
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError:
+        raise UnsupportedError("deltalake is not there") from None
+    try:
+        options = folder.store.options
+        table = DeltaTable(str(folder.parent), version=version, storage_options=None if options is None else dict(options))
+        why = why_not_read(_protocol(table), table.metadata().configuration)
+    except (DeltaError, OSError) as error:
+        raise UnsupportedError(f"its log cannot be read: {first_line(error)}") from error
+    if why is not None:
+        raise UnsupportedError(why)
+    return table
+
+
+def _protocol(table: Any) -> Mapping[str, Any]:
+    found = table.protocol()
+    return {"minReaderVersion": found.min_reader_version, "readerFeatures": found.reader_features}
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind):  # whether an element may be NULL is each writer's to say
+        return bool(pa.types.is_string(kind.value_type))
+    if pa.types.is_map(kind):
+        return bool(pa.types.is_string(kind.key_type) and pa.types.is_string(kind.item_type))
+    return any(is_kind(kind) for is_kind in _PLAIN)
+
+
+def _rows(table: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
+    there: Mapping[str, list[Any]] = {
+        name: as_collected(table[name]) if name in table.column_names else [None] * len(table) for name in columns
+    }
+    return [{name: there[name][at] for name in columns} for at in range(len(table))]
+
+
+def _keys(table: pa.Table, order: Sequence[str]) -> list[tuple[Any, ...]]:
+    """By which the rows are ordered: a time in microseconds, which unlike a time of day never goes back."""
+    times = table[order[0]].cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
+    return list(zip(times.to_pylist(), *(table[name].to_pylist() for name in order[1:]), strict=True))

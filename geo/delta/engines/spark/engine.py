@@ -1,0 +1,158 @@
+"""Answers questions about a Delta table by Spark, which knows all of them, for a job or some requests each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from geo.delta.arrow_rows import collected
+from geo.delta.commits import Commit, of_history
+from geo.delta.driver import Driver
+from geo.delta.engine import Engine, Seen
+from geo.delta.engines.spark.commit_pages import PAGE, read_page
+from geo.delta.engines.spark.summary import groups_of
+from geo.delta.predicate import IsNull, Predicate, to_sql
+from geo.delta.summary import Groups, Summary
+from geo.sql_text import identifier
+from geo.times import utc
+
+MISSING = (
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "DELTA_TABLE_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
+    "PATH_NOT_FOUND",
+)
+"""What Spark says of a table that is not there."""
+
+
+class SparkEngine(Engine):
+    """The table of that name or path. Nothing is asked, and Spark is not started, before a question comes."""
+
+    def __init__(self, driver: Driver, name: str, *, by_path: bool) -> None:
+        self._driver, self._name, self._by_path = driver, name, by_path
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._driver.spark
+
+    @property
+    def sql(self) -> str:
+        """The table as SQL names it, quoted."""
+        if self._by_path:
+            return f"delta.{identifier(self._name)}"
+        return ".".join(map(identifier, self._name.split(".")))
+
+    def delta(self) -> DeltaTable:
+        return DeltaTable.forPath(self.spark, self._name) if self._by_path else DeltaTable.forName(self.spark, self.sql)
+
+    @cached_property
+    def location(self) -> str | None:
+        """Where the files of a table that exists are; None where its newest commits are not in its `_delta_log`
+        (catalog-managed)."""
+        if self._by_path:
+            return self._name
+        detail = self.delta().detail().collect()[0]
+        return None if "catalogManaged" in (detail["tableFeatures"] or ()) else str(detail["location"])
+
+    # -- its log ---------------------------------------------------------------------------------------------------
+
+    def look(self) -> Seen | None:
+        try:
+            delta = self.delta()
+        except AnalysisException as error:
+            if error.getCondition() in MISSING:
+                return None
+            raise
+        detail = delta.detail().collect()[0]
+        return Seen(str(detail["id"]), self.newest(), detail["properties"] or {}, delta.toDF().schema)
+
+    def newest(self) -> int:
+        return int(self.delta().history(1).collect()[0]["version"])
+
+    def has_commit(self, version: int) -> bool:
+        if (path := self._commit(version)) is None:
+            return next(self.commits(version, version, ()), None) is not None
+        try:
+            self.spark.read.text(path)  # asks for the file, reads nothing of it
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return False
+        return True
+
+    def commits(self, first: int, last: int, only: Sequence[str]) -> Iterator[Commit]:
+        """The log is never listed for it, and few of them are held at a time."""
+        if self.location is None:
+            yield from (of_history(row.asDict()) for row in self._history_from(first) if row["version"] <= last)
+            return
+        for page in range(self._first_commit(first, last), last + 1, PAGE):
+            yield from read_page(self.spark, self.location, page, min(last, page + PAGE - 1), only)
+
+    def committed_at(self, version: int) -> datetime | None:
+        """None where the commits are a catalog's: in-commit timestamps are a writer's."""
+        if (path := self._commit(version)) is None:
+            return None
+        try:
+            row = self.spark.read.text(path).select("_metadata.file_modification_time").first()
+        except AnalysisException:
+            return None
+        return None if row is None else utc(row[0])
+
+    def _commit(self, version: int) -> str | None:
+        return None if self.location is None else f"{self.location}/_delta_log/{version:020}.json"
+
+    def _history_from(self, first: int) -> list[Row]:
+        """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what
+        others commit meanwhile pushes the oldest out: asked again, until the first one or all there are have come."""
+        wanted = max(1, self.newest() - first + 1)
+        while True:
+            rows: list[Row] = self.delta().history(wanted).collect()
+            if len(rows) < wanted or rows[-1]["version"] <= first:
+                return [row for row in reversed(rows) if row["version"] >= first]
+            wanted = rows[0]["version"] - first + 1
+
+    def _first_commit(self, first: int, last: int) -> int:
+        """The first version from `first` to `last` that is there, by halving: clean-up takes the oldest. `last` + 1 if none
+        is."""
+        gone, there = first - 1, last + 1
+        probe = first  # mostly nothing was cleaned up
+        while gone + 1 < there:
+            gone, there = (gone, probe) if self.has_commit(probe) else (probe, there)
+            probe = (gone + there) // 2
+        return there
+
+    # -- its rows --------------------------------------------------------------------------------------------------
+
+    def read(self, version: int | None) -> DataFrame:
+        """The table's rows, at `version` or at its newest."""
+        if not self._by_path and version is not None:
+            return self.spark.sql(f"SELECT * FROM {self.sql} VERSION AS OF {int(version)}")
+        if not self._by_path:
+            return self.spark.table(self.sql)
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self._name)
+
+    def count_nulls(self, column: str) -> int:
+        return self.read(None).where(to_sql(IsNull(column))).count()
+
+    def last_rows(self, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:
+        rows = self.read(None).where(to_sql(IsNull(where_null))).orderBy(*(F.desc(name) for name in order)).limit(count)
+        return list(collected(rows.select(*map(identifier, columns))))
+
+    def summarise(self, version: int, summary: Summary) -> Groups:
+        return groups_of(summary, self.read(version))
+
+    def rows_where(self, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
+        return self.read(version).where(to_sql(where)).select(*columns).toArrow()
