@@ -138,6 +138,28 @@ def test_nobody_outside_geo_delta_imports_an_engine() -> None:
     assert found == set()
 
 
+def test_what_an_engine_leaves_to_another_is_caught_in_one_place() -> None:
+    caught = [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "geo").rglob("*.py"))
+        for node in ast.walk(_parsed(path.relative_to(ROOT).as_posix()))
+        if isinstance(node, ast.ExceptHandler) and node.type is not None and "UnsupportedError" in ast.unparse(node.type)
+    ]
+    assert caught == ["geo/delta/engine.py"]
+
+
+def test_of_what_none_means_every_public_function_of_geo_delta_tells() -> None:
+    told: dict[str, bool] = {}
+    for path in sorted((ROOT / "geo/delta").rglob("*.py")):
+        for node in ast.walk(_parsed(path.relative_to(ROOT).as_posix())):
+            if not isinstance(node, ast.FunctionDef) or node.name.startswith("_") or node.returns is None:
+                continue
+            if not ast.unparse(node.returns).endswith("| None") or (said := ast.get_docstring(node)) is None:
+                continue  # one without words is another's: of a class above it, or inside a function
+            told[node.name] = told.get(node.name, False) or "None" in said or "s `" in said  # as another one
+    assert [name for name, tells in told.items() if not tells] == []
+
+
 def test_one_file_alone_reads_this_hosts_clock() -> None:
     """So that a whole process can have another clock, and nobody decides by one that was not held against the storage's unnoticed."""
     reads = re.compile(

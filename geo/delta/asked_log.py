@@ -7,8 +7,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -26,16 +25,12 @@ _LOOK_BACK = 10
 """Commits that are read for the metadata of a log without checksums: three requests each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Said(Generic[T]):
-    """What a store said when it was asked. None: there is no such thing."""
+class AskedLog(Engine):
+    """One `_delta_log`: answers what its names and its newest metadata tell.
 
-    what: T | None
-
-
-class AskedLog:
-    """One `_delta_log`. What the store says is `Said`; None: Spark is to say, since the store gave no answer, this time or in the last
-    minute, or says that something is not there and has shown no commit of the cluster by then: it may be another store than Spark's."""
+    Raises UnsupportedError where Spark is to say, since the store gave no answer, this time or in the last minute, or says that something is
+    not there and has shown no commit of the cluster by then: it may be another store than Spark's.
+    """
 
     def __init__(self, folder: StorePath[ArrowStore]) -> None:
         self._folder = folder
@@ -45,8 +40,21 @@ class AskedLog:
         """Whether it is to be asked, and what it does not show is not there."""
         return self._folder.store.has_shown_commits and not self._is_silent
 
-    def has(self, version: int) -> Said[bool] | None:
-        """Whether a commit is there, by its name. (While a bucket is away none is; `newest` tells.)"""
+    def look(self) -> Seen | None:
+        if (newest := self._newest()) is None:
+            return None
+        metadata = self._ask(lambda folder: newest_metadata(folder, newest, look_back=_LOOK_BACK))
+        if metadata is None:
+            raise UnsupportedError("its metadata is far back in its log")
+        return Seen.of(metadata, newest)
+
+    def newest(self) -> int:
+        if (newest := self._newest()) is None:
+            raise UnsupportedError("it has no commit")
+        return newest
+
+    def has_commit(self, version: int) -> bool:
+        """(While a bucket is away none is there; `look` tells.)"""
 
         def ask(folder: StorePath[ArrowStore]) -> bool | None:
             if folder.has(f"{version:020}.json"):
@@ -55,10 +63,10 @@ class AskedLog:
                 folder.store.has_shown_commits = True
             return None
 
-        return self._ask(ask)
+        return self._ask(ask) is True
 
-    def newest(self) -> Said[int] | None:
-        """The newest version, by a list of the folder."""
+    def _newest(self) -> int | None:
+        """The newest version, by a list of the folder; None: there is none."""
 
         def ask(folder: StorePath[ArrowStore]) -> int | None:
             if (found := newest_version(folder)) is None:
@@ -67,52 +75,23 @@ class AskedLog:
 
         return self._ask(ask)
 
-    def metadata(self, newest: int) -> Said[dict[str, Any]] | None:
-        """As `newest_metadata`, which may be too far back."""
-        return self._ask(lambda folder: newest_metadata(folder, newest, look_back=_LOOK_BACK))
-
     @property
     def _is_silent(self) -> bool:
         return time.monotonic() < self._folder.store.silent_until.get(str(self._folder), 0.0)
 
-    def _ask(self, ask: Callable[[StorePath[ArrowStore]], T | None]) -> Said[T] | None:
+    def _ask(self, ask: Callable[[StorePath[ArrowStore]], T | None]) -> T | None:
+        """What the store says; None: that is not there."""
         if self._is_silent:
-            return None
+            raise UnsupportedError("its store gave no answer lately")
         store = self._folder.store
         try:
             found = ask(self._folder)
         except (OSError, pa.ArrowException) as error:
             log.info("%s: Spark is asked for %.0f s: %s", self._folder, AGAIN_S, first_line(error))
             store.silent_until[str(self._folder)] = time.monotonic() + AGAIN_S
-            return None
+            raise UnsupportedError(f"its store gives no answer: {first_line(error)}") from None
         if found is not None:
             store.has_shown_commits = True
-        return Said(found) if store.has_shown_commits else None
-
-
-@dataclass(frozen=True, slots=True)
-class AskedEngine(Engine):
-    """Answers what names and the newest metadata tell, of a table of which Spark reads the rest."""
-
-    log: AskedLog
-
-    def look(self) -> Seen | None:
-        if (newest := _said(self.log.newest())) is None:
-            return None
-        if (metadata := _said(self.log.metadata(newest))) is None:
-            raise UnsupportedError("its metadata is far back in its log")
-        return Seen.of(metadata, newest)
-
-    def newest(self) -> int:
-        if (newest := _said(self.log.newest())) is None:
-            raise UnsupportedError("it has no commit")
-        return newest
-
-    def has_commit(self, version: int) -> bool:
-        return _said(self.log.has(version)) is True
-
-
-def _said(said: Said[T] | None) -> T | None:
-    if said is None:
-        raise UnsupportedError("its store does not say it now")
-    return said.what
+        elif not store.has_shown_commits:
+            raise UnsupportedError("its store has shown no commit yet")
+        return found

@@ -82,7 +82,7 @@ class Driver:
         return self._me() if self._me is not None else this_process(_jvm_pid(self.spark))
 
     def log_store(self, scheme: str) -> str | None:
-        """The class by which Delta writes a scheme's logs, if one was configured: as Spark was started, since Delta asks then."""
+        """The class by which Delta writes a scheme's logs, as Spark was started, since Delta asks then; None: none was configured."""
         keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
         try:
             settings = _settings_at_start(self.spark.sparkContext)

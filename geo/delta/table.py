@@ -25,7 +25,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructField, StructType
 
 from geo.crash import CrashPoint, reach
-from geo.delta.asked_log import AskedEngine, AskedLog
+from geo.delta.asked_log import AskedLog
 from geo.delta.change import Change, commit_change, conflict_since, may_change
 from geo.delta.commits import KEPT, Commit
 from geo.delta.create import clear, learn, make
@@ -119,7 +119,7 @@ class Table:
         if (folder := self.read_folder) is not None:
             yield NativeEngine(folder, self.reads, self._is_own)
         elif (asked := self._asked_log) is not None:
-            yield AskedEngine(asked)
+            yield asked
 
     def _by_name(self, question: Callable[[Engine], T]) -> T:
         """As `ask`, of a table that may not exist: where one in a catalog lies would have to be asked for, which is a look of its

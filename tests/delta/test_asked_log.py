@@ -11,22 +11,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pytest
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from geo.delta.arrow_store import AGAIN_S, ArrowStore
-from geo.delta.asked_log import AskedLog, Said
+from geo.delta.asked_log import AskedLog
 from geo.delta.driver import Driver
-from geo.delta.engine import Seen
+from geo.delta.engine import Refused, Seen, attempt
 from geo.delta.store import StorePath
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
 from geo.journal import journal as journals
 from geo.journal.journal import Journal
 from schemas import OWNERS
+
+T = TypeVar("T")
 
 
 def _store(folder: Path) -> ArrowStore:
@@ -40,7 +43,9 @@ def _log(store: ArrowStore, folder: Path) -> AskedLog:
 def _commits(folder: Path, *versions: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for version in versions:
-        (folder / f"{version:020}.json").write_text(json.dumps({"metaData": {"id": "t"}}))
+        (folder / f"{version:020}.json").write_text(
+            json.dumps({"metaData": {"id": "t", "schemaString": '{"type": "struct", "fields": []}'}})
+        )
     return folder
 
 
@@ -53,50 +58,63 @@ def _no_spark() -> SparkSession:
     raise AssertionError("Spark was asked")
 
 
-NOT_THERE: Said[Any] = Said(None)
+UNKNOWN = None
+
+
+def _told(question: Callable[[], T]) -> T | None:
+    """What is said; UNKNOWN: Spark is asked."""
+    found = attempt(question)
+    return UNKNOWN if isinstance(found, Refused) else found
+
+
+def _has(log: AskedLog, *versions: int) -> list[bool | None]:
+    return [_told(lambda version=version: log.has_commit(version)) for version in versions]  # type: ignore[misc]
 
 
 def test_what_a_store_does_not_show_is_not_there_once_it_has_shown_a_commit_of_any_table(tmp_path: Path) -> None:
     store = _store(tmp_path.parent)
     log, other = _log(store, _commits(tmp_path / "a", 3, 4)), _log(store, tmp_path / "b")
-    assert (other.has(0), other.has(5), other.newest(), other.answers) == (None, None, None, False), "it may be another store"
-    assert (log.has(5), log.has(6)) == (NOT_THERE, NOT_THERE), "the commit before the first is there"
-    assert (log.has(3), log.has(2), log.newest(), log.metadata(4)) == (Said(True), NOT_THERE, Said(4), Said({"id": "t"}))
-    assert (other.has(0), other.has(5), other.newest(), other.answers) == (NOT_THERE, NOT_THERE, NOT_THERE, True)
+    assert (_has(other, 0, 5), attempt(other.look), other.answers) == (
+        [UNKNOWN, UNKNOWN],
+        Refused("its store has shown no commit yet"),
+        False,
+    ), "it may be another store"
+    assert _has(log, 5, 6) == [False, False], "the commit before the first is there"
+    assert (_has(log, 3, 2), log.newest(), log.look()) == ([True, False], 4, Seen("t", 4, {}, StructType()))
+    assert (_has(other, 0, 5), other.look(), _told(other.newest), other.answers) == ([False, False], None, UNKNOWN, True)
 
 
 def test_a_log_that_gives_no_answer_is_left_to_spark_for_a_minute_and_others_are_not(tmp_path: Path) -> None:
     store = _store(tmp_path.parent)
     log, broken = _log(store, _commits(tmp_path / "a", 0)), _log(store, tmp_path / "b")
-    assert log.newest() == Said(0)
+    assert log.newest() == 0
     assert broken.answers
     _unreadable(tmp_path / "b")
-    assert (broken.newest(), broken.answers) == (None, False)
+    assert (isinstance(attempt(broken.look), Refused), broken.answers) == (True, False)
     (tmp_path / "b").unlink()
     _commits(tmp_path / "b", 0)
     again = _log(store, tmp_path / "b")
-    assert (again.has(0), again.has(1), again.newest(), again.metadata(0)) == (None,) * 4, "not there is another answer than none"
-    assert log.has(1) == NOT_THERE
+    assert (_has(again, 0, 1), attempt(again.look)) == ([UNKNOWN, UNKNOWN], Refused("its store gave no answer lately"))
+    assert _has(log, 1) == [False]
     for place in store.silent_until:
         store.silent_until[place] -= AGAIN_S
-    assert (again.answers, again.newest()) == (True, Said(0))
+    assert (again.answers, again.newest()) == (True, 0)
 
 
 def test_no_table_is_missing_because_its_bucket_is_away(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     log = _log(_store(tmp_path), _commits(bucket / "a", 0))
-    assert log.newest() == Said(0)
+    assert log.newest() == 0
     bucket.rename(tmp_path / "away")
-    assert (log.newest(), log.answers) == (None, False)
+    assert (attempt(log.look), log.answers) == (Refused("its store gives no answer: there is no bucket bucket now"), False)
 
 
 def test_few_commits_are_read_for_the_metadata_of_a_log_without_checksums(tmp_path: Path) -> None:
     _commits(tmp_path / "a", 0)
+    log = _log(_store(tmp_path.parent), tmp_path / "a")
     for version in range(1, 12):
         (tmp_path / "a" / f"{version:020}.json").write_text("{}")
-    log = _log(_store(tmp_path.parent), tmp_path / "a")
-    assert log.newest() == Said(11)
-    assert [log.metadata(version) for version in (9, 10, 11)] == [Said({"id": "t"}), NOT_THERE, NOT_THERE]
+        assert _told(log.look) == (Seen("t", version, {}, StructType()) if version < 10 else UNKNOWN)
 
 
 def test_a_store_that_lets_nobody_in_is_looked_for_again_a_minute_later(tmp_path: Path) -> None:
