@@ -6,6 +6,7 @@ itself outlives a power cut is seen to for whole tables, also for what Spark wri
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import uuid
@@ -98,8 +99,10 @@ class DiskStore:
             place.parent.mkdir(parents=True, exist_ok=True)
             file = place.open("xb")
         try:
-            with file, sums.Summed(file) as summed:
-                yield cast("BinaryIO", summed)
+            summed = sums.Summed(file)
+            # Who writes Parquet writes some bytes at a time.
+            with file, io.BufferedWriter(summed, sums.PART) as buffered:
+                yield cast("BinaryIO", buffered)
             summed.put(place)
         except BaseException:
             self.delete(path)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct(">4si")
 _MAGIC = b"crc\0"
 
-_PART = 64 * 1024
+PART = 64 * 1024
 """Bytes of a file that have a sum, a CRC-32. Hadoop's own are 512: a hundred times as many to make."""
 
 
@@ -36,11 +36,11 @@ def put_sum(path: Path, *, writes_out: bool = True) -> None:
     """Keep the sums of a file that was written and that nobody reads yet, or that is whole without them. They are written out before
     they have their name: Hadoop reads no file of which half of the sums is there."""
     with path.open("rb") as file:
-        _put(path, _summed(file, _PART), writes_out=writes_out)
+        _put(path, _summed(file, PART), writes_out=writes_out)
 
 
 def _put(path: Path, parts: Iterable[bytes], *, writes_out: bool) -> None:
-    sums = _HEADER.pack(_MAGIC, _PART) + b"".join(parts)
+    sums = _HEADER.pack(_MAGIC, PART) + b"".join(parts)
     new = sum_of(path).with_suffix(".new")
     try:
         new.write_bytes(sums)
@@ -79,18 +79,18 @@ class Summed(io.RawIOBase):
         self._file.write(rest)
         written = len(rest)
         while len(rest):
-            part = rest[: _PART - self._size % _PART]
+            part = rest[: PART - self._size % PART]
             self._sum = zlib.crc32(part, self._sum)
             self._size += len(part)
             rest = rest[len(part) :]
-            if self._size % _PART == 0:
+            if self._size % PART == 0:
                 self._sums.append(self._sum)
                 self._sum = 0
         return written
 
     def put(self, path: Path) -> None:
         """Keep the sums beside the file, which is whole. They are not written out."""
-        last = [self._sum] if self._size % _PART else []
+        last = [self._sum] if self._size % PART else []
         _put(path, (one.to_bytes(4, "big") for one in (*self._sums, *last)), writes_out=False)
 
 
