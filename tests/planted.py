@@ -1982,6 +1982,14 @@ FAULTS = (
         "return not str(",
         ("delta/test_put_commit.py",),
     ),
+    Fault(
+        "files go that a commit may name",
+        "geo/delta/table.py",
+        "raise  # a commit may name them",
+        "self.remove_written(written)\n                raise",
+        ("delta/test_writer.py -k may_name",),
+        spark=True,
+    ),
     # files on a disk
     Fault(
         "what the sums say is not asked",

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from geo.delta.commits import Kind
+from geo.delta.scan import few_added
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
 from geo.log.topic_log import ID, ids_of
@@ -35,7 +36,7 @@ def placed(log: Table, cluster: str) -> Placed:
     newest, at = log.latest_version(), dict[MessageId, int]()
     for commit in log.commits(0, newest):
         if commit.kind is Kind.APPEND:
-            rows = log.few_added(commit.version, commit.version)
+            rows = few_added(log, commit.version, commit.version)
             rows = log.read_added(commit.version, commit.version).toArrow() if rows is None else rows
             at.update(dict.fromkeys(ids_of(rows), commit.version))
     found = Placed()

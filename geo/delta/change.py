@@ -10,9 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
-from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
 from geo.delta.store import ReadPath, WritePath
 from geo.delta.writer import Added, Written, commit_actions, is_for_spark, may_add
@@ -51,21 +49,6 @@ class Change:
     @property
     def added(self) -> tuple[Added, ...]:
         return () if self.written is None else self.written.files
-
-
-def files_of(listed: Iterable[DataFile], location: str, state: DeltaState) -> list[DataFileOf] | None:
-    """Files of the table at a location, as its `add` actions have them. None: one has no statistics, or a name that the log has in another
-    form."""
-    found = []
-    for file in listed:
-        rows, size = file.statistics.get("num_records"), file.statistics.get("size_bytes")
-        path = str(file.path).removeprefix(f"{location}/")
-        if path == str(file.path):  # of another table, as in a clone
-            return None
-        if rows is None or size is None or quote(path, safe="/=:-_.") != path:
-            return None
-        found.append(DataFileOf(path, {name: file.partition(name) for name in state.partition_by}, int(size), int(rows)))
-    return found
 
 
 def conflict(change: Change, lines: Iterable[str]) -> str | None:

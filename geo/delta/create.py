@@ -20,9 +20,9 @@ from typing import Any
 
 from geo.crash import CrashPoint, reach
 from geo.delta.delta_state import newest_state
-from geo.delta.disk_store import LEFT, path_of
+from geo.delta.disk_store import LEFT, DiskPath, path_of
 from geo.delta.put_commit import put_checksum, put_commit
-from geo.delta.store import WritePath
+from geo.errors import DamagedError
 from geo.now import now_us
 
 _FIRST = f"{0:020}"
@@ -46,13 +46,13 @@ _MOST = 100
 """Definitions that are remembered, some kilobytes each: typed topics have columns of their own."""
 
 
-def learn(folder: WritePath, definition: str, own: Collection[str] = ()) -> None:
+def learn(folder: DiskPath, definition: str, own: Collection[str] = ()) -> None:
     """Remember a table that Spark has just made, whose `_delta_log` is `folder`, if it is such as this process appends to by itself.
     `own`: its properties that are not part of the definition."""
     state = newest_state(folder)
     if state is None or state.version != 0:
         return
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, DamagedError):
         lines = (folder / f"{_FIRST}.json").lines()
         actions = tuple(json.loads(line) for line in lines)
         if sorted(kind for action in actions for kind in action) == ["commitInfo", "metaData", "protocol"]:
@@ -70,7 +70,7 @@ def _without(fields: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     return fields | {"configuration": {key: value for key, value in fields["configuration"].items() if key not in own}}
 
 
-def make(folder: WritePath, definition: str, own: Mapping[str, str] = MappingProxyType({})) -> bool:
+def make(folder: DiskPath, definition: str, own: Mapping[str, str] = MappingProxyType({})) -> bool:
     """Make a table whose `_delta_log` is `folder`, as Spark has made one of that definition, with properties of its `own` beside.
     False, and no table was made, where it has made none, anything is there, or it cannot be made here.
 
@@ -100,7 +100,7 @@ def make(folder: WritePath, definition: str, own: Mapping[str, str] = MappingPro
     return True
 
 
-def clear(folder: WritePath) -> None:
+def clear(folder: DiskPath) -> None:
     """Remove a `_delta_log` without any commit, as a process leaves it that could not make the table, or died on the way: Spark would
     take it for something that is no table. Whoever calls holds the table's lock."""
     with suppress(OSError):

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from geo.delta.delta_log import newest_version
-from geo.delta.engine import Refused, UnsupportedError, attempt
+from geo.delta.engine import UnsupportedError, attempt
 from geo.delta.protocol import why_not_append, why_not_plain
 from geo.delta.store import ReadPath
 from geo.errors import DamagedError
@@ -62,7 +62,7 @@ def is_known_to_deltalake(folder: ReadPath) -> bool:
 def newest_state(folder: ReadPath) -> DeltaState | None:
     """As `require_state`; None where the table is left to Spark."""
     found = attempt(lambda: require_state(folder))
-    return None if isinstance(found, Refused) else found
+    return None if isinstance(found, UnsupportedError) else found
 
 
 def require_state(folder: ReadPath) -> DeltaState:
@@ -74,8 +74,7 @@ def require_state(folder: ReadPath) -> DeltaState:
         raise UnsupportedError("its path holds a %")
     try:
         checksum = json.loads((folder / f"{newest:020}.crc").get())
-        first = (folder / f"{newest:020}.json").unchecked().partition(b"\n")[0]
-        written_by = json.loads(first).get("commitInfo", {}).get("txnId")
+        written_by = json.loads((folder / f"{newest:020}.json").first_line()).get("commitInfo", {}).get("txnId")
     except FileNotFoundError:
         raise UnsupportedError(
             f"its newest commit, version {newest}, has no checksum beside it: another program wrote it"

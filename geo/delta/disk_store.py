@@ -6,7 +6,7 @@ itself outlives a power cut is seen to for whole tables, also for what Spark wri
 
 from __future__ import annotations
 
-import io
+import errno
 import os
 import re
 import uuid
@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from geo.crash import CrashPoint, reach
 from geo.delta import sums
-from geo.delta.store import Head, Put, StorePath, WritePath
+from geo.delta.store import Head, Put, StorePath
 from geo.delta.sums import put_sum, sum_of
 from geo.disk import sync
 
@@ -77,33 +77,28 @@ class DiskStore:
         has_left = sum_of(place).exists()
         if place.exists():
             return Put.THERE
-        try:
-            with _unnamed(place, content) as new:
-                sync([new])  # a power cut may spare a name and take the content
-                if has_left:
-                    sum_of(place).unlink(missing_ok=True)
-                reach(CrashPoint.COMMIT_WRITTEN)
-                _link(new, place)
-        except FileExistsError:
-            return Put.THERE
-        with suppress(OSError):  # a file without is taken as it is
-            put_sum(place)
-        return Put.MADE
+        with _unnamed(place, content) as new:
+            sync([new])  # a power cut may spare a name and take the content
+            if has_left:
+                sum_of(place).unlink(missing_ok=True)
+            reach(CrashPoint.COMMIT_WRITTEN)
+            said = _linked(new, place)
+        if said is not Put.THERE:
+            with suppress(OSError):  # a file without is taken as it is
+                put_sum(place)
+        return said
 
     @contextmanager
-    def create(self, path: str) -> Iterator[BinaryIO]:
-        place = Path(path)
+    def create(self, path: str) -> Iterator[pa.NativeFile]:
         try:
-            file = place.open("xb")
-        except FileNotFoundError:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            file = place.open("xb")
-        try:
-            summed = sums.Summed(file)
-            # Who writes Parquet writes some bytes at a time.
-            with file, io.BufferedWriter(summed, sums.PART) as buffered:
-                yield cast("BinaryIO", buffered)
-            summed.put(place)
+            try:
+                file = pa.OSFile(path, "wb")
+            except FileNotFoundError:
+                _make_folder(path)
+                file = pa.OSFile(path, "wb")
+            with file:
+                yield file
+            put_sum(Path(path), writes_out=False)
         except BaseException:
             self.delete(path)
             raise
@@ -116,7 +111,7 @@ class DiskStore:
             one.unlink(missing_ok=True)
 
     def copy(self, path: str, to: str) -> None:
-        Path(to).parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(to)
         try:
             sums.copy_with_sum(Path(path), Path(to))
         except BaseException:
@@ -131,18 +126,27 @@ class DiskStore:
         put_sum(Path(path))
 
 
+_UNANSWERED = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ECONNRESET, errno.EINTR)
+"""What a network file system says when it does not know what became of a request."""
+
 DISK = DiskStore()
 
 
-def on_disk(place: Path) -> WritePath:
-    """A place on a disk, as all stores have it."""
+DiskPath: TypeAlias = StorePath[DiskStore]
+"""For what Spark writes there, and for what a disk alone asks for."""
+
+
+def on_disk(place: Path) -> DiskPath:
     return StorePath(DISK, str(place))
 
 
-def path_of(place: WritePath) -> Path:
-    """Where a place is that is known to be on a disk: for what Spark writes there, and for what a disk alone asks for."""
-    assert isinstance(place.store, DiskStore)
+def path_of(place: DiskPath) -> Path:
     return Path(place.location)
+
+
+def _make_folder(path: str) -> None:
+    """That of a new partition, in a table that is there: nobody makes again what was removed as a whole."""
+    Path(path).parent.mkdir(exist_ok=True)
 
 
 @contextmanager
@@ -150,21 +154,24 @@ def _unnamed(place: Path, content: bytes) -> Iterator[Path]:
     """The content as a file beside the place, which is gone at the end."""
     new = place.with_name(f".{place.name}.{uuid.uuid4()}.tmp")
     try:
-        try:
-            new.write_bytes(content)
-        except FileNotFoundError:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            new.write_bytes(content)
+        new.write_bytes(content)
         yield new
     finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)
 
 
-def _link(new: Path, place: Path) -> None:
+def _linked(new: Path, place: Path) -> Put:
+    """A network file system may lose the answer, or ask again for a link that it made: then it is ours."""
     try:
         os.link(new, place)
-    except OSError:
-        # A network file system may lose the answer, or ask again for a link that it made: then it is ours.
-        if not (place.exists() and place.samefile(new)):
-            raise
+        return Put.MADE
+    except OSError as error:
+        with suppress(OSError):
+            if place.samefile(new):
+                return Put.MADE
+        if isinstance(error, FileExistsError):
+            return Put.THERE
+        if error.errno in _UNANSWERED:
+            return Put.UNKNOWN
+        raise

@@ -21,7 +21,7 @@ from geo.session import refuse_connect
 
 
 class Reads(Enum):
-    """Which rows of logs a process reads by itself, where it can (geo.delta.engines.native.read)."""
+    """Which rows of logs a process reads by itself, where it can (geo.delta.engines.native.engine)."""
 
     ALL = "all"
     """Of who only looks, and would wait for Spark to start; also of logs on an object store."""

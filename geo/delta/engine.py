@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn, TypeVar
@@ -14,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from geo.delta.commits import Commit
-from geo.delta.data_file import DataFile
 from geo.delta.predicate import Predicate
 from geo.delta.summary import Groups, Summary
+from geo.text import first_line
 
 T = TypeVar("T")
 
@@ -25,18 +26,21 @@ class UnsupportedError(Exception):
     """A question that this engine leaves to another one. The text says why, after the table's name and a colon."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """There is no answer here, and why."""
-
-    why: str
-
-
-def attempt(question: Callable[[], T]) -> T | Refused:
+def attempt(question: Callable[[], T]) -> T | UnsupportedError:
+    """The answer, or why there is none."""
     try:
         return question()
-    except UnsupportedError as error:
-        return Refused(str(error))
+    except UnsupportedError as refused:
+        return refused
+
+
+@contextmanager
+def refusing(*errors: type[Exception]) -> Iterator[None]:
+    """What cannot be read here is left to another engine, which meets it too, and has the words for it."""
+    try:
+        yield
+    except errors as error:
+        raise UnsupportedError(f"it cannot be read: {first_line(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class Seen:
 
 
 class Engine:
-    """Answers questions about one table. Each raises UnsupportedError; an engine says what it knows."""
+    """Answers questions about one table. Each raises UnsupportedError when it is asked, not later; an engine says what it knows."""
 
     # -- its log ---------------------------------------------------------------------------------------------------
 
@@ -76,9 +80,9 @@ class Engine:
         """Whether a commit is there, by its name alone."""
         _refuse()
 
-    def commits(self, first: int, last: int, only: Sequence[str]) -> Iterator[Commit]:
+    def commits(self, first: int, last: int, only: Sequence[str], has_commit: Callable[[int], bool]) -> Iterator[Commit]:
         """The commits `first` to `last`, oldest first, those that are there. With `only`, a userMetadata with none of these keys may be
-        left out (None)."""
+        left out (None). `has_commit` tells names for less than reading them."""
         _refuse()
 
     def committed_at(self, version: int) -> datetime | None:
@@ -102,44 +106,6 @@ class Engine:
 
     def rows_where(self, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
         """The rows at a version that fulfil a condition, in no order: these columns."""
-        _refuse()
-
-    # -- what is asked of this process alone, since Spark has it in a form of its own --------------------------------
-
-    def scan(
-        self,
-        version: int,
-        columns: Sequence[str],
-        each: Callable[[pa.Table], T],
-        where: Predicate,
-        from_stats: Callable[[DataFile], T | None],
-    ) -> list[T]:
-        """Applies `each` to every batch of the rows at a version that fulfil `where`, which is of these columns. A file of which `from_stats`
-        gives something adds that, and nothing of it is read."""
-        _refuse()
-
-    def small_rows(self, columns: tuple[str, ...], where: Predicate) -> list[dict[str, Any]]:
-        """The rows of a small table that fulfil `where`, which is of these columns."""
-        _refuse()
-
-    def few_rows(self, version: int) -> pa.Table:
-        """All rows at a version, with the columns that the table has now, if they are few."""
-        _refuse()
-
-    def few_added(self, first: int, last: int) -> pa.Table:
-        """The rows that these versions added, with the columns that the table has now, if they are few."""
-        _refuse()
-
-    def added_where(self, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool]:
-        """Those of the rows that a version added which have a value in a column, and whether it added others."""
-        _refuse()
-
-    def data_files(self, version: int) -> list[DataFile]:
-        """The files of a version."""
-        _refuse()
-
-    def is_empty(self, version: int) -> bool:
-        """Whether a version has no file, so no row."""
         _refuse()
 
 

@@ -45,7 +45,7 @@ def why_not_read(protocol: Mapping[str, Any], configuration: Mapping[str, str]) 
 
 
 def why_not_append(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> str | None:
-    """Why this program does not append to a table, as `why_not_read`, which comes first."""
+    """Why this program does not append to a table, as `why_not_read`, which comes first. None: it may."""
     if (why := why_not_read(protocol, configuration)) is not None:
         return why
     version = int(protocol["minWriterVersion"])

@@ -6,12 +6,16 @@ On a local disk whoever calls holds the table's lock: Spark's own commit there i
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from geo.delta.store import Put, WritePath
 from geo.errors import UnknownAnswerError
+from geo.text import first_line
+
+log = logging.getLogger(__name__)
 
 TRIES = 3
 """So often a commit is put of which no answer says whether it was made, and which is not there."""
@@ -29,21 +33,31 @@ def put_commit(folder: WritePath, version: int, actions: Iterable[Mapping[str, A
     # version meanwhile writes it behind the commit, so what is there before is not of theirs. (One that they put in the place of such
     # a one may go: a version without is whole.)
     has_left = checksum.is_there()
-    if commit.is_there():
+    if (has_left or folder.store.is_near) and commit.is_there():  # else the put tells, for one request less
         return False
     content = "".join(f"{_line(action)}\n" for action in actions).encode()
     folder.store.write_out(map(str, files))
     if has_left:
         checksum.delete()
+    said = None
     for _ in range(TRIES):
-        said = folder.store.put_if_absent(str(commit), content)
+        try:
+            said = folder.store.put_if_absent(str(commit), content)
+        except OSError:
+            if said is None:
+                raise
+            continue  # what was asked before may have been done
         if said is Put.MADE:
             return True
         try:
             return commit.unchecked() == content  # its sums may be on their way
         except FileNotFoundError:
+            if said is Put.THERE and folder.store.is_near:  # another one's: nobody near asks twice by itself
+                return False
             if said is Put.THERE:  # it went again, whosever it was
                 break
+        except OSError as error:
+            log.info("%s: whether it was made cannot be read: %s", commit, first_line(error))
     raise UnknownAnswerError(
         f"{commit}: the store does not say whether this commit was made; it may be. It is looked for at the next try."
     )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import pyarrow as pa
 
-from geo.delta.change import DataFileOf, files_of
+from geo.delta.change import DataFileOf
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
-from geo.delta.engine import Engine, Refused
 from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.summary import Groups, Summary
 from geo.delta.table import Table
@@ -23,24 +23,22 @@ T = TypeVar("T")
 
 
 def count_nulls(table: Table, column: str) -> int:
-    """Counts the rows that have NULL in a column now."""
+    """As `Engine.count_nulls`."""
     return table.ask(lambda engine: engine.count_nulls(column))
 
 
 def last_rows(table: Table, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:
-    """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last
-    one first, these columns, those of `order` among them; times in UTC."""
+    """As `Engine.last_rows`; times in UTC."""
     return table.ask(lambda engine: engine.last_rows(columns, order, count, where_null=where_null))
 
 
 def summarise(table: Table, version: int, summary: Summary) -> Groups:
-    """The answer to a question about the rows at a version."""
+    """As `Engine.summarise`."""
     return table.ask(lambda engine: engine.summarise(version, summary))
 
 
 def rows_where(table: Table, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
-    """The rows at a version that fulfil a condition, in no order, for conditions that few fulfil: these columns, times in UTC; where
-    nothing was read, columns without a type."""
+    """As `Engine.rows_where`, for conditions that few fulfil: times in UTC; where nothing was read, columns without a type."""
     return table.ask(lambda engine: engine.rows_where(version, columns, where))
 
 
@@ -58,7 +56,7 @@ def scan(
 
     None: Spark is to do it.
     """
-    return _here(table, lambda engine: engine.scan(version, columns, each, where, from_stats))
+    return table.ask_here(lambda engine: engine.scan(version, columns, each, where, from_stats))
 
 
 def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:
@@ -67,7 +65,7 @@ def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_RO
 
     None: they are many, or Spark is to read them.
     """
-    return _here(table, lambda engine: engine.small_rows(columns, where))
+    return table.ask_here(lambda engine: engine.small_rows(columns, where))
 
 
 def few_rows(table: Table, version: int) -> pa.Table | None:
@@ -75,7 +73,23 @@ def few_rows(table: Table, version: int) -> pa.Table | None:
 
     None: they are many, or Spark is to read them.
     """
-    return _here(table, lambda engine: engine.few_rows(version))
+    return table.ask_here(lambda engine: engine.few_rows(version))
+
+
+def few_added(table: Table, first: int, last: int) -> pa.Table | None:
+    """Reads the rows that the versions `first` to `last` added.
+
+    None: they are many, or Spark is to read them.
+    """
+    return table.ask_here(lambda engine: engine.few_added(first, last))
+
+
+def added_where(table: Table, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool] | None:
+    """Reads those of the rows that a version added which have a value in a column, and whether it added others.
+
+    None: Spark is to read them.
+    """
+    return table.ask_here(lambda engine: engine.added_where(version, column, columns))
 
 
 def data_files(table: Table, version: int) -> list[DataFile] | None:
@@ -83,7 +97,7 @@ def data_files(table: Table, version: int) -> list[DataFile] | None:
 
     None: they cannot be listed without Spark.
     """
-    return _here(table, lambda engine: engine.data_files(version))
+    return table.ask_here(lambda engine: engine.data_files(version))
 
 
 def files_at(table: Table, state: DeltaState) -> list[DataFileOf] | None:
@@ -91,15 +105,21 @@ def files_at(table: Table, state: DeltaState) -> list[DataFileOf] | None:
 
     None: a file has no statistics, or a name that the log has in another form, and they cannot be told without Spark.
     """
-    listed = data_files(table, state.version)
-    return None if listed is None else files_of(listed, str(table.location), state)
+    folder, listed = table.log_folder, data_files(table, state.version)
+    if folder is None or listed is None:
+        return None
+    found = []
+    for file in listed:
+        rows, size = file.statistics.get("num_records"), file.statistics.get("size_bytes")
+        path = str(file.path).removeprefix(f"{folder.parent}/")
+        if path == str(file.path):  # of another table, as in a clone
+            return None
+        if rows is None or size is None or quote(path, safe="/=:-_.") != path:
+            return None
+        found.append(DataFileOf(path, {name: file.partition(name) for name in state.partition_by}, int(size), int(rows)))
+    return found
 
 
 def is_empty(table: Table, version: int) -> bool:
     """Whether a version is known to have no rows at all, without reading any."""
-    return _here(table, lambda engine: engine.is_empty(version)) is True
-
-
-def _here(table: Table, question: Callable[[Engine], T]) -> T | None:
-    found = table.ask_here(question)
-    return None if isinstance(found, Refused) else found
+    return table.ask_here(lambda engine: engine.is_empty(version)) is True

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import Any, BinaryIO, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,12 +30,15 @@ WHOLE_BYTES = 16 * 1024 * 1024
 pages that are read are held to their own sums."""
 
 
+_SOME_BYTES = 64 * 1024
+
+
 class Put(Enum):
     """What is known of a file that was put if there was none."""
 
     MADE = "made"
     THERE = "there"
-    """One of that name is there. After an answer that was lost it may be one's own: whoever asked again is told so of what it made."""
+    """A file of that name is there. It may be one's own: a library that asks again after an answer was lost is told so of what it made."""
     UNKNOWN = "unknown"
     """It may have been made, or may still be."""
 
@@ -65,7 +68,7 @@ class ReadStore(Protocol):
         """The content of a file. Raises DamagedError if it is not what was written, where the store can tell."""
 
     def open(self, path: str) -> pa.NativeFile:
-        """For reads here and there in a file, which are held to nothing."""
+        """For reads here and there in a file, which are checked by nobody."""
 
     def head(self, path: str) -> Head | None:
         """None if there is no such file."""
@@ -74,14 +77,15 @@ class ReadStore(Protocol):
         """Whether there is such a file: one question."""
 
     def names(self, folder: str, after: str) -> list[str]:
-        """The names in a folder that come after one, in their order; none where there is no such folder."""
+        """The names of the files in a folder that come after one, in their order; none where there is no such folder. A disk gives those of
+        folders, too."""
 
     def check(self, path: str) -> None:
-        """Raises DamagedError as `get`, of a file of any size, which is not held."""
+        """Raises DamagedError as `get`, of a file of any size, which is never whole in memory."""
 
 
 class Store(ReadStore, Protocol):
-    """A store that this process writes. Folders are made where they are missing."""
+    """A store that this process writes. Where there are folders, `create` and `copy` make one that is missing in one that is there."""
 
     def put(self, path: str, content: bytes) -> None:
         """Put a file, in the place of one that is there, whole for whoever looks."""
@@ -90,11 +94,11 @@ class Store(ReadStore, Protocol):
         """Put a file unless there is one, whole for whoever looks, its content durable before it has its name. Raises OSError, with nothing
         done."""
 
-    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
+    def create(self, path: str) -> AbstractContextManager[pa.NativeFile]:
         """Write a file whose name was drawn for it: nobody looks for it before its end. None is left if it fails."""
 
     def write_out(self, paths: Iterable[str]) -> None:
-        """Afterwards the content of these files is durable."""
+        """Afterwards the content of these files is durable, and the names in those that are folders."""
 
     def delete(self, path: str) -> None:
         """One that is not there is no fault."""
@@ -145,8 +149,16 @@ class StorePath(Generic[S_co]):
         except UnicodeDecodeError:
             raise DamagedError(f"{self} is damaged: it is no text. Bring it back from a copy.") from None
 
+    def first_line(self) -> bytes:
+        """As `unchecked`, without its end, of a file that may be long."""
+        with self.store.open(self.location) as file:
+            found = b""
+            while b"\n" not in found and (more := file.read(_SOME_BYTES)):
+                found += more
+            return found.partition(b"\n")[0]
+
     def unchecked(self) -> bytes:
-        """The content, held to nothing."""
+        """The content, checked by nobody."""
         with self.store.open(self.location) as file:
             return bytes(file.read())
 
@@ -176,16 +188,16 @@ WritePath: TypeAlias = StorePath[Store]
 
 def parquet(place: ReadPath) -> pq.ParquetFile:
     """A Parquet file, of which each page that is read must be what was written."""
-    return opened(place.store.open(place.location))
+    return _opened(place.store.open(place.location))
 
 
 def parquet_checked(place: ReadPath, size: int = 0) -> pq.ParquetFile:
-    """As `parquet`. One that is near and has up to WHOLE_BYTES is read whole: its end, too, must be what was written. Raises as
-    `ReadStore.get`."""
-    return opened(pa.BufferReader(place.get())) if place.store.is_near and size <= WHOLE_BYTES else parquet(place)
+    """As `parquet`. One that is near and has up to WHOLE_BYTES, or of which that is not known (0), is read whole: its end, too, must be
+    what was written. Raises as `ReadStore.get`."""
+    return _opened(pa.BufferReader(place.get())) if place.store.is_near and size <= WHOLE_BYTES else parquet(place)
 
 
-def opened(file: pa.NativeFile) -> pq.ParquetFile:
+def _opened(file: pa.NativeFile) -> pq.ParquetFile:
     # Times in microseconds, else the year 9999 is 1816.
     return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
 

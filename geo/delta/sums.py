@@ -10,20 +10,17 @@ import io
 import shutil
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from geo.disk import sync
 from geo.errors import DamagedError
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
 _HEADER = struct.Struct(">4si")
 _MAGIC = b"crc\0"
 
-PART = 64 * 1024
+_PART = 64 * 1024
 """Bytes of a file that have a sum, a CRC-32. Hadoop's own are 512: a hundred times as many to make."""
 
 
@@ -36,11 +33,7 @@ def put_sum(path: Path, *, writes_out: bool = True) -> None:
     """Keep the sums of a file that was written and that nobody reads yet, or that is whole without them. They are written out before
     they have their name: Hadoop reads no file of which half of the sums is there."""
     with path.open("rb") as file:
-        _put(path, _summed(file, PART), writes_out=writes_out)
-
-
-def _put(path: Path, parts: Iterable[bytes], *, writes_out: bool) -> None:
-    sums = _HEADER.pack(_MAGIC, PART) + b"".join(parts)
+        sums = _HEADER.pack(_MAGIC, _PART) + b"".join(_summed(file, _PART))
     new = sum_of(path).with_suffix(".new")
     try:
         new.write_bytes(sums)
@@ -60,38 +53,6 @@ def copy_with_sum(path: Path, to: Path) -> None:
         put_sum(to)
         return
     check(to, named=path)
-
-
-class Summed(io.RawIOBase):
-    """A file that is written from its beginning to its end, of which the sums are made on the way."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._sums, self._sum, self._size = file, list[int](), 0, 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._size
-
-    def write(self, content: ReadableBuffer) -> int:
-        rest = memoryview(content).cast("B")
-        self._file.write(rest)
-        written = len(rest)
-        while len(rest):
-            part = rest[: PART - self._size % PART]
-            self._sum = zlib.crc32(part, self._sum)
-            self._size += len(part)
-            rest = rest[len(part) :]
-            if self._size % PART == 0:
-                self._sums.append(self._sum)
-                self._sum = 0
-        return written
-
-    def put(self, path: Path) -> None:
-        """Keep the sums beside the file, which is whole. They are not written out."""
-        last = [self._sum] if self._size % PART else []
-        _put(path, (one.to_bytes(4, "big") for one in (*self._sums, *last)), writes_out=False)
 
 
 def read_checked(path: Path) -> bytes:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -31,16 +31,16 @@ from geo.delta.commits import KEPT, Commit
 from geo.delta.create import clear, learn, make
 from geo.delta.delta_log import commit_stamp, newest_version
 from geo.delta.delta_state import DeltaState, newest_state, require_state
-from geo.delta.disk_store import on_disk, path_of
+from geo.delta.disk_store import DiskPath, on_disk, path_of
 from geo.delta.driver import Driver, Reads
 from geo.delta.durable import sync_commits, sync_left
-from geo.delta.engine import Engine, Refused, Seen, attempt
+from geo.delta.engine import Engine, Seen, UnsupportedError, attempt
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.spark.engine import MISSING, SparkEngine
 from geo.delta.engines.spark.files import have_types, staged, sweep, write
 from geo.delta.files import remove_folder
 from geo.delta.locks import table_lock
-from geo.delta.store import ReadPath, WritePath
+from geo.delta.store import ReadPath
 from geo.delta.writer import Added, Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
 from geo.disk import local_path
 from geo.errors import GeoError, LockedError, RetryableError, SchemaError, UnknownAnswerError
@@ -95,36 +95,33 @@ class Table:
     # -- who answers -----------------------------------------------------------------------------------------------
 
     def ask(self, question: Callable[[Engine], T]) -> T:
-        """The answer of the first engine that knows one, of which Spark is the last."""
-        return self._first(question, self._here())
+        """The answer of this process, where it knows one, or else Spark's."""
+        return self._first(question, self._native or self._asked_log)
 
-    def ask_here(self, question: Callable[[Engine], T]) -> T | Refused:
-        """As `ask`, of this process alone: for what Spark is asked in a form of its own."""
-        return self._answered(question, self._here())
+    def ask_here(self, question: Callable[[NativeEngine], T]) -> T | None:
+        """As `ask`. None: Spark is to answer, in a form of its own."""
+        if (native := self._native) is None:
+            return None
+        found = attempt(lambda: question(native))
+        return None if isinstance(found, UnsupportedError) else found
 
-    def _first(self, question: Callable[[Engine], T], engines: Iterable[Engine]) -> T:
-        found = self._answered(question, engines)
-        return question(self._by_spark) if isinstance(found, Refused) else found
-
-    def _answered(self, question: Callable[[Engine], T], engines: Iterable[Engine]) -> T | Refused:
-        found: T | Refused = Refused("its files are not read by this process")
-        for engine in engines:
-            found = attempt(partial(question, engine))
-            if not isinstance(found, Refused):
-                break
-        return found
-
-    def _here(self) -> Iterator[Engine]:
-        """The engines that do without Spark, of a table that exists unless it is by path."""
-        if (folder := self.read_folder) is not None:
-            yield NativeEngine(folder, self.reads, self._is_own)
-        elif (asked := self._asked_log) is not None:
-            yield asked
+    def _first(self, question: Callable[[Engine], T], engine: Engine | None) -> T:
+        if engine is not None:
+            found = attempt(lambda: question(engine))
+            if not isinstance(found, UnsupportedError):
+                return found
+        return question(self._by_spark)
 
     def _by_name(self, question: Callable[[Engine], T]) -> T:
         """As `ask`, of a table that may not exist: where one in a catalog lies would have to be asked for, which is a look of its
         own."""
-        return self._first(question, self._here() if self.by_path else ())
+        return self.ask(question) if self.by_path else question(self._by_spark)
+
+    @property
+    def _native(self) -> NativeEngine | None:
+        """Of a table that exists unless it is by path."""
+        folder = self.read_folder
+        return None if folder is None else NativeEngine(folder, self.reads, self._is_own)
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -165,11 +162,16 @@ class Table:
         return self._by_spark.location
 
     @cached_property
-    def log_folder(self) -> WritePath | None:
+    def log_folder(self) -> DiskPath | None:
         """The `_delta_log`, where that is on a store that this process writes (a local disk), with all the commits of the table, which
         exists unless it is by path; None elsewhere."""
         local = None if self.location is None else local_path(self.location)
         return None if local is None else on_disk(local) / "_delta_log"
+
+    @property
+    def is_near(self) -> bool:
+        """Whether a look at its commits takes microseconds. It exists unless it is by path."""
+        return self.log_folder is not None and self.log_folder.store.is_near
 
     @property
     def read_folder(self) -> ReadPath | None:
@@ -215,7 +217,7 @@ class Table:
         """The commits `first` to `last`, oldest first, those that are there. The log is never listed for it, and few of them are
         held at a time. With `only`, a userMetadata with none of these keys may be left out (None)."""
         if first <= last:
-            yield from self.ask(lambda engine: engine.commits(first, last, only))
+            yield from self.ask(lambda engine: engine.commits(first, last, only, self.has_commit))
 
     def committed_at(self, version: int) -> datetime | None:
         """When the storage says that a commit came, by the clock of the storage; None if the commit is gone, and where there is
@@ -239,16 +241,6 @@ class Table:
     def read_added(self, first: int, last: int) -> DataFrame:
         """As `read_inserts`, with the columns of the table alone."""
         return self.read_inserts(first, last).drop(*_FEED_COLUMNS)
-
-    def few_added(self, first: int, last: int) -> pa.Table | None:
-        """The rows that the versions `first` to `last` added, read without Spark; None if they are many, or Spark is to read
-        them."""
-        return _or_none(self.ask_here(lambda engine: engine.few_added(first, last)))
-
-    def added_where(self, column: str, version: int, columns: Sequence[str]) -> tuple[pa.Table, bool] | None:
-        """Those of the rows that a version added which have a value in a column, and whether it added others, read without Spark; None
-        if Spark is to read them."""
-        return _or_none(self.ask_here(lambda engine: engine.added_where(version, column, columns)))
 
     def read_stream(self, options: Mapping[str, str], *, settings: Mapping[str, str] | None = None) -> DataFrame:
         """The rows as they are appended, in a session of their own if there are `settings` of it. A batch takes whole commits, however
@@ -457,7 +449,7 @@ class Table:
         if (folder := self.log_folder) is None:
             return None
         found = attempt(lambda: require_state(folder))
-        return found.why if isinstance(found, Refused) else None
+        return str(found) if isinstance(found, UnsupportedError) else None
 
     def append_here(self, rows: pa.Table, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
         """Append in one commit without Spark; False, and nothing was written, where Spark is to do it. `refuse` as
@@ -666,7 +658,7 @@ class Table:
                 if (folder := self._log_folder_if_there()) is not None:
                     sync_commits(path_of(folder), self._mark)
 
-    def _log_folder_if_there(self) -> WritePath | None:
+    def _log_folder_if_there(self) -> DiskPath | None:
         """The `log_folder`; None, too, where there is no table: nothing was committed."""
         try:
             return self.log_folder
@@ -679,7 +671,3 @@ class Table:
     def _locked(self) -> Iterator[None]:
         with table_lock(self._lock, self._driver.me) if self._lock else nullcontext():
             yield
-
-
-def _or_none(found: T | Refused) -> T | None:
-    return None if isinstance(found, Refused) else found

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from geo.delta.commits import KEPT, Commit, Kind
 from geo.delta.history import LOOK_BACK, CommitName, Gone, parted, turn_of
+from geo.delta.scan import few_added
 from geo.delta.table import Table
 from geo.errors import RetryableError
 
@@ -71,7 +72,7 @@ class Turn:
 
 def least_look_s(table: Table) -> float:
     """Least time between two looks for the next commit of a table that exists; 0 on a local disk."""
-    if table.log_folder is not None:
+    if table.is_near:
         return 0.0
     return NAMELESS_LOOK_S if table.location is None else REMOTE_LOOK_S
 
@@ -103,7 +104,7 @@ class Tail:
         that what was read before has to be compared.
         """
         if not self._table.has_commit(self.at.version + 1):
-            now, is_local = time.monotonic(), self._table.log_folder is not None
+            now, is_local = time.monotonic(), self._table.is_near
             if now - self._looked_at >= (FULL_LOOK_S if is_local else REMOTE_FULL_LOOK_S):
                 self._look()
             elif not self._is_gone and now - self._asked_at >= (PRESENCE_S if is_local else REMOTE_PRESENCE_S):
@@ -140,7 +141,7 @@ class Tail:
 
     def few(self, turn: Turn) -> pa.Table | None:
         """The rows that it added, read without Spark; None if they are many, or Spark is to read them."""
-        return self._table.few_added(turn.first, turn.last.version)
+        return few_added(self._table, turn.first, turn.last.version)
 
     def rows(self, turn: Turn) -> DataFrame:
         """The rows that it added."""

@@ -26,7 +26,7 @@ from geo.delta.commits import Kind
 from geo.delta.history import CommitName
 from geo.delta.scan import is_empty
 from geo.delta.table import Table
-from geo.errors import AlreadyOwnedError, GeoError, RetryableError, SourceChangedError, UsageError
+from geo.errors import AlreadyOwnedError, GeoError, RetryableError, SourceChangedError, UnknownAnswerError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.fleet.rate import Allowance
@@ -331,6 +331,8 @@ class _Filling:
         self._in_doubt = True
         try:
             yield
+        except UnknownAnswerError:
+            raise  # it may have landed, or may still
         except GeoError:  # it was refused, or met another commit each time: nothing landed
             self._in_doubt = False
             raise

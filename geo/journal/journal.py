@@ -73,7 +73,7 @@ class Journal:
     @property
     def is_local(self) -> bool:
         """Whether a look at it is a matter of microseconds."""
-        return self._table.log_folder is not None
+        return self._table.is_near
 
     def exists(self) -> bool:
         """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program, and as `admit`."""

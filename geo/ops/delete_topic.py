@@ -16,7 +16,7 @@ from geo.coordination.ownership import Ownership, claim, filling_runners, named_
 from geo.crash import CrashPoint, reach
 from geo.delta.files import is_partly_removed, remove_folder
 from geo.disk import local_path
-from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageError
+from geo.errors import AlreadyOwnedError, RetryableError, UnknownAnswerError, UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import close_ledgers
@@ -176,6 +176,8 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
         if not done.stays:
             set_deleted(tables, topic, deleted=True)
         release([ownership])
+    except UnknownAnswerError:
+        raise  # something may be in flight
     except (UnsafeError, RetryableError):
         release([ownership])  # nothing is in flight
         raise

@@ -11,7 +11,7 @@ from geo.config.model import Link
 from geo.coordination.ownership import Ownership
 from geo.delta.history import CommitName
 from geo.delta.table import Table
-from geo.errors import GeoError, RetryableError
+from geo.errors import GeoError, RetryableError, UnknownAnswerError
 from geo.names import Topic
 from geo.replication.link_start import TargetSeen, lacks, look_at_target
 from geo.replication.link_state import LinkRecord
@@ -90,6 +90,8 @@ class LinkTarget:
         self.in_doubt = True
         try:
             count = append_in_order(owner, self.log, rows, record.encode(), self._watch.refuse_if_put_back)
+        except UnknownAnswerError:
+            raise  # it may have landed, or may still
         except GeoError:  # it was refused, or met another commit each time: nothing landed
             self.in_doubt = False
             raise

@@ -30,7 +30,7 @@ class SourceLook:
     @property
     def is_local(self) -> bool:
         """Whether a look at the commits is no request."""
-        return self._log.log_folder is not None
+        return self._log.is_near
 
     def judged(self, cursor: CommitName) -> Fault | Compare | None:
         """What the commits above the cursor mean, up to the newest. Raises RetryableError if the log is not there."""

@@ -35,7 +35,7 @@ class TargetWatch:
         """To be asked right before an append. On a local disk it finds the newest commit by name, a look at a file each. Raises
         RetryableError if a commit since was no append, or a commit that is known is not what it was."""
         since = self._since
-        if self._target.log_folder is None:
+        if not self._target.is_near:
             version = max(since.version, self._target.latest_version())
         else:
             version = since.version

@@ -26,6 +26,7 @@ from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Commit, Kind
 from geo.delta.history import CommitName, turn_of
+from geo.delta.scan import few_added
 from geo.errors import RetryableError, SourceChangedError
 from geo.faults import FAULTS, session_is_gone
 from geo.journal.cluster import ClusterTables
@@ -405,7 +406,7 @@ class TopicLink:
 
     def _few_crossing(self, commits: Sequence[Commit]) -> tuple[pa.Table, LeftOut] | None:
         """The rows of the commits that cross, and what is left out, found without Spark; None if Spark is to do it."""
-        rows = self._source_log.few_added(commits[0].version, commits[-1].version)
+        rows = few_added(self._source_log, commits[0].version, commits[-1].version)
         if rows is None:
             return None
         with suppress(UnicodeDecodeError):  # a text that Python does not read
@@ -472,7 +473,7 @@ class TopicLink:
     def _target_moved(self, seen: CommitName) -> bool:
         """Whether the target is worth another look: on a local disk always, elsewhere after a while or many commits."""
         log = self.into.log
-        return log.log_folder is not None or self.row.is_old or log.has_commit(seen.version + RENEW_COMMITS)
+        return log.is_near or self.row.is_old or log.has_commit(seen.version + RENEW_COMMITS)
 
     def flush(self, state: State) -> None:
         """Record the link's row now."""

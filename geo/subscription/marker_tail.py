@@ -24,6 +24,7 @@ from geo.coordination.ownership import Ownership, RunnerKind, named_owners
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Commit, Kind
 from geo.delta.history import CommitName, parted
+from geo.delta.scan import added_where
 from geo.delta.table import Table
 from geo.delta.tail import Tail, Turn
 from geo.errors import RetryableError
@@ -190,7 +191,7 @@ class MarkerTail:
     def _has_news(self, topic: Topic) -> bool:
         """Whether a log on a local disk has a commit that was not looked at."""
         one = self._followed.get(topic)
-        return one is not None and one.log.log_folder is not None and one.log.has_commit(one.read_to + 1)
+        return one is not None and one.log.is_near and one.log.has_commit(one.read_to + 1)
 
     # -- which topics ------------------------------------------------------------------------------------------------
 
@@ -339,7 +340,7 @@ class MarkerTail:
         unknown = one.may_come.intersection(record.origins) - {*self._ways_of(one).back, *one.brought}
         if not unknown:
             return
-        found = one.log.added_where("origin", commit.version, ("origin",))
+        found = added_where(one.log, commit.version, "origin", ("origin",))
         rows = one.tail.rows(Turn([commit])).select("origin").distinct().toArrow() if found is None else found[0]
         one.brought |= dict.fromkeys(unknown.intersection(rows["origin"].to_pylist()), time.monotonic())
 
@@ -358,7 +359,7 @@ class MarkerTail:
 
     def _markers(self, one: _Followed, commit: Commit) -> tuple[pa.Table, bool]:
         """The marker rows that a commit added, and whether it added others."""
-        found = one.log.added_where("marker", commit.version, _READ)
+        found = added_where(one.log, commit.version, "marker", _READ)
         if found is not None:
             return found
         rows = one.tail.rows(Turn([commit]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from geo.coordination import ownership
 from geo.delta.commits import Commit, Kind
+from geo.delta.scan import added_where
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
 from geo.now import utc_now
@@ -39,7 +40,7 @@ def _is_told(log: Table, commit: Commit, cluster: str) -> bool:
     """Whether the tail tells of a commit: it brings messages, or markers that concern the controller here."""
     if commit.kind is not Kind.APPEND or commit.rows == 0:
         return False
-    if (found := log.added_where("marker", commit.version, ("origin", "marker"))) is None:
+    if (found := added_where(log, commit.version, "marker", ("origin", "marker"))) is None:
         return True
     markers, others = found
     return others or any(concerns(row["marker"], row["origin"], cluster) for row in markers.to_pylist())

@@ -21,7 +21,7 @@ from geo.config import load
 from geo.config.model import Cluster
 from geo.delta import s3_store
 from geo.delta.driver import Driver, Reads
-from geo.delta.engine import Engine, Refused
+from geo.delta.engine import Engine
 from geo.delta.engines.native import engine as native
 from geo.delta.s3_store import store_of
 from geo.delta.store import ReadPath, StorePath, each
@@ -127,7 +127,7 @@ def test_messages_are_counted_by_the_log_of_a_table_alone(
         checksum.unlink()
     assert alone.ask_here(_messages) == expected, "as of a table of many files"
     monkeypatch.setattr(native, "LITTLE_FILES", 2)
-    assert alone.ask_here(_messages) == Refused("it has more than 2 files")
+    assert alone.ask_here(_messages) is None, "it has three"
 
 
 def test_ledgers_are_the_same_with_and_without_spark(spark: SparkSession, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_what_only_spark_knows_is_asked_of_spark(looked_at: World, monkeypatch: 
 def test_columns_with_structure_are_read_by_spark(looked_at: World) -> None:
     log = connect_later(_no_spark, looked_at.config.cluster("us")).log(NESTED)  # as who only looks has it
     found = log.ask_here(lambda engine: engine.last_rows(["publish_time", "line"], ["publish_time"], 3, where_null="marker"))
-    assert found == Refused("a file has columns of other names or types")
+    assert found is None
     (message,) = newest(looked_at.tables("us"), NESTED, 1)
     assert set(message["columns"]["line"]) == {"amount", "day"}
 
@@ -350,4 +350,4 @@ def test_what_spark_alone_can_read_is_refused_natively(
 
 def test_a_folder_that_is_no_table_is_left_to_spark(tmp_path: Path) -> None:
     table = Table(Driver(_no_spark), str(tmp_path), by_path=True, lock=None)
-    assert isinstance(table.ask_here(_messages), Refused)
+    assert table.ask_here(_messages) is None

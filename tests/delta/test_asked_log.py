@@ -21,13 +21,15 @@ from pyspark.sql.types import StructType
 from geo.delta.arrow_store import AGAIN_S, ArrowStore
 from geo.delta.asked_log import AskedLog
 from geo.delta.driver import Driver
-from geo.delta.engine import Refused, Seen, attempt
+from geo.delta.engine import Seen, UnsupportedError, attempt
+from geo.delta.engines.spark.engine import SparkEngine
 from geo.delta.store import StorePath
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
 from geo.journal import journal as journals
 from geo.journal.journal import Journal
 from schemas import OWNERS
+from tests.delta.engines import refuses
 
 T = TypeVar("T")
 
@@ -64,7 +66,7 @@ UNKNOWN = None
 def _told(question: Callable[[], T]) -> T | None:
     """What is said; UNKNOWN: Spark is asked."""
     found = attempt(question)
-    return UNKNOWN if isinstance(found, Refused) else found
+    return UNKNOWN if isinstance(found, UnsupportedError) else found
 
 
 def _has(log: AskedLog, *versions: int) -> list[bool | None]:
@@ -74,9 +76,9 @@ def _has(log: AskedLog, *versions: int) -> list[bool | None]:
 def test_what_a_store_does_not_show_is_not_there_once_it_has_shown_a_commit_of_any_table(tmp_path: Path) -> None:
     store = _store(tmp_path.parent)
     log, other = _log(store, _commits(tmp_path / "a", 3, 4)), _log(store, tmp_path / "b")
-    assert (_has(other, 0, 5), attempt(other.look), other.answers) == (
+    assert (_has(other, 0, 5), str(attempt(other.look)), other.answers) == (
         [UNKNOWN, UNKNOWN],
-        Refused("its store has shown no commit yet"),
+        "its store has shown no commit yet",
         False,
     ), "it may be another store"
     assert _has(log, 5, 6) == [False, False], "the commit before the first is there"
@@ -90,11 +92,11 @@ def test_a_log_that_gives_no_answer_is_left_to_spark_for_a_minute_and_others_are
     assert log.newest() == 0
     assert broken.answers
     _unreadable(tmp_path / "b")
-    assert (isinstance(attempt(broken.look), Refused), broken.answers) == (True, False)
+    assert (isinstance(attempt(broken.look), UnsupportedError), broken.answers) == (True, False)
     (tmp_path / "b").unlink()
     _commits(tmp_path / "b", 0)
     again = _log(store, tmp_path / "b")
-    assert (_has(again, 0, 1), attempt(again.look)) == ([UNKNOWN, UNKNOWN], Refused("its store gave no answer lately"))
+    assert (_has(again, 0, 1), str(attempt(again.look))) == ([UNKNOWN, UNKNOWN], "its store gave no answer lately")
     assert _has(log, 1) == [False]
     for place in store.silent_until:
         store.silent_until[place] -= AGAIN_S
@@ -106,7 +108,7 @@ def test_no_table_is_missing_because_its_bucket_is_away(tmp_path: Path) -> None:
     log = _log(_store(tmp_path), _commits(bucket / "a", 0))
     assert log.newest() == 0
     bucket.rename(tmp_path / "away")
-    assert (attempt(log.look), log.answers) == (Refused("its store gives no answer: there is no bucket bucket now"), False)
+    assert (str(attempt(log.look)), log.answers) == ("its store gives no answer: there is no bucket bucket now", False)
 
 
 def test_few_commits_are_read_for_the_metadata_of_a_log_without_checksums(tmp_path: Path) -> None:
@@ -197,6 +199,18 @@ def test_a_table_is_seen_as_spark_sees_it_and_without_spark(far: Far, tmp_path: 
         assert by_name.has_commit(version) is by_spark.has_commit(version) is (version < 2)
     assert missing.look() is None
     assert not missing.has_commit(0)
+
+
+@pytest.mark.spark
+def test_the_first_commit_that_is_there_is_looked_for_by_name(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark makes eight requests for a name that is not there."""
+    table = far.table(far.and_store(tmp_path))
+    journal = Journal(table, OWNERS)
+    for token in ("1", "2", "3"):
+        journal.append([_owner(token)])
+    (far.folder / "owners" / "_delta_log" / f"{0:020}.json").unlink()
+    monkeypatch.setattr(SparkEngine, "has_commit", refuses)
+    assert [commit.version for commit in table.commits(0, 3)] == [1, 2, 3]
 
 
 @pytest.mark.spark

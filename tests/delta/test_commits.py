@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from geo.delta.commits import Commit, Kind, of_file, of_history
 from geo.delta.driver import Driver
 from geo.delta.engines.spark.commit_pages import read_page
-from geo.delta.engines.spark.engine import SparkEngine
+from geo.delta.engines.spark.engine import SparkEngine, first_there
 from geo.delta.table import Table
 from geo.errors import RetryableError
 
@@ -79,7 +79,7 @@ def test_commits_of_delta_are_read_alike_by_name_and_from_the_history(spark: Spa
     assert paged == by_name
     for version in range(3):
         (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
-    assert [by_spark._first_commit(first, last) for first, last in ((0, 8), (0, 2), (4, 8), (0, 3))] == [3, 3, 4, 3]
+    assert [first_there(first, last, by_spark.has_commit) for first, last in ((0, 8), (0, 2), (4, 8), (0, 3))] == [3, 3, 4, 3]
     assert read_page(spark, table.name, 0, 8, ()) == by_name[3:9]
     assert [commit.version for commit in table.commits(0, 8)] == list(range(3, 9))
 

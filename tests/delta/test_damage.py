@@ -20,7 +20,7 @@ from geo.delta.delta_log import newest_metadata, opened_commits
 from geo.delta.delta_state import newest_state
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
-from geo.delta.engine import Refused, UnsupportedError, attempt
+from geo.delta.engine import UnsupportedError, attempt
 from geo.delta.engines.native import rows as native_rows
 from geo.delta.scan import few_rows, scan
 from geo.delta.sums import copy_with_sum, put_sum, read_checked, sum_of
@@ -136,7 +136,7 @@ def test_what_this_process_reads_is_what_was_written_or_is_left_to_spark(log: Ta
 
 def _known(question: Callable[[], T]) -> T | None:
     found = attempt(question)
-    return None if isinstance(found, Refused) else found
+    return None if isinstance(found, UnsupportedError) else found
 
 
 def _log(table: Table) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,18 +57,24 @@ def test_a_rival_that_was_first_keeps_its_commit_and_what_is_beside_it(tmp_path:
     assert {path.name for path in tmp_path.iterdir()} == {path.name for one in names for path in (one, sum_of(one))}
 
 
+Given = list[tuple[bool, Put | OSError]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Answers(DiskStore):
-    """A disk whose answers are given out of a list: of each put, whether it is done, and what is said of it."""
+    """A disk, or what is far, whose answers are given out of a list: of each put, whether it is done, and what is said of it."""
 
-    given: list[tuple[bool, Put]] = field(hash=False)
+    given: Given = field(hash=False)
     before: Callable[[], None] = field(default=lambda: None, hash=False)
+    is_near: bool = True
 
     def put_if_absent(self, path: str, content: bytes) -> Put:
         self.before()
         is_done, said = self.given.pop(0)
         if is_done:
             DiskStore.put_if_absent(self, path, content)
+        if isinstance(said, OSError):
+            raise said
         return said
 
 
@@ -74,15 +82,20 @@ def _on(store: _Answers, folder: Path) -> WritePath:
     return StorePath(store, str(folder))
 
 
+NO_ROUTE = OSError("no route to host")
+
+
 @pytest.mark.parametrize("given", [
     [(True, Put.THERE)],  # asked again by the library, for what it had made
     [(True, Put.UNKNOWN)],
     [(False, Put.UNKNOWN), (True, Put.MADE)],
     [(False, Put.UNKNOWN)] * (TRIES - 1) + [(True, Put.UNKNOWN)],
+    [(False, Put.UNKNOWN), (False, NO_ROUTE), (True, Put.MADE)],
 ])  # fmt: skip
-def test_a_commit_that_is_there_is_made_whatever_the_answer_was(tmp_path: Path, given: list[tuple[bool, Put]]) -> None:
-    assert put_commit(_on(_Answers(given), tmp_path), 7, ACTIONS)
-    assert given == []
+def test_a_commit_that_is_there_is_made_whatever_the_answer_was(tmp_path: Path, given: Given) -> None:
+    store = _Answers(list(given))
+    assert put_commit(_on(store, tmp_path), 7, ACTIONS)
+    assert store.given == []
     assert '"mine"' in _name(tmp_path, "json").read_text()
 
 
@@ -92,7 +105,44 @@ def test_a_rivals_commit_is_not_taken_for_ours_whatever_the_answer_was(tmp_path:
     assert not put_commit(_on(store, tmp_path), 7, ACTIONS)
 
 
-@pytest.mark.parametrize("given", [[(False, Put.UNKNOWN)] * TRIES, [(False, Put.THERE)]])
-def test_what_nobody_can_tell_is_an_error_of_its_own(tmp_path: Path, given: list[tuple[bool, Put]]) -> None:
+@pytest.mark.parametrize("given", [
+    [(False, Put.UNKNOWN)] * TRIES,
+    [(False, Put.THERE)],
+    [(False, Put.UNKNOWN), (False, NO_ROUTE), (False, NO_ROUTE)],
+])  # fmt: skip
+def test_what_nobody_can_tell_is_an_error_of_its_own(tmp_path: Path, given: Given) -> None:
     with pytest.raises(UnknownAnswerError, match="does not say whether this commit was made"):
-        put_commit(_on(_Answers(given), tmp_path), 7, ACTIONS)
+        put_commit(_on(_Answers(list(given), is_near=False), tmp_path), 7, ACTIONS)
+
+
+def test_where_what_is_there_cannot_be_read_nobody_can_tell(tmp_path: Path) -> None:
+    """Else the rows would be committed once more, and the files removed that the first commit names."""
+    _name(tmp_path, "json").mkdir()  # nobody reads a folder
+    store = _Answers([(False, Put.UNKNOWN)] * TRIES, is_near=False)
+    with pytest.raises(UnknownAnswerError):
+        put_commit(_on(store, tmp_path), 7, ACTIONS)
+    assert store.given == []
+
+
+def test_a_first_put_that_fails_has_done_nothing_and_a_rival_near_that_went_is_another_ones(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="no route"):
+        put_commit(_on(_Answers([(False, NO_ROUTE)], is_near=False), tmp_path), 7, ACTIONS)
+    assert not put_commit(_on(_Answers([(False, Put.THERE)]), tmp_path), 7, ACTIONS)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_link_whose_answer_is_lost_is_asked_again_or_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_made: bool
+) -> None:
+    link, lost = os.link, [OSError(errno.EIO, "lost")]
+
+    def loses(new: Path, place: Path) -> None:
+        if is_made or not lost:
+            link(new, place)
+        if lost:
+            raise lost.pop()
+
+    monkeypatch.setattr(os, "link", loses)
+    assert put_commit(on_disk(tmp_path), 7, ACTIONS)
+    assert sum_of(_name(tmp_path, "json")).exists()
+    assert [path for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []

@@ -11,13 +11,14 @@ from pyspark.sql import Row, SparkSession
 
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
-from geo.delta.engine import Engine, UnsupportedError
+from geo.delta.engine import UnsupportedError
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.native.small_table import read_small
 from geo.delta.table import Table
 from geo.journal.journal import Journal
 from geo.times import with_zone
 from schemas import CURSORS, LEDGERS, TableSchema
+from tests.delta.engines import refuses
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +57,7 @@ def test_a_journal_reads_the_same_from_its_files_and_by_spark(
     def newest(begins: tuple[str, str] | None = None, **equal: str) -> list[Row]:
         mine = journal.newest(begins, **equal)
         with monkeypatch.context() as by_spark:
-            by_spark.setattr(NativeEngine, "small_rows", Engine.small_rows)  # which refuses
+            by_spark.setattr(NativeEngine, "small_rows", refuses)
             assert sorted(map(repr, mine)) == sorted(map(repr, journal.newest(begins, **equal)))
         return mine
 

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from threading import Barrier
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
+from geo.delta.arrow_store import ArrowStore
+from geo.delta.delta_log import newest_metadata, newest_version, opened_commits, read_folder, remove_below
+from geo.delta.delta_state import require_state
 from geo.delta.disk_store import on_disk, path_of
-from geo.delta.store import Put, WritePath, parquet, parquet_checked
-from geo.delta.sums import sum_of
+from geo.delta.engine import UnsupportedError
+from geo.delta.engines.native.rows import added_rows
+from geo.delta.put_commit import put_checksum, put_commit
+from geo.delta.store import Put, ReadPath, StorePath, WritePath, each, parquet, parquet_checked
+from geo.delta.writer import commit_files, remove_files, write_files
 from geo.errors import DamagedError
+from tests.delta.memory_store import MemoryStore
 
 
-@pytest.fixture(params=["disk"])
-def folder(tmp_path: Path) -> WritePath:
+@pytest.fixture(params=["disk", "memory"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> WritePath:
+    if request.param == "memory":
+        return StorePath(MemoryStore(), "memory://bucket/t")
+    (tmp_path / "bucket" / "t" / "_delta_log").mkdir(parents=True)
     return on_disk(tmp_path / "bucket") / "t"
 
 
@@ -27,7 +40,7 @@ def _put(place: WritePath, content: bytes) -> None:
 
 def test_what_is_not_there_is_said_so(folder: WritePath) -> None:
     nothing = folder / "nothing"
-    assert (nothing.head(), nothing.is_there(), folder.has("nothing"), folder.names()) == (None, False, False, [])
+    assert (nothing.head(), nothing.is_there(), folder.has("nothing"), nothing.names()) == (None, False, False, [])
     for read in (nothing.get, nothing.lines, nothing.unchecked, lambda: parquet(nothing)):
         with pytest.raises(FileNotFoundError):
             read()
@@ -35,7 +48,7 @@ def test_what_is_not_there_is_said_so(folder: WritePath) -> None:
 
 
 def test_what_is_put_is_there_and_another_takes_its_place(folder: WritePath) -> None:
-    place = folder / "a" / "one"
+    place = folder / "one"
     _put(place, b"first\n")
     first = place.head()
     _put(place, b"second\n\x0b\n")
@@ -67,7 +80,7 @@ def test_names_come_in_their_order_from_one_on(folder: WritePath) -> None:
         _put(folder / name, b"")
 
     def named(after: str) -> list[str]:
-        return [name for name in folder.names(after) if name[0] != "."]  # what a store keeps beside them
+        return [name for name in folder.names(after) if name[0] not in "._"]  # what a disk has beside them
 
     assert (named(""), named("2"), named("3")) == (["1", "2", "20", "3"], ["20", "3"], [])
 
@@ -75,7 +88,7 @@ def test_names_come_in_their_order_from_one_on(folder: WritePath) -> None:
 def _written(place: WritePath, rows: pa.Table) -> int:
     with place.store.create(str(place)) as file:
         pq.write_table(rows, file, write_page_checksum=True)
-        return file.tell()
+        return int(file.tell())
 
 
 @pytest.mark.parametrize("count", [0, 3, 40_000])
@@ -98,7 +111,24 @@ def test_a_file_that_could_not_be_written_whole_is_not_there(folder: WritePath) 
         file.write(b"half")
         raise ValueError("on purpose")
     assert not place.is_there()
-    assert folder.names() == []
+    assert [name for name in folder.names() if name != "_delta_log"] == []
+
+
+def test_nobody_makes_again_what_was_removed_as_a_whole(tmp_path: Path) -> None:
+    table = on_disk(tmp_path / "t")
+    puts = (table.store.put, table.store.put_if_absent)
+    for put in puts:
+        with pytest.raises(FileNotFoundError):
+            put(str(table / "_delta_log" / "0.json"), b"")
+    with pytest.raises(FileNotFoundError), table.store.create(str(table / "day=1" / "part")):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_line_is_read_of_a_file_of_any_length(folder: WritePath) -> None:
+    for number, content in enumerate((b"", b"one", b"one\n", b"one\ntwo", b"x" * 70_000 + b"\ny", b"\n")):
+        _put(folder / str(number), content)
+        assert (folder / str(number)).first_line() == content.split(b"\n")[0]
 
 
 def test_what_a_library_wrote_over_it_is_taken_and_held_to_that(tmp_path: Path) -> None:
@@ -115,14 +145,51 @@ def test_what_a_library_wrote_over_it_is_taken_and_held_to_that(tmp_path: Path) 
         place.check()
 
 
-@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 200_000])
-@pytest.mark.parametrize("part", [1_000, 65_536, 300_000])
-def test_sums_that_are_made_on_the_way_are_those_of_the_file(tmp_path: Path, size: int, part: int) -> None:
-    place, content = on_disk(tmp_path) / "f", bytes(range(256)) * 1000
-    with place.store.create(str(place)) as file:
-        for at in range(0, size, part):
-            file.write(content[:size][at : at + part])
-    made = sum_of(path_of(place)).read_bytes()
-    place.store.adopt(str(place))
-    assert made == sum_of(path_of(place)).read_bytes()
-    assert place.get() == content[:size]
+def test_who_only_looks_sees_on_a_far_store_what_is_there(tmp_path: Path) -> None:
+    here = on_disk(tmp_path) / "t"
+    path_of(here).mkdir()
+    far = StorePath(ArrowStore(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), {}), "s3a://t")
+    for name in ("1", "2", "3"):
+        _put(here / name, b"%s\n" % name.encode())
+    written = pa.table({"n": range(5)})
+    _written(here / "part", written)
+    assert [name for name in far.names("1") if name[0] != "."] == ["2", "3", "part"]
+    assert ((far / "2").get(), (far / "2").lines(), (far / "2").unchecked()) == (b"2\n", ["2"], b"2\n")
+    assert (far.has("3"), far.has("4"), (far / "4").head(), (far / "nothing").names()) == (True, False, None, [])
+    assert (far / "part").head() is not None
+    assert parquet_checked(far / "part").read().equals(written)
+    assert list(each(far, ["3", "4", "1"], ReadPath.lines)) == [["3"], None, ["1"]]
+    with pytest.raises(FileNotFoundError):
+        (far / "4").get()
+
+
+SCHEMA = {"id": "t", "partitionColumns": ["day"], "configuration": {}, "schemaString": json.dumps({"type": "struct", "fields": [
+    {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in (("n", "long"), ("day", "date"))
+]})}  # fmt: skip
+
+
+def test_a_table_is_written_and_read_wherever_it_is(folder: WritePath) -> None:
+    log, protocol = folder / "_delta_log", {"minReaderVersion": 1, "minWriterVersion": 2}
+    assert put_commit(log, 0, [{"commitInfo": {"txnId": "first"}}, {"protocol": protocol}, {"metaData": SCHEMA}])
+    checksum = {"txnId": "first", "metadata": SCHEMA, "protocol": protocol, "tableSizeBytes": 0, "numFiles": 0}
+    put_checksum(log, 0, checksum)
+    days = [date(2026, 11, 28), date(2026, 11, 29)]
+    for number in range(3):
+        state = require_state(log)
+        written = write_files(folder, state, pa.table({"n": [number, number + 10], "day": days}))
+        assert len(written.files) == 2
+        assert commit_files(log, state, written.files, f"record {number}")
+        assert not commit_files(log, state, written.files, "of who was slower")
+    state = require_state(log)
+    assert (state.version, state.checksum["numFiles"], newest_version(log)) == (3, 6, 3)
+    assert sorted(added_rows(log, state, 2, 3)["n"].to_pylist()) == [1, 2, 11, 12]
+    assert [commit.user_metadata for commit in opened_commits(log, 1, 9)] == ["record 0", "record 1", "record 2"]
+    metadata = newest_metadata(log, 3)
+    assert metadata is not None
+    assert metadata["id"] == "t"
+    _put(log / f"{2:020}.checkpoint.parquet", b"")
+    assert remove_below(log, read_folder(log), 2) == 2
+    assert read_folder(log).commits == (2, 3)
+    remove_files(folder, written.files)
+    with pytest.raises(UnsupportedError, match="cannot be read"):
+        added_rows(log, state, 3, 3)

@@ -31,12 +31,14 @@ from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import Kind
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.delta_state import newest_state
-from geo.delta.disk_store import on_disk, path_of
+from geo.delta.disk_store import DiskStore, on_disk, path_of
 from geo.delta.driver import Driver
 from geo.delta.engines.native.rows import MOST_ROWS
+from geo.delta.scan import few_added
+from geo.delta.store import Put, StorePath
 from geo.delta.table import Table
 from geo.delta.writer import Added, commit_files, write_files
-from geo.errors import FencedError
+from geo.errors import FencedError, UnknownAnswerError
 from geo.journal.cluster import connect
 from schemas import TOPIC_LOG
 
@@ -105,7 +107,7 @@ def test_rows_of_every_kind_come_back_from_spark_and_from_the_files(spark: Spark
     expected = rows_table(TOPIC_LOG.types, kept).sort_by("entry_id").to_pylist()
     by_spark = log.read().toArrow().sort_by("entry_id").to_pylist()
     assert by_spark == expected
-    few = log.few_added(1, last)
+    few = few_added(log, 1, last)
     assert few is not None
     assert few.sort_by("entry_id").to_pylist() == expected
     feed = log.read_inserts(1, last).select(*TOPIC_LOG.names).toArrow().sort_by("entry_id").to_pylist()
@@ -250,7 +252,7 @@ def test_a_typed_table_is_appended_to_and_read(spark: SparkSession, tmp_path: Pa
     rows = pa.Table.from_pylist([{"b": 2, "s": 3, "i": 4, "d": 2.5, "f": None, "m": Decimal("-7.125"), "t": None}], state.schema)
     assert table.append_here(rows)
     assert table.read().where("i = 4").toArrow().to_pylist() == rows.to_pylist()
-    assert table.few_added(1, 1) == rows
+    assert few_added(table, 1, 1) == rows
 
 
 def test_what_commits_added_is_read_or_left_to_spark(spark: SparkSession, log: Table) -> None:
@@ -262,7 +264,7 @@ def test_what_commits_added_is_read_or_left_to_spark(spark: SparkSession, log: T
     last = log.latest_version()
 
     def added() -> list[dict[str, Any]]:
-        few = log.few_added(1, last)
+        few = few_added(log, 1, last)
         assert few is not None
         feed = log.read_inserts(1, last).select(*few.column_names).toArrow()
         found: list[dict[str, Any]] = few.sort_by("entry_id").to_pylist()
@@ -273,18 +275,18 @@ def test_what_commits_added_is_read_or_left_to_spark(spark: SparkSession, log: T
     log.delta().optimize().executeCompaction()
     assert len(added()) == 12
     compacted = log.latest_version()
-    compaction = log.few_added(compacted, compacted)
+    compaction = few_added(log, compacted, compacted)
     assert compaction is not None
     assert len(compaction) == 0, "a compaction adds no row"
     log.append_rows(_rows(20, 20 + MOST_ROWS + 1))
-    assert log.few_added(last, log.latest_version()) is None, "too many"
+    assert few_added(log, last, log.latest_version()) is None, "too many"
     spark.sql(f"DELETE FROM {log.sql} WHERE entry_id = 3")
     deleted = log.latest_version()
-    assert log.few_added(deleted, deleted) is None, "the change feed has its own files"
+    assert few_added(log, deleted, deleted) is None, "the change feed has its own files"
     file = next(path for path in Path(log.name).glob("publish_date=*/*.parquet"))
     for path in file.parent.glob("*.parquet"):
         path.unlink()
-    assert log.few_added(1, last) is None, "Spark says that files are gone"
+    assert few_added(log, 1, last) is None, "Spark says that files are gone"
 
 
 _APPENDS = """
@@ -336,6 +338,35 @@ def test_an_append_that_stops_here_is_there_whole_or_not_at_all(log: Table, poin
         log.append_rows(_rows(first, first + 2))
     assert log.read().count() == (7 if landed else 5)
     assert _checksum(log, log.latest_version())["numFiles"] == log.delta().detail().collect()[0]["numFiles"]
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_what_a_commit_may_name_stays_and_spark_does_not_commit_it_again(
+    log: Table, monkeypatch: pytest.MonkeyPatch, *, is_made: bool
+) -> None:
+    """The store does not say whether a commit was made, and cannot be read for a while."""
+    put = DiskStore.put_if_absent
+
+    def put_if_absent(store: DiskStore, path: str, content: bytes) -> Put:
+        if is_made:
+            put(store, path, content)
+        return Put.UNKNOWN
+
+    def gives_no_answer(store: DiskStore, path: str) -> None:
+        raise OSError("no answer") if path.endswith(f"{1:020}.json") else FileNotFoundError(path)
+
+    with monkeypatch.context() as away:
+        away.setattr(DiskStore, "put_if_absent", put_if_absent)
+        away.setattr(StorePath, "unchecked", lambda place: gives_no_answer(place.store, place.location))
+        with pytest.raises(UnknownAnswerError):
+            log.append_rows(_rows(0, 3))
+        written = log.write_files(log.spark.createDataFrame(_rows(3, 5)).coalesce(1)) if not is_made else None
+        if written is not None:
+            with pytest.raises(UnknownAnswerError):
+                log.append_written(written)
+    assert log.latest_version() == int(is_made)
+    assert len(list(Path(log.name).rglob("part-*.parquet"))) == (1 if is_made else 2)
+    assert log.read().count() == (3 if is_made else 0)
 
 
 def test_whoever_may_not_append_leaves_nothing(log: Table) -> None:

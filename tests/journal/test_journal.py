@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from geo.delta.delta_log import read_folder
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
-from geo.delta.engine import Engine
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.table import Table
 from geo.journal import journal as journals
@@ -26,6 +25,7 @@ from geo.journal.journal import Journal
 from geo.log.housekeeping import SILENT_FOR, rows_kept
 from schemas import LINKS, OWNERS, PROCESSES, TableSchema
 from schemas.table import VERSION_PROPERTY
+from tests.delta.engines import refuses
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
@@ -70,7 +70,7 @@ def test_a_journal_made_before_a_column_was_added_reads_null_and_gets_the_column
     old, new = _journal(spark, tmp_path, before), _journal(spark, tmp_path, LINKS)
     old.append([{**row, "sequence": 1}])
     with monkeypatch.context() as by_spark:
-        by_spark.setattr(NativeEngine, "small_rows", Engine.small_rows)  # which refuses
+        by_spark.setattr(NativeEngine, "small_rows", refuses)
         assert [one["impossible"] for one in new.newest()] == [None]
     assert [one["impossible"] for one in new.newest()] == [None]
     new.append([{**row, "sequence": 2, "impossible": 3}])

@@ -10,7 +10,6 @@ import pytest
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
-from geo.delta.engine import Engine
 from geo.delta.engines.native.engine import NativeEngine
 from geo.log import finished, ledger_writer
 from geo.log.finished import forget, key_of, move_ended, recall
@@ -20,6 +19,7 @@ from geo.log.topics import create_single
 from geo.ops.delete_topic import delete_topics
 from schemas import FINISHED, LEDGERS
 from schemas.table import VERSION_PROPERTY
+from tests.delta.engines import refuses
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -81,7 +81,7 @@ def test_a_finished_file_is_known_for_ever(world: World, tmp_path: Path, monkeyp
     found = recall(tables, TOPIC, "p", [name, "none"])
     assert list(found) == [name]
     with monkeypatch.context() as by_spark:
-        by_spark.setattr(NativeEngine, "small_rows", Engine.small_rows)  # which refuses
+        by_spark.setattr(NativeEngine, "small_rows", refuses)
         assert recall(tables, TOPIC, "p", [name, "none"]) == found
     forget(tables, TOPIC, datetime.now(timezone.utc))
     assert recall(tables, TOPIC, "p", [name]) == {}

@@ -49,6 +49,14 @@ def _append(table: Table, first: int) -> None:
     assert table.append_here(rows_table(TOPIC_LOG.types, rows))
 
 
+@pytest.mark.parametrize("spelt", ["file://{}", "file:{}", "{}/../log"])
+def test_the_files_of_a_log_are_told_however_its_place_is_spelt(log: Table, spelt: str) -> None:
+    other = Table(Driver.of(log.spark), spelt.format(log.name), by_path=True, lock=None)
+    found = date_files(log)
+    assert found is not None
+    assert date_files(other) == found
+
+
 def _actions(table: Table, kind: str) -> list[dict[str, Any]]:
     assert table.log_folder is not None
     lines = (path_of(table.log_folder) / f"{table.latest_version():020}.json").read_text().splitlines()

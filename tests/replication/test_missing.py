@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from geo.delta.driver import Reads
 from geo.delta.engines.native import engine as native
 from geo.delta.engines.native.rows import MOST_ROWS
-from geo.delta.scan import few_rows
+from geo.delta.scan import few_added, few_rows
 from geo.delta.table import Table
 from geo.ids import LEDGER_ID_LIMIT
 from geo.journal.cluster import connect_later
@@ -99,7 +99,7 @@ def test_rows_that_are_small_in_a_file_and_large_in_memory_are_left_to_spark(wor
     world.log("us").append(same.coalesce(1))
     log = world.log("us")
     assert few_rows(log, log.latest_version()) is None
-    assert log.few_added(log.latest_version(), log.latest_version()) is None
+    assert few_added(log, log.latest_version(), log.latest_version()) is None
     world.replicate("eu")
     assert world.count("eu") == 200
 

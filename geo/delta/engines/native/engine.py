@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from geo.delta.data_file import DataFile
 from geo.delta.delta_log import is_undamaged, newest_metadata, newest_version, opened_commits
 from geo.delta.delta_state import DeltaState, is_known_to_deltalake, newest_state, require_state
 from geo.delta.driver import Reads
-from geo.delta.engine import Engine, Seen, UnsupportedError
+from geo.delta.engine import Engine, Seen, UnsupportedError, refusing
 from geo.delta.engines.native.rows import MOST_BYTES, MOST_ROWS, added_rows, added_where, read_files
 from geo.delta.engines.native.small_table import as_collected, read_small
 from geo.delta.engines.native.summary import groups_from_stats, groups_of, joined
@@ -80,7 +80,7 @@ class NativeEngine(Engine):
     def has_commit(self, version: int) -> bool:
         return self.folder.has(f"{version:020}.json")
 
-    def commits(self, first: int, last: int, only: Sequence[str]) -> Iterator[Commit]:
+    def commits(self, first: int, last: int, only: Sequence[str], has_commit: Callable[[int], bool]) -> Iterator[Commit]:
         """The log is never listed for it, and few of them are held at a time."""
         return opened_commits(self.folder, first, last)
 
@@ -97,7 +97,7 @@ class NativeEngine(Engine):
             files = self._files()
         if self.reads is Reads.LITTLE and len(files) > LITTLE_FILES:
             raise UnsupportedError(f"it has more than {LITTLE_FILES} files")
-        with _else_left():
+        with refusing(*_UNREADABLE):
             counts = [file.nulls(column) for file in files]
         if None in counts:
             raise UnsupportedError(f"a file does not say how often {column} is NULL")
@@ -111,7 +111,7 @@ class NativeEngine(Engine):
             raise UnsupportedError(f"a file does not say how great {order[0]} is")
         files.sort(key=lambda file: in_us(file.statistics[greatest]), reverse=True)
         found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-        with _else_left():
+        with refusing(*_UNREADABLE):
             for file in files:
                 if len(found) == count and in_us(file.statistics[greatest]) + ROUNDED_US < found[-1][0][0]:
                     break
@@ -139,7 +139,7 @@ class NativeEngine(Engine):
         found = self.scan(version, tuple(dict.fromkeys((*columns, *columns_of(where)))), each, where, lambda file: None)
         if not found:
             return pa.table({name: pa.nulls(0) for name in columns})
-        with _else_left():  # files of types that do not go together
+        with refusing(*_UNREADABLE):  # files of types that do not go together
             return pa.concat_tables(found, promote_options="permissive")  # each writer has its own idea of what may be NULL
 
     def scan(
@@ -153,7 +153,7 @@ class NativeEngine(Engine):
         """Nothing is read of a file that by its statistics has no row that fulfils `where`."""
         self._refuse_large()
         files, found = self._files(version), list[T]()
-        with _else_left():
+        with refusing(*_UNREADABLE):
             files = [file for file in files if may_hold(where, file.statistics)]
             known = [from_stats(file) for file in files]
             found += [one for one in known if one is not None]
@@ -171,6 +171,8 @@ class NativeEngine(Engine):
                             read = read.set_column(at, field.name, read[at].cast(pa.timestamp("us", "UTC"), safe=False))
                     found.append(each(kept(where, read)))
         return found
+
+    # -- as geo.delta.scan has them; Spark has each in a form of its own ---------------------------------------------
 
     def small_rows(self, columns: tuple[str, ...], where: Predicate) -> list[dict[str, Any]]:
         return read_small(self.folder, columns, where)
@@ -224,17 +226,9 @@ class NativeEngine(Engine):
     def _files(self, version: int | None = None) -> list[DataFile]:
         """The files of a version, or of the newest."""
         table = _table(self.folder, version)
-        with _else_left():
+        with refusing(*_UNREADABLE):
             listed = pa.table(table.get_add_actions(flatten=True)).to_pylist()
             return [DataFile(self.folder.parent / unquote(file["path"]), file) for file in listed]
-
-
-@contextmanager
-def _else_left() -> Iterator[None]:
-    try:
-        yield
-    except _UNREADABLE as error:
-        raise UnsupportedError(f"it cannot be read: {first_line(error)}") from error
 
 
 def _refuse_strange(table: pa.Table, columns: Collection[str]) -> None:

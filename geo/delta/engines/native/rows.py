@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import date
 from typing import Any
 from urllib.parse import unquote
@@ -15,10 +14,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from geo.delta.delta_state import DeltaState
-from geo.delta.engine import UnsupportedError
+from geo.delta.engine import UnsupportedError, refusing
 from geo.delta.store import ReadPath, parquet_checked
 from geo.errors import DamagedError
-from geo.text import first_line
 
 MOST_ROWS, MOST_BYTES = 10_000, 16 * 1024 * 1024
 """Rows, and bytes of the files, that are read like this at once."""
@@ -30,18 +28,10 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.Arro
 """A commit or a file is gone or damaged, or is of a kind not known here: Spark meets it too, and has the words for it."""
 
 
-@contextmanager
-def _else_left() -> Iterator[None]:
-    try:
-        yield
-    except _UNREADABLE as error:
-        raise UnsupportedError(f"it cannot be read: {first_line(error)}") from error
-
-
 def added_rows(folder: ReadPath, state: DeltaState, first: int, last: int) -> pa.Table:
     """The rows that the versions `first` to `last` added, with the columns of `state`. Raises UnsupportedError if they are many, and
     wherever Spark is to say what they are."""
-    with _else_left():
+    with refusing(*_UNREADABLE):
         added = [add for version in range(first, last + 1) for add in _added(folder, version)]
         rows = sum(json.loads(add["stats"])["numRecords"] for add in added)
         if rows > MOST_ROWS or sum(add["size"] for add in added) > MOST_BYTES:
@@ -54,7 +44,7 @@ def added_where(folder: ReadPath, version: int, column: str, columns: Sequence[s
     file says of itself is asked first, so that of a large one without such rows nothing else is read. Raises UnsupportedError wherever
     Spark is to say it."""
     found, others = [], False
-    with _else_left():
+    with refusing(*_UNREADABLE):
         for add in _added(folder, version):
             path = folder.parent / unquote(add["path"])
             file = parquet_checked(path, add["size"])
@@ -80,14 +70,14 @@ def _as_read(field: pa.Field) -> pa.Field:
 
 
 def _added(folder: ReadPath, version: int) -> Iterator[dict[str, Any]]:
-    """The files by which a commit added rows. Raises ValueError if it did so in another way."""
+    """The files by which a commit added rows. Raises UnsupportedError if it did so in another way."""
     for line in (folder / f"{version:020}.json").lines():
         action = json.loads(line)
         if "cdc" in action:
-            raise ValueError("the change feed has files of its own")
+            raise UnsupportedError("the change feed has files of its own")
         if (add := action.get("add")) is not None and add["dataChange"]:
             if add.get("deletionVector"):
-                raise ValueError("not all rows of the file count")
+                raise UnsupportedError("not all rows of a file count")
             yield add
 
 
@@ -95,7 +85,7 @@ def read_files(files: Iterable[tuple[ReadPath, Mapping[str, str]]], state: Delta
     """The rows of files of a table, given with the values of their partitions; columns of `state`. Raises UnsupportedError if they are too
     large in memory, and wherever Spark is to say what they are."""
     parts, size = [state.schema.empty_table()], 0
-    with _else_left():
+    with refusing(*_UNREADABLE):
         for path, partition in files:
             parts.append(_read(path, state, partition, _MOST_IN_MEMORY - size))
             size += parts[-1].nbytes
@@ -109,11 +99,11 @@ def _read(path: ReadPath, state: DeltaState, partition: Mapping[str, str], most:
     for batch in file.iter_batches(_BATCH_ROWS, columns=inside):
         size += batch.nbytes
         if size > most:
-            raise ValueError("its rows are too large to be held")
+            raise UnsupportedError("its rows are too large to be held")
         batches.append(batch)
     there = pa.Table.from_batches(batches) if batches else file.read(columns=inside)
     if not there.column_names:
-        raise ValueError("its columns have other names in the files")
+        raise UnsupportedError("its columns have other names in the files")
     columns = []
     for field in state.schema:
         if field.name in state.partition_by:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timezone
 from itertools import chain
 from typing import Any, TypeAlias
@@ -17,13 +18,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from geo.delta.delta_log import is_checkpoint, read_folder
-from geo.delta.engine import UnsupportedError
+from geo.delta.engine import UnsupportedError, refusing
 from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.predicate_arrow import kept
 from geo.delta.protocol import why_not_read
 from geo.delta.store import ReadPath, parquet_checked
 from geo.errors import DamagedError
-from geo.text import first_line
 
 Action: TypeAlias = tuple[str, Mapping[str, Any]]
 """Its name and its fields."""
@@ -42,31 +42,27 @@ def read_small(folder: ReadPath, columns: tuple[str, ...], where: Predicate = AN
     Raises UnsupportedError if more than MOST_ROWS are left, or the table takes more than this reader knows.
     """
     for _ in range(_TRIES):
-        try:
+        with suppress(FileNotFoundError), refusing(ValueError, KeyError, pa.ArrowException, DamagedError):
             found: list[dict[str, Any]] = []
-            for path in _active_files(folder):
-                found += _rows(folder.parent / path, columns, where, MOST_ROWS - len(found))
+            for path, size in _active_files(folder):
+                found += _rows(folder.parent / path, size, columns, where, MOST_ROWS - len(found))
             return found
-        except FileNotFoundError:
-            continue
-        except (ValueError, KeyError, pa.ArrowException, DamagedError) as error:
-            raise UnsupportedError(f"it cannot be read: {first_line(error)}") from error
     raise UnsupportedError("its files go while they are read")
 
 
-def _active_files(folder: ReadPath) -> list[str]:
-    """The files whose rows the newest version has."""
+def _active_files(folder: ReadPath) -> list[tuple[str, int]]:
+    """The files whose rows the newest version has, with their bytes."""
     found = read_folder(folder)
     checkpoint = found.checkpoints[-1] if found.checkpoints else -1
     later = [version for version in found.commits if version > checkpoint]
     if found.newest < 0 or later != list(range(checkpoint + 1, found.newest + 1)):
         raise UnsupportedError("what leads to its newest version is not all there")
     parts = [folder / name for name in found.files.get(checkpoint, ()) if is_checkpoint(name)]
-    there: dict[str, None] = {}
+    there: dict[str, int] = {}
     latest: dict[str, Mapping[str, Any]] = {}
     for name, fields in chain.from_iterable((*map(_checkpointed, parts), *(_committed(folder, version) for version in later))):
         if name == "add":
-            there[_path(fields)] = None
+            there[_path(fields)] = fields["size"] or 0
         elif name == "remove":
             there.pop(fields["path"], None)
         elif name in ("protocol", "metaData"):
@@ -75,7 +71,7 @@ def _active_files(folder: ReadPath) -> list[str]:
             raise UnsupportedError("its files are listed beside its checkpoint")
     if (why := why_not_read(latest["protocol"], _configuration(latest["metaData"]))) is not None:
         raise UnsupportedError(why)
-    return [unquote(path) for path in there]
+    return [(unquote(path), size) for path, size in there.items()]
 
 
 def _checkpointed(file: ReadPath) -> Iterator[Action]:
@@ -106,8 +102,8 @@ def _path(add: Mapping[str, Any]) -> str:
     return str(add["path"])
 
 
-def _rows(file: ReadPath, columns: tuple[str, ...], where: Predicate, most: int) -> Iterator[dict[str, Any]]:
-    found = parquet_checked(file, _near_size(file))
+def _rows(file: ReadPath, size: int, columns: tuple[str, ...], where: Predicate, most: int) -> Iterator[dict[str, Any]]:
+    found = parquet_checked(file, size)
     if not set(columns) & set(found.schema_arrow.names):
         raise UnsupportedError("its columns have other names in the files")
     there = [name for name in columns if name in found.schema_arrow.names]
@@ -124,15 +120,6 @@ def _rows(file: ReadPath, columns: tuple[str, ...], where: Predicate, most: int)
     values = {name: as_collected(table[name]) if name in table.column_names else [None] * len(table) for name in columns}
     for number in range(len(table)):
         yield {name: values[name][number] for name in columns}
-
-
-def _near_size(file: ReadPath) -> int:
-    """Asked only where it decides anything. Raises FileNotFoundError."""
-    if not file.store.is_near:
-        return 0
-    if (found := file.head()) is None:
-        raise FileNotFoundError(str(file))
-    return found.size
 
 
 def as_collected(column: pa.ChunkedArray) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -81,7 +81,7 @@ class SparkEngine(Engine):
 
     def has_commit(self, version: int) -> bool:
         if (path := self._commit(version)) is None:
-            return next(self.commits(version, version, ()), None) is not None
+            return any(row["version"] == version for row in self._history_from(version))
         try:
             self.spark.read.text(path)  # asks for the file, reads nothing of it
         except AnalysisException as error:
@@ -90,12 +90,12 @@ class SparkEngine(Engine):
             return False
         return True
 
-    def commits(self, first: int, last: int, only: Sequence[str]) -> Iterator[Commit]:
+    def commits(self, first: int, last: int, only: Sequence[str], has_commit: Callable[[int], bool]) -> Iterator[Commit]:
         """The log is never listed for it, and few of them are held at a time."""
         if self.location is None:
             yield from (of_history(row.asDict()) for row in self._history_from(first) if row["version"] <= last)
             return
-        for page in range(self._first_commit(first, last), last + 1, PAGE):
+        for page in range(first_there(first, last, has_commit), last + 1, PAGE):
             yield from read_page(self.spark, self.location, page, min(last, page + PAGE - 1), only)
 
     def committed_at(self, version: int) -> datetime | None:
@@ -120,16 +120,6 @@ class SparkEngine(Engine):
             if len(rows) < wanted or rows[-1]["version"] <= first:
                 return [row for row in reversed(rows) if row["version"] >= first]
             wanted = rows[0]["version"] - first + 1
-
-    def _first_commit(self, first: int, last: int) -> int:
-        """The first version from `first` to `last` that is there, by halving: clean-up takes the oldest. `last` + 1 if none
-        is."""
-        gone, there = first - 1, last + 1
-        probe = first  # mostly nothing was cleaned up
-        while gone + 1 < there:
-            gone, there = (gone, probe) if self.has_commit(probe) else (probe, there)
-            probe = (gone + there) // 2
-        return there
 
     # -- its rows --------------------------------------------------------------------------------------------------
 
@@ -156,3 +146,13 @@ class SparkEngine(Engine):
 
     def rows_where(self, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
         return self.read(version).where(to_sql(where)).select(*columns).toArrow()
+
+
+def first_there(first: int, last: int, has_commit: Callable[[int], bool]) -> int:
+    """The first version from `first` to `last` that is there, by halving: clean-up takes the oldest. `last` + 1 if none is."""
+    gone, there = first - 1, last + 1
+    probe = first  # mostly nothing was cleaned up
+    while gone + 1 < there:
+        gone, there = (gone, probe) if has_commit(probe) else (probe, there)
+        probe = (gone + there) // 2
+    return there

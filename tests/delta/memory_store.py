@@ -1,0 +1,77 @@
+"""A store in memory: far, without folders, locks or sums, as an object store is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from time import time
+
+import pyarrow as pa
+
+from geo.delta.store import Head, Put
+
+
+class MemoryStore:
+    is_near = False
+    options = None
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[bytes, int, int]] = {}
+        """Content, time and number of each."""
+        self._puts, self._lock = 0, Lock()
+
+    def get(self, path: str) -> bytes:
+        try:
+            return self._files[path][0]
+        except KeyError:
+            raise FileNotFoundError(path) from None
+
+    def open(self, path: str) -> pa.NativeFile:
+        return pa.BufferReader(self.get(path))
+
+    def head(self, path: str) -> Head | None:
+        found = self._files.get(path)
+        return None if found is None else Head(len(found[0]), found[1], found[2])
+
+    def is_there(self, path: str) -> bool:
+        return path in self._files
+
+    def names(self, folder: str, after: str) -> list[str]:
+        rest = (path.removeprefix(f"{folder}/") for path in self._files if path.startswith(f"{folder}/"))
+        return sorted(name for name in rest if "/" not in name and name > after)
+
+    def check(self, path: str) -> None:
+        self.get(path)
+
+    def put(self, path: str, content: bytes) -> None:
+        with self._lock:
+            self._puts += 1
+            self._files[path] = content, int(time() * 1e6), self._puts
+
+    def put_if_absent(self, path: str, content: bytes) -> Put:
+        with self._lock:
+            self._puts += 1
+            there = self._files.setdefault(path, (content, int(time() * 1e6), self._puts))
+            return Put.MADE if there[2] == self._puts else Put.THERE
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[pa.NativeFile]:
+        sink = pa.BufferOutputStream()
+        yield sink
+        self.put(path, sink.getvalue().to_pybytes())
+
+    def write_out(self, paths: Iterable[str]) -> None:
+        pass
+
+    def delete(self, path: str) -> None:
+        self._files.pop(path, None)
+
+    def copy(self, path: str, to: str) -> None:
+        self.put(to, self.get(path))
+
+    def forget(self, path: str) -> None:
+        pass
+
+    def adopt(self, path: str) -> None:
+        pass
