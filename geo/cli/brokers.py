@@ -24,6 +24,7 @@ from geo.fleet.assignments import read_owners
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, encode, names_of, read_reports
 from geo.fleet.placement.views import SILENT, once_each, owner_of, told_state
 from geo.journal.cluster import ClusterTables
+from geo.replication.absent_regions import refuse_gone
 from geo.text import counted, show
 
 
@@ -47,10 +48,12 @@ def _add_cluster(p: argparse.ArgumentParser) -> None:
 
 
 def looked_at(args: argparse.Namespace) -> tuple[ClusterTables, Placement]:
-    """The tables of the cluster, and how its brokers share it. Raises UsageError if they do not."""
+    """The tables of the cluster, and how its brokers share it. Raises UsageError if they do not, RetryableError as `refuse_gone`."""
     config = load(args.config)
     config.cluster(args.cluster)
-    return LookedAt("geo brokers", config, args.engine).clusters[args.cluster], placement_of(config)
+    placement, clusters = placement_of(config), LookedAt("geo brokers", config, args.engine).clusters
+    refuse_gone(clusters[args.cluster], clusters.values())
+    return clusters[args.cluster], placement
 
 
 def placement_of(config: Config) -> Placement:

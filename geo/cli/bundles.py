@@ -49,6 +49,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import Registered, deleted_topics, registered_topics
 from geo.names import Topic, check_namespace
+from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_topics import replicates
 from geo.text import counted, first_line
 
@@ -162,6 +163,7 @@ def _look(args: argparse.Namespace) -> tuple[_Seen, set[str]]:
     config = load(args.config)
     config.cluster(args.cluster)
     placement, clusters = placement_of(config), LookedAt("geo bundles", config, args.engine).clusters
+    refuse_gone(clusters[args.cluster], clusters.values())
     return _Seen.of(clusters[args.cluster], placement), _topics(config, args.cluster, clusters.__getitem__)
 
 

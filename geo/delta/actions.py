@@ -7,6 +7,7 @@ protocol (Delta's PROTOCOL.md, "Actions"), so they say the same whoever wrote th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -61,6 +62,10 @@ class Actions:
     """Of a changed table: the action that shows it, for messages."""
 
 
+_VECTORS = re.compile(r"(^|/)deletion_vector_[0-9a-f-]{36}\.bin$")
+"""How the files of deletion vectors are called: no file of rows."""
+
+
 def touched_by(before: Touched, actions: Actions | None) -> Touched:
     """What is touched after one commit more; None: its actions cannot be read."""
     return None if before is None or actions is None else before | actions.partitions
@@ -98,6 +103,8 @@ def actions_of(actions: Iterable[Mapping[str, Any]]) -> Actions:
                 if fields["dataChange"]:
                     paths.append(fields["path"])
                     size += fields["size"]
+            elif name == "remove" and not fields["dataChange"] and _VECTORS.search(fields["path"]):
+                pass  # told by who drops the feature; of the rows that they took each is gone since then
             elif name == "remove":
                 (went if fields["dataChange"] else moved_out).add(fields)
             elif name == "cdc":

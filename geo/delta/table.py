@@ -64,7 +64,8 @@ _BEING_MADE_S, _LOOK_S = 15.0, 0.25
 
 T = TypeVar("T")
 
-_KEPT = json.dumps({KEPT: 1})
+KEPT_RECORD = json.dumps({KEPT: 1})
+"""Of a commit that replaces the rows of a system table."""
 
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -356,22 +357,22 @@ class Table:
         """Append in one commit; a DataFrame without rows makes none. Retries what cannot have landed.
 
         Where there is a lock, Spark writes files first and the lock is held for their commit alone: what a plan reads may be slow
-        or hang, and holds up nobody. With `transaction` (application id, number) nothing is appended if the table has that number
-        or a higher one of it; then the plan runs inside the commit. `refuse` raises unless it may be appended. It is asked before
+        or hang, and holds up nobody (but for a column without a type, which files cannot have). With `transaction` (application id,
+        number) nothing is appended if the table has that number or a higher one of it. `refuse` raises unless it may be appended. It is asked before
         each try, where there is a lock while nobody of ours can commit. `fenced` adds to the plan what is asked where Spark
         commits.
         """
         refuse()
-        if self._lock is None or transaction is not None or not self.exists():
+        if self._lock is None or not self.exists() or "void" in rows.schema.simpleString():
             self._save(fenced(rows), user_metadata, transaction, refuse)
-        elif (written := self.write_files(rows)) is not None:
+        elif transaction is None and (written := self.write_files(rows)) is not None:
             reach(CrashPoint.APPEND_WRITTEN)
             self.append_written(written, user_metadata, refuse, fenced)
         else:
             # Delta's own commit writes its files once more, from those here.
             with staged(str(self.location)) as place:
                 rows.write.parquet(place)
-                self._save(fenced(self.spark.read.schema(rows.schema).parquet(place)), user_metadata, None, refuse)
+                self._save(fenced(self.spark.read.schema(rows.schema).parquet(place)), user_metadata, transaction, refuse)
 
     def write_files(self, rows: DataFrame) -> Written | None:
         """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""
@@ -557,11 +558,10 @@ class Table:
         if (folder := self.log_folder) is not None:
             sweep(path_of(folder.parent))
 
-    def replace(self, rows: DataFrame) -> None:
-        """Replace the rows of a system table by others, made from them, in one commit, which says so. What is appended meanwhile stays: within
-        the commit Delta reads and replaces the files of one version. Streams do not see it."""
+    def overwrite(self, rows: DataFrame) -> None:
+        """Replace all rows by Spark and Delta, in one commit that says that it changes no data."""
         # So that appends beside it are no conflict: there are always some, and it would lose against them for ever.
-        writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false").option("userMetadata", _KEPT)
+        writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false").option("userMetadata", KEPT_RECORD)
         self.commit(lambda: writer.save(self.name) if self.by_path else writer.saveAsTable(self.sql))
 
     def saying(self, user_metadata: str) -> Table:

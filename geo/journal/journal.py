@@ -20,6 +20,7 @@ from geo.delta.arrow_rows import rows_frame, rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
 from geo.delta.delta_log import count_data_files, read_folder, remove_below
 from geo.delta.predicate import All, Among, Begins, to_sql
+from geo.delta.rewrite import replace_rows
 from geo.delta.scan import small_rows
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S, Tail, passes_journal
@@ -95,7 +96,10 @@ class Journal:
         return self._read_all() if self.exists() else None
 
     def _read_all(self) -> DataFrame:
-        rows = self._table.read()
+        return self._whole(self._table.read())
+
+    def _whole(self, rows: DataFrame) -> DataFrame:
+        """Rows with the columns that the table lacks."""
         lacking = {c.name: F.lit(None).cast(c.type) for c in self._schema.columns if c.added and c.name not in rows.columns}
         return rows.withColumns(lacking) if lacking else rows
 
@@ -269,7 +273,7 @@ class Journal:
         """Replace all rows by the newest of each subject that fulfil `keep` (SQL), in one commit and one file. Returns how many
         go.
 
-        An append that comes between stays (`Table.replace`).
+        An append that comes between stays (`replace_rows`).
         """
         if not self.exists():
             return 0
@@ -279,14 +283,14 @@ class Journal:
         kept = self._newest_of(rows).where(keep)
         superseded = rows.count() - kept.count()
         if not dry_run and (superseded or self.files() > 1):
-            self._table.replace(kept.coalesce(1))
+            self.replace(lambda newest: newest.where(keep))
         return superseded
 
     def keep(self, where: str) -> None:
         """Keep the rows that fulfil this (SQL), in one file and one commit. What is appended meanwhile stays, and streams do not see
         it."""
-        if (rows := self.rows()) is not None:
-            self._table.replace(rows.where(where).coalesce(1))
+        if self.exists():
+            replace_rows(self._table, lambda rows: self._whole(rows).where(where))
 
     def append_rows(self, rows: DataFrame) -> None:
         """As `append`, of rows that Spark has."""
@@ -294,9 +298,10 @@ class Journal:
             self._create()
         self._table.append(rows)
 
-    def replace(self, rows: DataFrame) -> None:
-        """Replace its rows by these, made from them, in one file and one commit. What is appended meanwhile stays."""
-        self._table.replace(rows.coalesce(1))
+    def replace(self, make: Callable[[DataFrame], DataFrame]) -> None:
+        """Replace its rows by what is made of the newest one of each subject, in one file and one commit. What is appended meanwhile
+        stays. The journal exists."""
+        replace_rows(self._table, lambda rows: make(self._newest_of(self._whole(rows))))
 
     def upgrade(self) -> None:
         """Let the table, which exists, have the version of its schema: programs that know only those before refuse it from now on."""

@@ -89,7 +89,7 @@ def move_ended(tables: ClusterTables, now: datetime) -> int:
     finished.append_rows(names.select(*FINISHED.names).coalesce(1))
     there = finished.rows()
     assert there is not None, "it has just been written"
-    ledgers.replace(_without(rows, there, now - IDLE_FOR))
+    ledgers.replace(lambda newest: _without(newest, there, now - IDLE_FOR))
     log.info("%s: %d sources that ended were moved to %s", ledgers, count, finished)
     return count
 

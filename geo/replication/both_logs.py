@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pyarrow as pa
@@ -86,6 +86,15 @@ class BothLogs:
             with suppress(UnicodeDecodeError):  # a text that Python does not read
                 return crossing(self.rule, None, rows, now)[1].impossible
         return self.source.read(version).where(to_sql(impossible(self.rule, now))).count()
+
+    def count_expired(self, version: int, floors: Floors | None) -> int:
+        """How many messages of the source at `version` the target lacks since they had expired, once it has all others. A target that
+        dropped some of them itself counts those, too."""
+        horizon_us = self.rule.expired_before_us(self.clock())
+        oldest_us = None if horizon_us is None else self._oldest_us(version)
+        if horizon_us is None or oldest_us is None or oldest_us >= horizon_us:
+            return 0
+        return replace(self, rule=replace(self.rule, message_ttl_s=None)).count_missing(version, floors)
 
     def floors(self, begin: Start | datetime, version: int) -> dict[str, int] | None:
         """The first entry wanted of each ledger of the source at `version`, for a link that begins there; None: all."""

@@ -84,8 +84,10 @@ class LinkRow:
         """The source has so many such rows up to the cursor, which runs before this one left out."""
         self._impossible = impossible
 
-    def found(self, impossible: int) -> None:
-        """Both logs were compared, and the source has so many rows that no producer can have written."""
+    def found(self, impossible: int, expired: int) -> None:
+        """Both logs were compared: the source has so many rows that no producer can have written, and so many that were left out since they
+        had expired, which nobody has counted yet."""
+        self.expired += expired
         self.impossible += max(0, impossible - (self._impossible or 0))
         self._impossible = impossible
 

@@ -144,7 +144,9 @@ class Reconciliation:
             self._turns.took(count, round(count * row_bytes))
         self._refuse_differing(source.version, decision.touched)
         self._refuse_ahead(source.version, promises, decision.target_touched)
-        row.found(impossible=logs.count_impossible(source.version))
+        # Of a link that had a cursor, nobody can tell what it leaves out now from what the target had, and dropped when it expired.
+        expired = logs.count_expired(source.version, row.floors) if after is None else 0
+        row.found(impossible=logs.count_impossible(source.version), expired=expired)
         looked = self._into.look_on(target)
         self.reached = source
         row.append(row.following(State.STOPPED, None, source, looked.newest))

@@ -25,6 +25,7 @@ from geo.log.topic_log import PUBLISH_ORDER
 from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.now import utc_now
+from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_table import read_links
 from geo.streams.life import State
 from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, lacking_shares, of_shares, shares_by_prefix
@@ -136,6 +137,7 @@ def standings(clusters: Mapping[str, ClusterTables], config: Config, topic: Topi
 def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: str, topic: Topic, subscription: str) -> Standing:
     tables = clusters[cluster]
     try:
+        refuse_gone(tables, clusters.values())
         known = read_known(tables, topic, subscription)
         of_it = known.all_of(topic, subscription)
         state, is_regional = of_it.here or AckState(), of_it.is_regional

@@ -27,6 +27,7 @@ from geo.log.topics import replication_clusters
 from geo.names import Topic, check_subscription
 from geo.now import utc_now
 from geo.remedies import how_to_share
+from geo.replication.absent_regions import refuse_gone
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.message_set_frames import message_set
@@ -176,7 +177,7 @@ def _standing(
 ) -> VersionStanding:
     tables, unread = clusters[cluster], None
     try:
-        tables.refuse_no_folder()
+        refuse_gone(tables, clusters.values())
         if not is_version_subscription(tables, topic, subscription):
             return VersionStanding(cluster, refused=read_starts(tables, topic).refused)
         here = _look(tables, topic, subscription)

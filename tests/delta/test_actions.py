@@ -62,6 +62,11 @@ CDC: dict[str, Any] = {"cdc": {"path": "c", "size": 5, "dataChange": False}}
         ([_file("remove", 3, change=False)], CHANGED),
         ([_file("remove", None, change=False)], CHANGED),
         ([_file("remove", 3, change=False, deleted=3)], NONE),
+        # Files of deletion vectors, which go with their feature: what they took went when they came.
+        ([_file("remove", None, path="deletion_vector_0b1c9a3e-6f0e-4b36-9d62-5c3f9a0f7a11.bin", change=False)], NONE),
+        ([_file("remove", None, path="a/deletion_vector_0b1c9a3e-6f0e-4b36-9d62-5c3f9a0f7a11.bin", change=False)], NONE),
+        ([_file("remove", None, path="deletion_vector_0b1c9a3e-6f0e-4b36-9d62-5c3f9a0f7a11.bin")], REMOVED),
+        ([_file("remove", None, path="deletion_vector_of-mine.parquet", change=False)], CHANGED),
         # Row tracking and statistics list files again; an append that denies its change of data looks the same.
         ([_file("add", change=False)], RELISTED),
         ([_file("add", change=False), DOMAIN], RELISTED),

@@ -12,8 +12,10 @@ from pyspark.sql import Row, SparkSession
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engine import UnsupportedError
+from geo.delta.engines.native import small_table
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.native.small_table import read_small
+from geo.delta.predicate import Compare
 from geo.delta.table import Table
 from geo.journal.journal import Journal
 from geo.times import with_zone
@@ -102,6 +104,17 @@ def test_what_takes_more_is_left_to_spark(spark: SparkSession, tmp_path: Path) -
     ):
         with pytest.raises(UnsupportedError, match=why):
             read_small(on_disk(folder), ("id",))
+
+
+def test_of_many_rows_those_that_are_wanted_are_held_or_none(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.range(20, numPartitions=1).write.format("delta").save(str(tmp_path / "t"))
+    folder = on_disk(tmp_path / "t" / "_delta_log")
+    monkeypatch.setattr(small_table, "MOST_ROWS", 5)
+    assert len(read_small(folder, ("id",), Compare("id", "<", 3))) == 3
+    with pytest.raises(UnsupportedError, match="more than 5 rows would be held"):
+        read_small(folder, ("id",))
 
 
 def test_times_have_their_zone(spark: SparkSession, tmp_path: Path) -> None:

@@ -147,6 +147,42 @@ def test_a_plan_that_hangs_holds_up_nobody_and_adds_nothing_once_it_is_refused(
     assert not _left(log)
 
 
+def test_a_plan_whose_append_counts_once_holds_up_nobody(spark: SparkSession, tmp_path: Path) -> None:
+    """As a sink's is: what its rows are made of may be slow to read."""
+    log, pipe = _table(spark, tmp_path), tmp_path / "pipe"
+    rows = _hanging(_rows(spark, 0, 2), pipe)
+    hung = threading.Thread(target=lambda: log.append(rows, "a record", ("sink", 1)))
+    hung.start()
+    beside = threading.Thread(target=lambda: log.append(_rows(spark, 10, 12), "another", ("sink of others", 1)))
+    beside.start()
+    beside.join(60.0)
+    assert not beside.is_alive()
+    assert hung.is_alive()
+    pipe.write_text("go on")
+    hung.join(60.0)
+    log.append(_rows(spark, 20, 22), "the number was used", ("sink", 1))
+    assert sorted(row["entry_id"] for row in log.read().collect()) == [0, 1, 10, 11]
+    assert [commit.user_metadata for commit in log.commits(1, 9)] == ["another", "a record"]
+    assert not _left(log)
+
+
+def test_a_column_without_a_type_is_written_as_delta_does(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(Driver.of(spark), str(tmp_path / "sink"), by_path=True, lock=tmp_path / "sink.lock")
+    table.append(spark.range(1).selectExpr("id", "'a' AS note"), "first", ("sink", 1))
+    table.append(spark.range(1, 2).selectExpr("id", "NULL AS note"), "second", ("sink", 2))
+    assert sorted((row["id"], row["note"]) for row in table.read().collect()) == [(0, "a"), (1, None)]
+
+
+def test_files_that_nobody_needs_are_removed_without_the_lock(spark: SparkSession, tmp_path: Path) -> None:
+    log = _table(spark, tmp_path)
+    log.append(_rows(spark, 0, 2))
+    with log.alone():
+        vacuum = threading.Thread(target=log.vacuum)
+        vacuum.start()
+        vacuum.join(60.0)
+        assert not vacuum.is_alive()
+
+
 def test_whoever_waits_for_commits_waits_for_one_whose_check_has_passed(spark: SparkSession, tmp_path: Path) -> None:
     log, seen = _table(spark, tmp_path), list[int]()
 

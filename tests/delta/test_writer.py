@@ -36,6 +36,7 @@ from geo.delta.driver import Driver
 from geo.delta.engines.native.rows import MOST_ROWS
 from geo.delta.scan import few_added
 from geo.delta.store import Put, StorePath
+from geo.delta.sums import sum_of
 from geo.delta.table import Table
 from geo.delta.writer import Added, commit_files, write_files
 from geo.errors import FencedError, UnknownAnswerError
@@ -210,6 +211,20 @@ def _is_left(log: Table, rows: pa.Table) -> None:
     before, files = log.latest_version(), sorted(Path(log.name).rglob("*.parquet"))
     assert not log.append_here(rows)
     assert (log.latest_version(), sorted(Path(log.name).rglob("*.parquet"))) == (before, files)
+
+
+def test_an_interval_of_0_that_another_writer_set_is_taken_as_deltas_own(log: Table) -> None:
+    log.append_rows(_rows(0, 1))
+    assert log.log_folder is not None
+    checksum = path_of(log.log_folder) / f"{1:020}.crc"
+    said = json.loads(checksum.read_text())
+    said["metadata"]["configuration"]["delta.checkpointInterval"] = "0"  # which Delta refuses to set
+    checksum.write_text(json.dumps(said))
+    sum_of(checksum).unlink()
+    state = log.own_state()
+    assert state is not None
+    assert state.checkpoint_interval == 10
+    assert log.append_here(_rows(1, 2))
 
 
 def test_a_version_without_its_own_checksum_is_left_to_spark(log: Table) -> None:

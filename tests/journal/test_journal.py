@@ -16,10 +16,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.delta.delta_log import read_folder
+from geo.delta.delta_state import DeltaState
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.table import Table
+from geo.delta.writer import Written
 from geo.journal import journal as journals
 from geo.journal.journal import Journal
 from geo.log.housekeeping import SILENT_FOR, rows_kept
@@ -125,12 +127,22 @@ def _table(journal: Journal) -> Table:
 
 
 class _Meeting(Table):
-    """A table whose `replace` waits, in the middle of its commit, for somebody who opens the pipe: the plan is made, the snapshot it
+    """A table of which whoever replaces the rows waits for somebody who opens the pipe: the plan is made, the snapshot it
     reads is fixed, nothing is committed."""
 
     pipe = ""
+    by_spark = False
 
-    def replace(self, rows: DataFrame) -> None:
+    def own_state(self) -> DeltaState | None:
+        return None if self.by_spark else super().own_state()
+
+    def write_files(self, rows: DataFrame) -> Written | None:
+        return super().write_files(self._meeting(rows))
+
+    def overwrite(self, rows: DataFrame) -> None:
+        super().overwrite(self._meeting(rows))
+
+    def _meeting(self, rows: DataFrame) -> DataFrame:
         pipe = self.pipe
 
         def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -138,14 +150,15 @@ class _Meeting(Table):
                 opened.read()  # and this once it closes it
             yield from batches
 
-        super().replace(rows.mapInArrow(meet, rows.schema))
+        return rows.mapInArrow(meet, rows.schema)
 
 
 @pytest.mark.spark
-def test_an_append_in_the_middle_of_cleaning_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_an_append_in_the_middle_of_cleaning_is_not_lost(spark: SparkSession, tmp_path: Path, *, by_spark: bool) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    _Meeting.pipe = str(pipe)
+    _Meeting.pipe, _Meeting.by_spark = str(pipe), by_spark
     journal, other = _journal(spark, tmp_path, kind=_Meeting), _journal(spark, tmp_path)
     for number in range(3):
         journal.append([_owner("a", number)])
@@ -214,3 +227,22 @@ def test_an_upgrade_leaves_the_version_of_a_later_program_as_it_is(spark: SparkS
     table.set_property(VERSION_PROPERTY, str(known + 2))  # while this process runs, which looked before
     journal.upgrade()
     assert table.properties()[VERSION_PROPERTY] == str(known + 2)
+
+
+@pytest.mark.spark
+def test_whoever_cleans_holds_up_nobody_while_the_rows_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    pipe, lock = tmp_path / "pipe", tmp_path / "lock"
+    os.mkfifo(pipe)
+    _Meeting.pipe, _Meeting.by_spark = str(pipe), False
+    place = str(tmp_path / "locked")
+    journal = Journal(_Meeting(Driver.of(spark), place, by_path=True, lock=lock), OWNERS)
+    other = Journal(Table(Driver.of(spark), place, by_path=True, lock=lock), OWNERS)
+    for number in range(3):
+        journal.append([_owner("a", number)])
+    cleaning = threading.Thread(target=journal.clean)
+    cleaning.start()
+    with open(pipe, "w"):  # its task is at it
+        other.append([_owner("b", 7)])
+    cleaning.join()
+    assert _tokens(other) == {"a": "2-0", "b": "7-0"}
+    assert _table(other).read().count() == 2

@@ -11,6 +11,7 @@ import pytest
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.delta.engines.native.engine import NativeEngine
+from geo.errors import SourceChangedError
 from geo.log import finished, ledger_writer
 from geo.log.finished import forget, key_of, move_ended, recall
 from geo.log.publish import publish, publish_json_lines
@@ -85,6 +86,21 @@ def test_a_finished_file_is_known_for_ever(world: World, tmp_path: Path, monkeyp
         assert recall(tables, TOPIC, "p", [name, "none"]) == found
     forget(tables, TOPIC, datetime.now(timezone.utc))
     assert recall(tables, TOPIC, "p", [name]) == {}
+
+
+def test_a_finished_file_that_is_written_anew_is_published_no_more_and_one_that_was_edited_stops(
+    world: World, tmp_path: Path
+) -> None:
+    folder = _two_published(world, tmp_path)
+    assert move_ended(world.tables("us"), datetime.now(timezone.utc)) == 1
+    there = folder / "a.jsonl"
+    (tmp_path / "copy").write_text(there.read_text())
+    (tmp_path / "copy").replace(there)
+    assert _published(world, folder) == 0
+    there.write_text(there.read_text().replace("a1", "b1"))
+    with pytest.raises(SourceChangedError, match=r"a\.jsonl"):
+        _published(world, folder)
+    assert _keys(world) == ["a1", "d1"]
 
 
 def test_a_topic_that_is_made_again_knows_no_file_that_the_deleted_one_had_finished(

@@ -133,6 +133,12 @@ def test_a_region_that_was_moved_away_is_named(world: World, verbs: Verbs) -> No
     assert set(found) == {"doctor", "topics", "links status", "verify --quick"}
     assert all("replicated from it" in said or "registry" in said for said in found.values())
     assert verbs("links", "list")[0] == 1
+    code, said = verbs("subscriptions", "status", "--topic", str(TOPIC), "--subscription", "s", "--engine", "native")
+    assert code == 1
+    assert any("replicated from it" in str(one) for one in said)
+    world.path.write_text(world.path.read_text() + "placement: {}\n")
+    for noun in ("brokers", "bundles"):
+        assert main([noun, "list", "--cluster", "us", "--config", str(world.path), "--engine", "native"]) == 1
 
 
 def test_the_target_of_a_one_way_link_that_was_moved_away_is_named(

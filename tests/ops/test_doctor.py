@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config
@@ -20,6 +21,7 @@ from geo.journal.cluster import connect, connect_later
 from geo.names import Topic
 from geo.ops.doctor import Symptom, examine
 from schemas import OWNERS
+from tests.world import TOPIC, World
 
 
 def _examined(spark: SparkSession, config: Config) -> list[Symptom]:
@@ -126,3 +128,18 @@ def test_who_owns_something_and_is_dead_is_told_and_what_a_cluster_needs_is_an_e
     assert (found[producer.name].level, found[broker.name].level) == ("warn", "error")
     assert "gave no sign of life for 3,6" in found[broker.name].what
     assert found[broker.name].fix.startswith("start it again")
+
+
+@pytest.mark.spark
+def test_a_log_that_is_left_to_spark_is_told_and_one_whose_properties_delta_rs_set_is_not(world: World) -> None:
+    world.write("us", 0, 5)
+    DeltaTable(world.log("us").name).alter.set_table_properties({"delta.logRetentionDuration": "interval 31 days"})
+    assert world.log("us").why_left_to_spark() is not None, "the newest commit has no checksum beside it"
+    world.log("us").append(world.entries("us", 5, 6))  # by Spark, which writes it
+    assert world.log("us").own_state() is not None
+    told = "Spark reads and writes this log"
+    assert not any(told in one.what for one in _examined(world.spark, world.config))
+    world.leave_to_spark("us")
+    (one,) = [one for one in _examined(world.spark, world.config) if told in one.what]
+    assert (one.level, one.where) == ("ok", f"cluster us, {TOPIC}")
+    assert "entries" in one.what

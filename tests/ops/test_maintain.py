@@ -83,6 +83,18 @@ def test_what_has_expired_goes_and_what_a_link_has_not_read_stays(linked: World)
 
 
 @pytest.mark.spark
+def test_what_has_expired_goes_of_a_log_whose_columns_have_other_names_in_files(linked: World) -> None:
+    world = _expiring(linked)
+    _age(world, "us", 20)
+    mapped = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    world.spark.sql(f"ALTER TABLE {world.log('us').sql} SET TBLPROPERTIES ({mapped})")
+    world.replicate("eu")
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
+    assert [one.rows for one in log.expired] == [10]
+    assert len(world.arrived("us")) == 20
+
+
+@pytest.mark.spark
 def test_what_another_clusters_links_have_read_by_a_name_that_is_not_its_own_lets_no_date_go(linked: World) -> None:
     _age(linked, "us", 20)
     log, now = linked.log("us"), datetime.now(timezone.utc)

@@ -16,6 +16,7 @@ from geo.crash import CrashPoint, InjectedCrash
 from geo.delta.history import CommitName
 from geo.delta.table import Table
 from geo.log.ledgers import Batch, LedgerKey, Span
+from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication import topic_link
@@ -495,6 +496,25 @@ def test_a_start_and_its_append_read_nothing_of_the_targets_data(linked: World) 
     hidden.rmdir()
     linked.replicate("us")
     linked.assert_clean()
+
+
+def test_a_links_first_comparison_counts_what_it_leaves_out_as_expired(world: World) -> None:
+    world.rewrite(("eu", "us"), ttl="7 days")
+    old = world.entries("us", 0, 5).selectExpr(
+        "* EXCEPT (publish_time, publish_date)",
+        "publish_time - INTERVAL 8 DAYS AS publish_time",
+        "publish_date - 8 AS publish_date",
+    )
+    create_topic(world.tables("us"), TOPIC)
+    world.log("us").append(old, Batch("w", now_us() - 8 * 86_400_000_000, (Span(LedgerKey("", None), 1, 0, 4),), {}).encode())
+    world.write("us", 5, 8)
+    (report,) = world.replicate("eu")
+    assert (report.state, report.replicated, report.expired) == (State.STOPPED, 3, 5)
+    assert world.link_state("eu", "us").expired == 5
+    world.write("us", 8, 9)
+    world.log("us").set_property("note", "nothing of the messages")
+    (report,) = world.replicate("eu")
+    assert (report.replicated, report.expired, world.link_state("eu", "us").expired) == (1, 0, 5)
 
 
 def test_messages_left_out_as_expired_are_counted_and_shown(linked: World) -> None:

@@ -16,6 +16,7 @@ from geo.delta.tail import Tail
 from geo.errors import RetryableError
 from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.now import now_us
+from geo.replication.link_status import link_statuses
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
 from tests.world import TOPIC, World
@@ -58,6 +59,19 @@ def test_rows_that_came_into_a_source_without_a_record_of_ours_cross_once(
     world.write("us", 25, 30)
     world.replicate("eu")
     assert world.arrived("eu") == list(range(30))
+
+
+def test_deletion_vectors_that_a_table_drops_take_no_row(world: World) -> None:
+    log = world.log("us")
+    world.write("us", 0, 20)
+    world.spark.sql(f"ALTER TABLE {log.sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    world.spark.sql(f"DELETE FROM {log.sql} WHERE entry_id = 19")
+    (report,) = world.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 19)
+    world.spark.sql(f"ALTER TABLE {log.sql} DROP FEATURE deletionVectors")
+    world.write("us", 20, 25)
+    (report,) = world.replicate("eu")
+    assert (report.state, report.replicated, report.reason) == (State.STOPPED, 5, None)
 
 
 def test_a_first_comparison_brings_a_row_once_that_a_source_holds_twice(world: World) -> None:
@@ -106,6 +120,10 @@ def test_other_messages_under_ids_that_are_used_fail_the_link_until_they_are_tak
         assert "us:1:3, us:1:4, us:1:21 more than once" in (report.reason or "")
         assert f"geo reconcile --source us --target eu --topic {TOPIC}" in (report.reason or "")
     assert linked.arrived("eu") == list(range(20)), "nobody can tell which is the producer's"
+    clusters = {name: linked.tables(name) for name in linked.config.clusters}
+    (failed,) = [one for one in link_statuses(clusters["eu"], clusters, linked.config, str(TOPIC)) if one.link.name == "us->eu"]
+    assert failed.lag is not None
+    assert (failed.lag.messages, failed.in_sync) == (7, False), "its lag is known, and young"
     linked.log("us").delta().delete("key = 'other'")
     reconcile_links(linked.spark, linked.config, "us", "eu")
     assert linked.arrived("eu") == list(range(25))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from geo.errors import SourceChangedError
 from geo.log.ledgers import SourceEnd
 from geo.log.source_identity import by_columns
 from geo.log.sources.kafka import KafkaReader, _block, gone_offsets
@@ -60,3 +61,15 @@ def test_the_end_of_a_partition_says_what_was_read_behind_its_last_record() -> N
     end = by_columns("p", "o", {"kafka:t:0": "id"}, {"kafka:t:0": 4}).encode("kafka:t:0", ["1"])
     assert end == '["4","id"]'
     assert KafkaReader({}, "t").place_of("kafka:t:0", SourceEnd(end, 2)) == [5, "id"]
+
+
+def test_a_partition_of_which_nothing_is_known_begins_with_its_first_offset_and_what_of_it_is_gone_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = KafkaReader({}, "t")
+    monkeypatch.setattr(reader, "_bounds", lambda: ({0: 0, 1: 3}, {0: 9, 1: 9}))
+    monkeypatch.setattr(reader, "topic_id", lambda: "id")
+    position = reader.begin({"kafka:t:0": [9, "id"]})
+    assert position == {"kafka:t:0": [9, "id"], "kafka:t:1": [0, "id"]}
+    with pytest.raises(SourceChangedError, match="partition 1: 0 to 2"):
+        reader.next(position)
