@@ -2119,6 +2119,22 @@ FAULTS = (
         ("ops/test_absence.py -k region_that_was_moved",),
         spark=True,
     ),
+    Fault(
+        "brokers of several versions are told as one",
+        "geo/cli/brokers.py",
+        "if len(set(versions.values())) > 1:",
+        "if False:",
+        ("cli/test_placement_verbs.py -k versions_that_differ",),
+        spark=True,
+    ),
+    Fault(
+        "who waits for a dead broker is not told",
+        "geo/cli/brokers.py",
+        'if r["state"] in (SILENT, LEFT) and (r["bundles"] or r["leads"])]',
+        'if r["state"] == LEFT and r["leads"]]',
+        ("cli/test_placement_verbs.py -k versions_that_differ",),
+        spark=True,
+    ),
     # files on a disk
     Fault(
         "what the sums say is not asked",

@@ -10,16 +10,20 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.cli import running
+from geo.cli import brokers, running
 from geo.cli.main import main
 from geo.delta.driver import Driver
 from geo.delta.process import Process
+from geo.fleet import load_reports
 from geo.fleet.assignments import read_bundles
+from geo.fleet.load_reports import UP, append_report, read_reports
 from geo.fleet.placement.bundles import bundle_hash, bundle_of
 from geo.fleet.placement_requests import read_policies
 from geo.journal.cluster import ClusterTables
 from geo.log.topics import create_topic
 from geo.names import Topic
+from geo.now import now_us
+from geo.version import program_version
 from tests.members import Alone
 from tests.world import World
 
@@ -209,3 +213,19 @@ def test_what_is_no_bundle_is_refused_before_spark_starts(world: World, capsys: 
 
 def test_without_placement_it_says_how_to_have_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert "To let several share its topics add: placement: {}" in _said(capsys, world, "brokers", code=2)
+
+
+def test_versions_that_differ_and_a_broker_that_is_dead_are_told(
+    shared: tuple[World, Alone], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, _ = shared
+    elsewhere = Process("another-host", 2, "1", system="another")
+    of_c = ClusterTables(Driver(lambda: world.spark, lambda: elsewhere), world.config.cluster("us"))
+    a = read_reports(of_c)["a"]
+    append_report(world.tables("us"), "a", UP, a.load, a.loaded_at, after=a.sequence)
+    with monkeypatch.context() as of_later:
+        of_later.setattr(load_reports, "program_version", lambda: "99.0")
+        append_report(of_c, "c", UP, a.load, a.loaded_at)
+    assert f"their versions differ: a {program_version()}, c 99.0" in _said(capsys, world, "brokers", "list")
+    monkeypatch.setattr(brokers, "storage_now_us", lambda *_, **__: now_us() + 3_600_000_000)
+    assert "a is not up and has what others wait for" in _said(capsys, world, "brokers", "list", code=1)
