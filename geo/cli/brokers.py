@@ -48,12 +48,16 @@ def _add_cluster(p: argparse.ArgumentParser) -> None:
 
 
 def looked_at(args: argparse.Namespace) -> tuple[ClusterTables, Placement]:
-    """The tables of the cluster, and how its brokers share it. Raises UsageError if they do not, RetryableError as `refuse_gone`."""
+    """The tables of the cluster, and how its brokers share it. Raises UsageError if they do not."""
     config = load(args.config)
     config.cluster(args.cluster)
-    placement, clusters = placement_of(config), LookedAt("geo brokers", config, args.engine).clusters
+    return LookedAt("geo brokers", config, args.engine).clusters[args.cluster], placement_of(config)
+
+
+def refuse_gone_region(args: argparse.Namespace) -> None:
+    """Raises as `refuse_gone`, once what is there has been shown."""
+    clusters = LookedAt("geo brokers", load(args.config), args.engine).clusters
     refuse_gone(clusters[args.cluster], clusters.values())
-    return clusters[args.cluster], placement
 
 
 def placement_of(config: Config) -> Placement:
@@ -103,6 +107,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
         ("BROKER", "STATE", "LEADS", "PROCESS", "BUNDLES", "TOPICS", "MESSAGES/S", "MIB/S", "CPU", "LOAD OF"),
         list(map(_row, rows)),
     )
+    refuse_gone_region(args)
     versions = {row["broker"]: row["version"] or "?" for row in rows if row["state"] in (UP, LEAVING)}
     if len(set(versions.values())) > 1:
         output.text(f"their versions differ: {', '.join(f'{name} {version}' for name, version in versions.items())}")

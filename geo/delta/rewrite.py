@@ -22,7 +22,8 @@ def replace_rows(table: Table, make: Callable[[DataFrame], DataFrame]) -> None:
     def replaced(state: DeltaState) -> Change | None:
         if not (taken := files_at(table, state)):
             return None
-        written = table.write_files(make(table.read(state.version)).coalesce(1))
+        rows = table.read_files((file.path, file.partition) for file in taken)
+        written = table.write_files(make(rows).coalesce(1))
         if written is None:
             return None
         return Change(

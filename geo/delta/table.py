@@ -22,7 +22,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import NullType, StructField, StructType
 
 from geo.crash import CrashPoint, reach
 from geo.delta.asked_log import AskedLog
@@ -37,7 +37,7 @@ from geo.delta.durable import sync_commits, sync_left
 from geo.delta.engine import Engine, Seen, UnsupportedError, attempt
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.spark.engine import MISSING, SparkEngine
-from geo.delta.engines.spark.files import have_types, staged, sweep, write
+from geo.delta.engines.spark.files import has_void, have_types, plain, staged, sweep, write
 from geo.delta.files import remove_folder
 from geo.delta.locks import table_lock
 from geo.delta.store import ReadPath
@@ -357,13 +357,16 @@ class Table:
         """Append in one commit; a DataFrame without rows makes none. Retries what cannot have landed.
 
         Where there is a lock, Spark writes files first and the lock is held for their commit alone: what a plan reads may be slow
-        or hang, and holds up nobody (but for a column without a type, which files cannot have). With `transaction` (application id,
+        or hang, and holds up nobody (but for a part of a column that has no type, which files cannot have). With `transaction` (application id,
         number) nothing is appended if the table has that number or a higher one of it. `refuse` raises unless it may be appended. It is asked before
         each try, where there is a lock while nobody of ours can commit. `fenced` adds to the plan what is asked where Spark
         commits.
         """
         refuse()
-        if self._lock is None or not self.exists() or "void" in rows.schema.simpleString():
+        there = self._lock is not None and self.exists()
+        if there:  # a column that rows lack is NULL; one without a type no file can have
+            rows = rows.drop(*(field.name for field in rows.schema if isinstance(field.dataType, NullType)))
+        if not there or has_void(rows.schema):
             self._save(fenced(rows), user_metadata, transaction, refuse)
         elif transaction is None and (written := self.write_files(rows)) is not None:
             reach(CrashPoint.APPEND_WRITTEN)
@@ -372,7 +375,7 @@ class Table:
             # Delta's own commit writes its files once more, from those here.
             with staged(str(self.location)) as place:
                 rows.write.parquet(place)
-                self._save(fenced(self.spark.read.schema(rows.schema).parquet(place)), user_metadata, transaction, refuse)
+                self._save(fenced(self.spark.read.schema(rows.schema).parquet(plain(place))), user_metadata, transaction, refuse)
 
     def write_files(self, rows: DataFrame) -> Written | None:
         """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""
@@ -506,7 +509,7 @@ class Table:
         with all columns of the table."""
         columns, by_partition = self._looked().columns, dict[tuple[tuple[str, str], ...], list[str]]()
         for path, partition in files:
-            by_partition.setdefault(tuple(partition.items()), []).append(f"{self.location}/{path}")
+            by_partition.setdefault(tuple(partition.items()), []).append(plain(f"{self.location}/{path}"))
         parts = []
         for values, paths in by_partition.items():
             inside = StructType([field for field in columns if field.name not in dict(values)])
@@ -526,22 +529,34 @@ class Table:
         """
         for _ in range(COMMIT_ATTEMPTS):
             folder, state = self.log_folder, self.own_state()
-            if folder is None or state is None or (change := make(state)) is None:
+            if folder is None or state is None:
+                return None
+            stamp = commit_stamp(folder, state.version)
+            if (change := make(state)) is None:
                 return None
             if not change.taken:
                 return change
             reach(CrashPoint.CHANGE_MADE)
             why: str | None = None
-            with self._committing():
-                try:
-                    while (now := self.own_state()) is not None and may_change(now, state, change):
-                        if (why := conflict_since(folder, change, now.version)) is not None:
-                            break
-                        if commit_change(folder, now, change, user_metadata):
-                            return change  # what fails from here on takes no file of it away
-                        log.info("%s: another commit came between, trying again", self)
-                except OSError as error:
-                    log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
+            try:
+                with self._committing():
+                    try:
+                        while (now := self.own_state()) is not None and may_change(now, state, change):
+                            if commit_stamp(folder, state.version) != stamp:
+                                why = f"version {state.version} is another one, or gone"
+                                break
+                            if (why := conflict_since(folder, change, now.version)) is not None:
+                                break
+                            if commit_change(folder, now, change, user_metadata):
+                                return change  # what fails from here on takes no file of it away
+                            log.info("%s: another commit came between, trying again", self)
+                    except OSError as error:
+                        log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
+            except UnknownAnswerError:
+                raise  # a commit may name them
+            except GeoError:  # the lock was not to be had
+                remove_files(folder.parent, (*change.added, *change.feed))
+                raise
             remove_files(folder.parent, (*change.added, *change.feed))
             if why is None:
                 return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -18,7 +18,7 @@ from geo.config.model import Start
 from geo.delta.actions import Touched
 from geo.delta.data_file import DataFile
 from geo.delta.predicate import Among, Predicate, to_sql
-from geo.delta.scan import few_rows
+from geo.delta.scan import data_files, few_rows
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.log.conditions import published_since
@@ -184,8 +184,12 @@ class BothLogs:
         return [told_range(*one) for one in sorted(beyond.items())]
 
     def _oldest_us(self, version: int) -> int | None:
-        """Begin of the oldest date of which the source has messages; None if it has none."""
-        oldest = self.source.read(version).agg(F.min("publish_date")).collect()[0][0]
+        """Begin of the oldest date of which the source has messages; None if it has none. Without Spark where this process lists its
+        files."""
+        if (files := data_files(self.source, version)) is not None:
+            oldest = min((date.fromisoformat(file.partition("publish_date")) for file in files), default=None)
+        else:
+            oldest = self.source.read(version).agg(F.min("publish_date")).collect()[0][0]
         return None if oldest is None else (oldest - EPOCH.date()) // timedelta(microseconds=1)
 
     def beside(self, version: int) -> int:

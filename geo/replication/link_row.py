@@ -86,8 +86,9 @@ class LinkRow:
 
     def found(self, impossible: int, expired: int) -> None:
         """Both logs were compared: the source has so many rows that no producer can have written, and so many that were left out since they
-        had expired, which nobody has counted yet."""
-        self.expired += expired
+        had expired, be they counted or not."""
+        counted = (self.recorded.expired if self.recorded is not None else 0) + self.expired - self._expired_recorded
+        self.expired += max(0, expired - counted)
         self.impossible += max(0, impossible - (self._impossible or 0))
         self._impossible = impossible
 

@@ -113,6 +113,7 @@ class Reconciliation:
     ) -> None:
         """Each step's record says `reconciling`; the cursor is recorded after the last one."""
         promises = self._promises()  # before the log, so that a producer at work is no loss
+        is_first = stands.cursor is None and (self._row.recorded is None or self._row.recorded.floors is None)
         source, logs, row = newest_commit(self._logs.source, str(self._into)), self._logs, self._row
         if start_at is not None:
             # Fixed before the first row comes; not NULL, which would say that nothing was fixed yet.
@@ -144,8 +145,9 @@ class Reconciliation:
             self._turns.took(count, round(count * row_bytes))
         self._refuse_differing(source.version, decision.touched)
         self._refuse_ahead(source.version, promises, decision.target_touched)
-        # Of a link that had a cursor, nobody can tell what it leaves out now from what the target had, and dropped when it expired.
-        expired = logs.count_expired(source.version, row.floors) if after is None else 0
+        # Of a link that brought something before, nobody can tell what it leaves out now from what the target had, and dropped when it
+        # expired.
+        expired = logs.count_expired(source.version, row.floors) if is_first else 0
         row.found(impossible=logs.count_impossible(source.version), expired=expired)
         looked = self._into.look_on(target)
         self.reached = source

@@ -63,6 +63,8 @@ def append_once(
     `table` is a path or a catalog name; the first batch makes it. `rows` gets those of the messages that the sink does not
     have, and returns the rows to append, of any columns; a message may become none or many. Two appends of the same
     messages to one sink need a `name` each, lower-case: each message is in the sink once by each name.
+    Rows that are made of the sink itself are made of what it had before: two subscriptions, or two names, that append at the same moment
+    do not see each other.
     Limits: what the sink has is told by the userMetadata of its commits, up to 256 kB of ranges of ids. An older ledger than that
     counts as not there, which matters only in a region that lacks its acknowledgements; and the log of the sink must keep
     its commits (delta.logRetentionDuration, 30 days) longer than such a region lacks them.
@@ -105,6 +107,10 @@ def append_once(
     raise RetryableError(f"{table}: other consumers of {who} committed at the same moments for {_TRIES_S:.0f} s.")
 
 
+_swept: set[str] = set()
+"""Sinks that this process has tidied up."""
+
+
 class _Sink:
     """The sink as one call sees it."""
 
@@ -131,6 +137,9 @@ class _Sink:
         """Whether it landed, or there was nothing to append. False: another commit of the subscription came first."""
         if not self._table.by_path and not self._table.exists():
             self._table.append(rows.limit(0))  # the commit that makes a table of a catalog would say nothing of the messages
+        if self._name not in _swept:  # what processes left that died is a day old
+            _swept.add(self._name)
+            self._table.sweep()
         reach(CrashPoint.SINK_BEFORE_APPEND)
         transaction = (f"{SINK_KEY} {self._subscription}", record.number)
         self._table.append(rows, record.encode(), transaction)  # what a number was used for already does nothing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
@@ -164,3 +165,19 @@ def test_where_columns_have_other_names_in_files_spark_is_asked_for_the_dates_of
     assert footers(log, [date(2020, 1, 1), *DAYS])[DAYS[1]].rows == 5
     (commit,) = log.commits(log.latest_version(), log.latest_version())
     assert commit.kind is Kind.EXPIRY
+
+
+def test_a_change_of_a_log_that_was_put_back_meanwhile_is_made_anew(log: Table, tmp_path: Path) -> None:
+    older = tmp_path / "older"
+    shutil.copytree(log.name, older)
+    _append(log, 8)
+
+    def put_back() -> None:
+        shutil.rmtree(Path(log.name) / "_delta_log")
+        shutil.copytree(older / "_delta_log", Path(log.name) / "_delta_log")
+        _append(log, 10)
+
+    with crash.watched(_once(put_back)):
+        compact_date(log, DAYS[0])
+    assert _entries(log) == [0, 1, 2, 3, 4, 5, 6, 7, 10, 11]
+    _assert_whole(log)
