@@ -58,8 +58,7 @@ class Broker:
         self, folder: Path, java_options: Sequence[str] = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
     ) -> None:
         self._java_options = java_options
-        jars = ensure_jars(default_folder().with_name("kafka"), parse_lock(_LOCK.read_text()))
-        self._classpath = os.pathsep.join(map(str, jars))
+        self._classpath = os.pathsep.join(map(str, jars_of_kafka()))
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._plain, self._sasl, controller = free_ports(3)
@@ -158,9 +157,18 @@ class Broker:
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
+def jars_of_kafka() -> list[Path]:
+    """The jars of the broker, downloaded once."""
+    return ensure_jars(default_folder().with_name("kafka"), parse_lock(_LOCK.read_text()))
+
+
 def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
         one.close()
     return ports
+
+
+if __name__ == "__main__":
+    jars_of_kafka()
