@@ -1,4 +1,7 @@
-"""A real Kafka broker for tests: one KRaft node from its jars, started, stopped and killed as a process."""
+"""A real Kafka broker for tests: one KRaft node from its jars, started, stopped and killed as a process.
+
+`python -m tests.kafka_broker` fetches its jars, so that no test waits for them.
+"""
 
 from __future__ import annotations
 

@@ -47,17 +47,11 @@ def _add_cluster(p: argparse.ArgumentParser) -> None:
     add_engine(p)
 
 
-def looked_at(args: argparse.Namespace) -> tuple[ClusterTables, Placement]:
-    """The tables of the cluster, and how its brokers share it. Raises UsageError if they do not."""
+def looked_at(args: argparse.Namespace) -> tuple[Mapping[str, ClusterTables], Placement]:
+    """The tables of each cluster, and how the brokers of the one that was named share it. Raises UsageError if they do not."""
     config = load(args.config)
     config.cluster(args.cluster)
-    return LookedAt("geo brokers", config, args.engine).clusters[args.cluster], placement_of(config)
-
-
-def refuse_gone_region(args: argparse.Namespace) -> None:
-    """Raises as `refuse_gone`, once what is there has been shown."""
-    clusters = LookedAt("geo brokers", load(args.config), args.engine).clusters
-    refuse_gone(clusters[args.cluster], clusters.values())
+    return LookedAt("geo brokers", config, args.engine).clusters, placement_of(config)
 
 
 def placement_of(config: Config) -> Placement:
@@ -86,7 +80,8 @@ def refuse_unknown_broker(cluster: str, name: str, known: Collection[str]) -> No
 
 
 def list_brokers(args: argparse.Namespace, output: Output) -> int:
-    tables, placement = looked_at(args)
+    clusters, placement = looked_at(args)
+    tables = clusters[args.cluster]
     reports, owners = read_reports(tables), read_owners(tables)
     names = names_of(reports)
     leader, claims = owners.leader(names), owners.claims(names)
@@ -107,7 +102,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
         ("BROKER", "STATE", "LEADS", "PROCESS", "BUNDLES", "TOPICS", "MESSAGES/S", "MIB/S", "CPU", "LOAD OF"),
         list(map(_row, rows)),
     )
-    refuse_gone_region(args)
+    refuse_gone(tables, clusters.values())  # once what is there has been shown
     versions = {row["broker"]: row["version"] or "?" for row in rows if row["state"] in (UP, LEAVING)}
     if len(set(versions.values())) > 1:
         output.text(f"their versions differ: {', '.join(f'{name} {version}' for name, version in versions.items())}")
@@ -142,7 +137,8 @@ def _row(r: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def report(args: argparse.Namespace, output: Output) -> int:
-    tables, placement = looked_at(args)
+    clusters, placement = looked_at(args)
+    tables = clusters[args.cluster]
     reports = read_reports(tables)
     if args.broker is not None:
         refuse_unknown_broker(args.cluster, args.broker, reports)

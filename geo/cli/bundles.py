@@ -13,7 +13,7 @@ from typing import Any
 
 from geo.asking import ask_all
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, seconds
-from geo.cli.brokers import placement_of, refuse_gone_region, refuse_unknown_broker, state_of
+from geo.cli.brokers import placement_of, refuse_unknown_broker, state_of
 from geo.cli.output import Output
 from geo.cli.running import LookedAt
 from geo.config import load
@@ -49,6 +49,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import Registered, deleted_topics, registered_topics
 from geo.names import Topic, check_namespace
+from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_topics import replicates
 from geo.text import counted, first_line
 
@@ -158,17 +159,17 @@ def _registered(tables: ClusterTables) -> list[Registered]:
     return registered_topics(tables)
 
 
-def _look(args: argparse.Namespace) -> tuple[_Seen, set[str]]:
+def _look(args: argparse.Namespace) -> tuple[_Seen, set[str], Mapping[str, ClusterTables]]:
     config = load(args.config)
     config.cluster(args.cluster)
     placement, clusters = placement_of(config), LookedAt("geo bundles", config, args.engine).clusters
-    return _Seen.of(clusters[args.cluster], placement), _topics(config, args.cluster, clusters.__getitem__)
+    return _Seen.of(clusters[args.cluster], placement), _topics(config, args.cluster, clusters.__getitem__), clusters
 
 
 def list_bundles(args: argparse.Namespace, output: Output) -> int:
     if args.namespace is not None:
         check_namespace(args.namespace)
-    seen, topics = _look(args)
+    seen, topics, clusters = _look(args)
     if args.broker is not None:
         refuse_unknown_broker(args.cluster, args.broker, seen.brokers)
     views = [
@@ -181,7 +182,7 @@ def list_bundles(args: argparse.Namespace, output: Output) -> int:
         ("BUNDLE", "OWNER", "SINCE", "TOPICS", "MOVES TO", "WHY"),
         [(v.bundle, v.owner or "nobody", _since(v, seen), v.topics, _moves_to(v), v.why) for v in views],
     )
-    refuse_gone_region(args)
+    refuse_gone(clusters[args.cluster], clusters.values())  # once what is there has been shown
     if not views:
         output.text(f"no bundle of {args.cluster} matches; the first are made when a broker that leads finds topics")
     output.text(*(f"{view.bundle}: {view.lacks}" for view in views if view.lacks is not None))
@@ -206,7 +207,7 @@ def _since(one: BundleView, seen: _Seen) -> str:
 
 def lookup(args: argparse.Namespace, output: Output) -> int:
     topic = Topic.parse(args.topic)
-    seen, topics = _look(args)
+    seen, topics, _ = _look(args)
     namespace = namespace_of_topic(str(topic))
     if namespace not in seen.bundles:
         raise UsageError(

@@ -119,7 +119,8 @@ def _group(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def list_policies(args: argparse.Namespace, output: Output) -> int:
-    tables, placement = looked_at(args)
+    clusters, placement = looked_at(args)
+    tables = clusters[args.cluster]
     found = {
         name: value
         for (kind, name), value in read_policies(tables).items()

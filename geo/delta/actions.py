@@ -63,7 +63,7 @@ class Actions:
 
 
 _VECTORS = re.compile(r"(^|/)deletion_vector_[0-9a-f-]{36}\.bin$")
-"""How the files of deletion vectors are called: no file of rows."""
+"""The name of a file that is a deletion vector, and holds no rows."""
 
 
 def touched_by(before: Touched, actions: Actions | None) -> Touched:
@@ -104,7 +104,7 @@ def actions_of(actions: Iterable[Mapping[str, Any]]) -> Actions:
                     paths.append(fields["path"])
                     size += fields["size"]
             elif name == "remove" and not fields["dataChange"] and _VECTORS.search(fields["path"]):
-                pass  # told by who drops the feature; of the rows that they took each is gone since then
+                pass  # DROP FEATURE takes them out by name; the rows they hid went with the commit that added them
             elif name == "remove":
                 (went if fields["dataChange"] else moved_out).add(fields)
             elif name == "cdc":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame
@@ -13,10 +14,13 @@ from geo.delta.table import KEPT_RECORD, Table
 
 
 def replace_rows(table: Table, make: Callable[[DataFrame], DataFrame]) -> None:
-    """In one commit, which says so. `make` gives what the rows of a version become; what is appended meanwhile stays, and streams do not see
-    it. On a local disk the rows are read and written before the table's lock is taken, unless the table is left to Spark.
+    """Replace the rows of a table by what `make` makes of them, in one commit and one file.
 
-    Raises RetryableError as `Table.change_here`.
+    What is appended meanwhile stays, and streams do not see the commit, which says what it is (KEPT_RECORD). `make` may be called
+    several times, each time with the rows of a newer version. On a local disk nobody waits while rows are read and written; of a
+    table that is left to Spark all of it is under the lock.
+
+    Raises RetryableError after COMMIT_ATTEMPTS commits that met another writer's.
     """
 
     def replaced(state: DeltaState) -> Change | None:
@@ -27,7 +31,13 @@ def replace_rows(table: Table, make: Callable[[DataFrame], DataFrame]) -> None:
         if written is None:
             return None
         return Change(
-            state.version, "WRITE", {"mode": "Overwrite", "partitionBy": "[]"}, {}, tuple(taken), written, changes_rows=False
+            state.version,
+            "WRITE",
+            {"mode": "Overwrite", "partitionBy": json.dumps(list(state.partition_by))},
+            {},
+            tuple(taken),
+            written,
+            changes_rows=False,
         )
 
     if table.change_here(replaced, KEPT_RECORD) is None:

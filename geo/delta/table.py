@@ -37,13 +37,13 @@ from geo.delta.durable import sync_commits, sync_left
 from geo.delta.engine import Engine, Seen, UnsupportedError, attempt
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.spark.engine import MISSING, SparkEngine
-from geo.delta.engines.spark.files import has_void, have_types, plain, staged, sweep, write
+from geo.delta.engines.spark.files import has_void, have_types, no_pattern, staged, sweep, write
 from geo.delta.files import remove_folder
 from geo.delta.locks import table_lock
 from geo.delta.store import ReadPath
 from geo.delta.writer import Added, Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
 from geo.disk import local_path
-from geo.errors import GeoError, LockedError, RetryableError, SchemaError, UnknownAnswerError
+from geo.errors import GeoError, RetryableError, SchemaError, UnknownAnswerError
 from geo.faults import is_conflict
 from geo.session import own_session
 from geo.sql_text import identifier, literal
@@ -356,26 +356,29 @@ class Table:
     ) -> None:
         """Append in one commit; a DataFrame without rows makes none. Retries what cannot have landed.
 
-        Where there is a lock, Spark writes files first and the lock is held for their commit alone: what a plan reads may be slow
-        or hang, and holds up nobody (but for a part of a column that has no type, which files cannot have). With `transaction` (application id,
-        number) nothing is appended if the table has that number or a higher one of it. `refuse` raises unless it may be appended. It is asked before
+        Where there is a lock and the table is there, Spark writes files before the lock is taken: what a plan reads may be slow or hang,
+        and holds up nobody. (Not so of rows with a column of which a part has no type, as an empty array: no file can hold it.) A column
+        without a type is left out, and is NULL. With `transaction` (application id, number) nothing is appended if the table has that number
+        or a higher one of it; Delta's own commit then writes the files once more, under the lock. `refuse` raises unless it may be appended. It is asked before
         each try, where there is a lock while nobody of ours can commit. `fenced` adds to the plan what is asked where Spark
         commits.
         """
         refuse()
-        there = self._lock is not None and self.exists()
-        if there:  # a column that rows lack is NULL; one without a type no file can have
+        is_staged = self._lock is not None and self.exists()
+        if is_staged:
             rows = rows.drop(*(field.name for field in rows.schema if isinstance(field.dataType, NullType)))
-        if not there or has_void(rows.schema):
+        if not is_staged or has_void(rows.schema):
             self._save(fenced(rows), user_metadata, transaction, refuse)
         elif transaction is None and (written := self.write_files(rows)) is not None:
             reach(CrashPoint.APPEND_WRITTEN)
             self.append_written(written, user_metadata, refuse, fenced)
         else:
-            # Delta's own commit writes its files once more, from those here.
+            # Delta's own commit writes them once more: it alone knows numbers that were used.
             with staged(str(self.location)) as place:
                 rows.write.parquet(place)
-                self._save(fenced(self.spark.read.schema(rows.schema).parquet(plain(place))), user_metadata, transaction, refuse)
+                self._save(
+                    fenced(self.spark.read.schema(rows.schema).parquet(no_pattern(place))), user_metadata, transaction, refuse
+                )
 
     def write_files(self, rows: DataFrame) -> Written | None:
         """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""
@@ -412,7 +415,8 @@ class Table:
     def _save(
         self, rows: DataFrame, user_metadata: str | None, transaction: tuple[str, int] | None, refuse: Callable[[], None]
     ) -> None:
-        """Append by Spark and Delta, whose plan runs inside the commit: so of rows that are at hand where there is a lock."""
+        """Append by Spark and Delta, whose plan runs inside the commit. Where there is a lock the rows are at hand, but for the first of a
+        table."""
 
         def save() -> None:
             refuse()
@@ -466,11 +470,7 @@ class Table:
         except OSError:  # Spark meets it too, and its errors are known
             return False
         reach(CrashPoint.APPEND_WRITTEN)
-        try:
-            committed = self.commit_here(written, user_metadata, refuse)
-        except LockedError:
-            self.remove_written(written)
-            raise
+        committed = self.commit_here(written, user_metadata, refuse)
         if not committed:
             self.remove_written(written)
         return committed
@@ -478,26 +478,29 @@ class Table:
     def commit_here(self, written: Written, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
         """Add files that were written, in one commit without Spark; False, and nothing was done, where Spark is to do it.
 
-        `refuse` raises unless they may be added; then they are removed. It is asked after the version is known on which the
-        commit follows, and, where there is a lock, while nobody of ours can commit.
+        `refuse` raises unless they may be added. They are removed then, and where the lock is not to be had. It is asked after the
+        version is known on which the commit follows, and, where there is a lock, while nobody of ours can commit.
         """
-        folder = self.log_folder
+        folder, is_made = self.log_folder, False
         assert folder is not None, "they were written into it"
-        with self._committing():
-            try:
-                while (state := self.own_state()) is not None and may_add(state, written):
-                    refuse()
-                    reach(CrashPoint.APPEND_CHECKED)
-                    if not written.files or commit_files(folder, state, written.files, user_metadata):
-                        return True
-                    log.info("%s: another commit came between, trying again", self)
-            except UnknownAnswerError:
-                raise  # a commit may name them
-            except GeoError:
+        try:
+            with self._committing():
+                try:
+                    while (state := self.own_state()) is not None and may_add(state, written):
+                        refuse()
+                        reach(CrashPoint.APPEND_CHECKED)
+                        if not written.files or commit_files(folder, state, written.files, user_metadata):
+                            is_made = True
+                            return True
+                        log.info("%s: another commit came between, trying again", self)
+                except OSError as error:
+                    log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
+        except UnknownAnswerError:
+            raise  # a commit may name them
+        except GeoError:  # it was refused, or the lock was not to be had
+            if not is_made:
                 self.remove_written(written)
-                raise
-            except OSError as error:
-                log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
+            raise
         return False
 
     def read_written(self, written: Written) -> DataFrame:
@@ -509,7 +512,7 @@ class Table:
         with all columns of the table."""
         columns, by_partition = self._looked().columns, dict[tuple[tuple[str, str], ...], list[str]]()
         for path, partition in files:
-            by_partition.setdefault(tuple(partition.items()), []).append(plain(f"{self.location}/{path}"))
+            by_partition.setdefault(tuple(partition.items()), []).append(no_pattern(f"{self.location}/{path}"))
         parts = []
         for values, paths in by_partition.items():
             inside = StructType([field for field in columns if field.name not in dict(values)])
@@ -531,7 +534,7 @@ class Table:
             folder, state = self.log_folder, self.own_state()
             if folder is None or state is None:
                 return None
-            stamp = commit_stamp(folder, state.version)
+            stamp, is_made = commit_stamp(folder, state.version), False
             if (change := make(state)) is None:
                 return None
             if not change.taken:
@@ -548,14 +551,16 @@ class Table:
                             if (why := conflict_since(folder, change, now.version)) is not None:
                                 break
                             if commit_change(folder, now, change, user_metadata):
+                                is_made = True
                                 return change  # what fails from here on takes no file of it away
                             log.info("%s: another commit came between, trying again", self)
                     except OSError as error:
                         log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
             except UnknownAnswerError:
                 raise  # a commit may name them
-            except GeoError:  # the lock was not to be had
-                remove_files(folder.parent, (*change.added, *change.feed))
+            except GeoError:  # the lock was not to be had, or a commit that came since cannot be read
+                if not is_made:
+                    remove_files(folder.parent, (*change.added, *change.feed))
                 raise
             remove_files(folder.parent, (*change.added, *change.feed))
             if why is None:
@@ -574,7 +579,8 @@ class Table:
             sweep(path_of(folder.parent))
 
     def overwrite(self, rows: DataFrame) -> None:
-        """Replace all rows by Spark and Delta, in one commit that says that it changes no data."""
+        """Replace all rows by others made from them, by Spark and Delta, in one commit that says that it changes no data: streams do not see
+        it. What is appended meanwhile stays: within the commit Delta reads and replaces the files of one version. Raises as `commit`."""
         # So that appends beside it are no conflict: there are always some, and it would lose against them for ever.
         writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false").option("userMetadata", KEPT_RECORD)
         self.commit(lambda: writer.save(self.name) if self.by_path else writer.saveAsTable(self.sql))

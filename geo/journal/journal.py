@@ -299,7 +299,7 @@ class Journal:
         self._table.append(rows)
 
     def replace(self, make: Callable[[DataFrame], DataFrame]) -> None:
-        """Replace its rows by what is made of the newest one of each subject, in one file and one commit. What is appended meanwhile
+        """Replace its rows by what `make` makes of the newest one of each subject, in one file and one commit. What is appended meanwhile
         stays. The journal exists."""
         replace_rows(self._table, lambda rows: make(self._newest_of(self._whole(rows))))
 
@@ -343,12 +343,15 @@ class Journal:
         return remove_below(folder, found, cut_below(found.newest, found.checkpoints, readers, keep=KEEP_OF_JOURNAL).below)
 
     def vacuum(self) -> None:
-        """Remove the files that no version within the table's retention needs. On a local disk only if there are many files."""
+        """Remove the files that no version within the table's retention needs, on a local disk only if there are many files; and what a
+        process left there that died while Spark wrote."""
         if not self.exists():
             return
         folder = self._table.log_folder
         if folder is None or sum(name.endswith(".parquet") for name in folder.parent.names()) > VACUUM_FILES:
             self._table.vacuum()
+        else:
+            self._table.sweep()
 
 
 class Watched(Generic[_R]):

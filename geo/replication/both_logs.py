@@ -88,8 +88,8 @@ class BothLogs:
         return self.source.read(version).where(to_sql(impossible(self.rule, now))).count()
 
     def count_expired(self, version: int, floors: Floors | None) -> int:
-        """How many messages of the source at `version` the target lacks since they had expired, once it has all others. A target that
-        dropped some of them itself counts those, too."""
+        """How many messages of the source at `version` the target lacks because they had expired; it has all others. What it had, and
+        dropped when it expired, is counted too."""
         horizon_us = self.rule.expired_before_us(self.clock())
         oldest_us = None if horizon_us is None else self._oldest_us(version)
         if horizon_us is None or oldest_us is None or oldest_us >= horizon_us:

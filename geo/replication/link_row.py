@@ -62,10 +62,15 @@ class LinkRow:
             cursor=cursor,
             target=target,
             floors=self.floors,
-            expired=(recorded.expired if recorded is not None else 0) + self.expired - self._expired_recorded,
+            expired=self._all_expired,
             sequence=(recorded.sequence if recorded is not None else 0) + 1,
             impossible=self._impossible,
         )
+
+    @property
+    def _all_expired(self) -> int:
+        """All that were counted as expired, by this run and by those before it."""
+        return (self.recorded.expired if self.recorded is not None else 0) + self.expired - self._expired_recorded
 
     def leave_out(self, impossible: int) -> None:
         """Record that so many rows are left out since no producer can have written them, before the cursor passes them."""
@@ -85,10 +90,9 @@ class LinkRow:
         self._impossible = impossible
 
     def found(self, impossible: int, expired: int) -> None:
-        """Both logs were compared: the source has so many rows that no producer can have written, and so many that were left out since they
-        had expired, be they counted or not."""
-        counted = (self.recorded.expired if self.recorded is not None else 0) + self.expired - self._expired_recorded
-        self.expired += max(0, expired - counted)
+        """Both logs were compared. The source has so many rows that no producer can have written; so many messages were left out because
+        they had expired, of which some may be counted already. 0: nobody can tell."""
+        self.expired += max(0, expired - self._all_expired)
         self.impossible += max(0, impossible - (self._impossible or 0))
         self._impossible = impossible
 

@@ -23,7 +23,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.promises import Promise, as_accepted, told_range
 from geo.replication.both_logs import BothLogs, Floors
 from geo.replication.link_row import LinkRow
-from geo.replication.link_start import Reconcile, Standing
+from geo.replication.link_start import Reconcile, Standing, begins
 from geo.replication.link_state import LinkState
 from geo.replication.link_target import LinkTarget
 from geo.replication.source_history import Fault
@@ -113,7 +113,7 @@ class Reconciliation:
     ) -> None:
         """Each step's record says `reconciling`; the cursor is recorded after the last one."""
         promises = self._promises()  # before the log, so that a producer at work is no loss
-        is_first = stands.cursor is None and (self._row.recorded is None or self._row.recorded.floors is None)
+        is_first = begins(self._row.recorded)
         source, logs, row = newest_commit(self._logs.source, str(self._into)), self._logs, self._row
         if start_at is not None:
             # Fixed before the first row comes; not NULL, which would say that nothing was fixed yet.
@@ -145,8 +145,7 @@ class Reconciliation:
             self._turns.took(count, round(count * row_bytes))
         self._refuse_differing(source.version, decision.touched)
         self._refuse_ahead(source.version, promises, decision.target_touched)
-        # Of a link that brought something before, nobody can tell what it leaves out now from what the target had, and dropped when it
-        # expired.
+        # Later, nobody can tell what it leaves out from what the target had and dropped.
         expired = logs.count_expired(source.version, row.floors) if is_first else 0
         row.found(impossible=logs.count_impossible(source.version), expired=expired)
         looked = self._into.look_on(target)

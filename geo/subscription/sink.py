@@ -108,7 +108,7 @@ def append_once(
 
 
 _swept: set[str] = set()
-"""Sinks that this process has tidied up."""
+"""Sinks that this process has swept: once each, since only what is a day old goes."""
 
 
 class _Sink:
@@ -137,7 +137,7 @@ class _Sink:
         """Whether it landed, or there was nothing to append. False: another commit of the subscription came first."""
         if not self._table.by_path and not self._table.exists():
             self._table.append(rows.limit(0))  # the commit that makes a table of a catalog would say nothing of the messages
-        if self._name not in _swept:  # what processes left that died is a day old
+        if self._name not in _swept:
             _swept.add(self._name)
             self._table.sweep()
         reach(CrashPoint.SINK_BEFORE_APPEND)

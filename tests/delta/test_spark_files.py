@@ -107,6 +107,13 @@ def test_files_statistics_and_rows_are_those_of_deltas_own_append(spark: SparkSe
     assert log.own_state() is not None, "its checksum is that of the version"
 
 
+def _until_spark_writes(log: Table) -> None:
+    deadline = time.monotonic() + 60.0
+    while not list(Path(log.name).glob("_geo-written-*")):
+        assert time.monotonic() < deadline, "its plan runs elsewhere than into files beside the table"
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("native", [True, False])
 def test_a_plan_that_hangs_holds_up_nobody_and_adds_nothing_once_it_is_refused(
     spark: SparkSession, tmp_path: Path, native: bool
@@ -130,10 +137,7 @@ def test_a_plan_that_hangs_holds_up_nobody_and_adds_nothing_once_it_is_refused(
 
     hung = threading.Thread(target=bring)
     hung.start()
-    deadline = time.monotonic() + 60.0
-    while not list(Path(log.name).glob("_geo-written-*")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    _until_spark_writes(log)
     beside = threading.Thread(target=lambda: log.append(_rows(spark, 10, 12)))
     beside.start()
     beside.join(60.0)
@@ -153,6 +157,7 @@ def test_a_plan_whose_append_counts_once_holds_up_nobody(spark: SparkSession, tm
     rows = _hanging(_rows(spark, 0, 2), pipe)
     hung = threading.Thread(target=lambda: log.append(rows, "a record", ("sink", 1)))
     hung.start()
+    _until_spark_writes(log)
     beside = threading.Thread(target=lambda: log.append(_rows(spark, 10, 12), "another", ("sink of others", 1)))
     beside.start()
     beside.join(60.0)
@@ -167,10 +172,13 @@ def test_a_plan_whose_append_counts_once_holds_up_nobody(spark: SparkSession, tm
 
 
 def test_a_column_without_a_type_is_written_as_delta_does(spark: SparkSession, tmp_path: Path) -> None:
-    table = Table(Driver.of(spark), str(tmp_path / "sink"), by_path=True, lock=tmp_path / "sink.lock")
-    table.append(spark.range(1).selectExpr("id", "'a' AS note"), "first", ("sink", 1))
-    table.append(spark.range(1, 2).selectExpr("id", "NULL AS note"), "second", ("sink", 2))
-    assert sorted((row["id"], row["note"]) for row in table.read().collect()) == [(0, "a"), (1, None)]
+    """In a folder whose name has what Spark's readers take for patterns."""
+    table = Table(Driver.of(spark), str(tmp_path / "a[1]{b}*" / "sink"), by_path=True, lock=tmp_path / "sink.lock")
+    table.append(spark.range(1).selectExpr("id", "'a' AS note", "array('x') AS notes"), "first", ("sink", 1))
+    table.append(spark.range(1, 2).selectExpr("id", "NULL AS note", "array('y') AS notes"), "second", ("sink", 2))
+    table.append(spark.range(2, 3).selectExpr("id", "'c' AS note", "array() AS notes"), "third", ("sink", 3))
+    found = sorted((row["id"], row["note"], row["notes"]) for row in table.read().collect())
+    assert found == [(0, "a", ["x"]), (1, None, ["y"]), (2, "c", [])]
 
 
 def test_files_that_nobody_needs_are_removed_without_the_lock(spark: SparkSession, tmp_path: Path) -> None:

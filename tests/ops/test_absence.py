@@ -125,7 +125,7 @@ def test_a_log_that_is_gone_is_named(world: World, verbs: Verbs) -> None:
     assert (row["messages"], row["version"]) == (None, None), "unknown is not 0"
 
 
-def test_a_region_that_was_moved_away_is_named(world: World, verbs: Verbs) -> None:
+def test_a_region_that_was_moved_away_is_named(world: World, verbs: Verbs, capsys: pytest.CaptureFixture[str]) -> None:
     world.publish("us", 5)
     world.replicate("eu")
     (world.folder / "us").rename(world.folder / "us-away")
@@ -139,6 +139,7 @@ def test_a_region_that_was_moved_away_is_named(world: World, verbs: Verbs) -> No
     world.path.write_text(world.path.read_text() + "placement: {}\n")
     for noun in ("brokers", "bundles"):
         assert main([noun, "list", "--cluster", "us", "--config", str(world.path), "--engine", "native"]) == 1
+        assert "replicated from it" in capsys.readouterr().err
 
 
 def test_the_target_of_a_one_way_link_that_was_moved_away_is_named(

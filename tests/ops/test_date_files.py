@@ -19,7 +19,9 @@ from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import EXPIRED, Kind
 from geo.delta.disk_store import path_of
 from geo.delta.driver import Driver
+from geo.delta.locks import without_waiting
 from geo.delta.table import Table
+from geo.errors import LockedError
 from geo.ops.date_files import compact_date, counted_by_spark, date_files, footers, remove_dates
 from geo.times import from_us
 from schemas import TOPIC_LOG
@@ -181,3 +183,10 @@ def test_a_change_of_a_log_that_was_put_back_meanwhile_is_made_anew(log: Table, 
         compact_date(log, DAYS[0])
     assert _entries(log) == [0, 1, 2, 3, 4, 5, 6, 7, 10, 11]
     _assert_whole(log)
+
+
+def test_a_change_that_does_not_wait_for_the_lock_leaves_no_file(log: Table) -> None:
+    before = sorted(Path(log.name).rglob("*.parquet"))
+    with log.alone(), without_waiting(), pytest.raises(LockedError):
+        compact_date(log, DAYS[0])
+    assert sorted(Path(log.name).rglob("*.parquet")) == before

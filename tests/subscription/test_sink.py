@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from copy import copy
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -15,6 +17,7 @@ from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import RetryableError, UsageError
 from geo.ids import MessageId
 from geo.log.topics import create_topic
+from geo.subscription import sink as sink_module
 from geo.subscription.changes import reset
 from geo.subscription.failover import failover
 from geo.subscription.sink import append_once
@@ -140,6 +143,18 @@ def test_a_sink_in_a_catalog(world: World) -> None:
         assert world.spark.table("sinks.bills").count() == 20
     finally:
         world.spark.sql("DROP SCHEMA sinks CASCADE")
+
+
+def test_what_a_process_that_was_killed_left_in_a_sink_goes(world: World) -> None:
+    world.write("eu", 0, 5)
+    consume(world, "eu", _into(world))
+    left = Path(_sink(world)) / "_geo-written-of-who-died"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    sink_module._swept.clear()
+    world.write("eu", 5, 6)
+    consume(world, "eu", _into(world))
+    assert not left.exists()
 
 
 def test_subscriptions_share_a_sink_and_after_a_reset_messages_come_again(world: World) -> None:

@@ -1,6 +1,6 @@
 """Files of rows that Spark writes beside a table on a local disk, before the table's lock is taken: a commit adds them afterwards.
 
-A plan may read another region, which may be slow or hang. So no plan runs while the lock is held.
+A plan may read another region, which may be slow or hang. So no plan of an append to a table that is there runs while the lock is held.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def has_void(kind: DataType) -> bool:
     return isinstance(kind, NullType)
 
 
-def plain(path: str) -> str:
-    """A path as Spark's readers of files take it for what it is: of some characters they make patterns."""
+def no_pattern(path: str) -> str:
+    """A path as Spark's readers take it by the letter: of some characters they make patterns."""
     return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
 
 
