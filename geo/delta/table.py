@@ -37,7 +37,7 @@ from geo.delta.durable import sync_commits, sync_left
 from geo.delta.engine import Engine, Seen, UnsupportedError, attempt
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.spark.engine import MISSING, SparkEngine
-from geo.delta.engines.spark.files import has_void, have_types, no_pattern, staged, sweep, write
+from geo.delta.engines.spark.files import have_types, no_pattern, staged, sweep, write
 from geo.delta.files import remove_folder
 from geo.delta.locks import table_lock
 from geo.delta.store import ReadPath
@@ -357,8 +357,7 @@ class Table:
         """Append in one commit; a DataFrame without rows makes none. Retries what cannot have landed.
 
         Where there is a lock and the table is there, Spark writes files before the lock is taken: what a plan reads may be slow or hang,
-        and holds up nobody. (Not so of rows with a column of which a part has no type, as an empty array: no file can hold it.) A column
-        without a type is left out, and is NULL. With `transaction` (application id, number) nothing is appended if the table has that number
+        and holds up nobody. A column without a type is left out, and is NULL. With `transaction` (application id, number) nothing is appended if the table has that number
         or a higher one of it; Delta's own commit then writes the files once more, under the lock. `refuse` raises unless it may be appended. It is asked before
         each try, where there is a lock while nobody of ours can commit. `fenced` adds to the plan what is asked where Spark
         commits.
@@ -367,7 +366,7 @@ class Table:
         is_staged = self._lock is not None and self.exists()
         if is_staged:
             rows = rows.drop(*(field.name for field in rows.schema if isinstance(field.dataType, NullType)))
-        if not is_staged or has_void(rows.schema):
+        if not is_staged:
             self._save(fenced(rows), user_metadata, transaction, refuse)
         elif transaction is None and (written := self.write_files(rows)) is not None:
             reach(CrashPoint.APPEND_WRITTEN)

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
+from pyspark.sql.types import DataType, StructType
 
 from geo.delta.delta_state import DeltaState
 from geo.delta.disk_store import on_disk
@@ -67,17 +67,6 @@ def have_types(rows: StructType, table: StructType) -> bool:
     """Whether each column of the rows is one of the table's, of its type; one that the rows lack is NULL."""
     there = {field.name: _plain(field.dataType) for field in table}
     return len(set(rows.names)) == len(rows) and all(there.get(field.name) == _plain(field.dataType) for field in rows)
-
-
-def has_void(kind: DataType) -> bool:
-    """Whether a part of it has no type."""
-    if isinstance(kind, StructType):
-        return any(has_void(field.dataType) for field in kind)
-    if isinstance(kind, ArrayType):
-        return has_void(kind.elementType)
-    if isinstance(kind, MapType):
-        return has_void(kind.keyType) or has_void(kind.valueType)
-    return isinstance(kind, NullType)
 
 
 def no_pattern(path: str) -> str:
