@@ -1691,7 +1691,7 @@ FAULTS = (
     Fault(
         "Spark's plan runs while the lock is held",
         "geo/delta/table.py",
-        "if not is_staged:",
+        "if self._lock is None or not self.exists():",
         "if True:",
         ("delta/test_spark_files.py -k hangs",),
         spark=True,
@@ -2056,8 +2056,8 @@ FAULTS = (
     Fault(
         "a plan whose append counts once runs under the lock",
         "geo/delta/table.py",
-        "if not is_staged:",
-        "if not is_staged or transaction is not None:",
+        "if self._lock is None or not self.exists():",
+        "if self._lock is None or not self.exists() or transaction is not None:",
         ("delta/test_spark_files.py -k counts_once",),
         spark=True,
         hangs=True,

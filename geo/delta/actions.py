@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
+_VECTORS = re.compile(r"(^|/)deletion_vector_[0-9a-f-]{36}\.bin$")
+"""The name of a file that is a deletion vector, and holds no rows."""
+
 _NO_ROWS = frozenset({"commitInfo", "txn", "metaData", "protocol", "domainMetadata", "checkpointMetadata", "sidecar"})
 """Actions that bring and take no row by themselves."""
 
@@ -60,10 +63,6 @@ class Actions:
     """The names of all columns, inner ones with a dot, after a commit that describes the table anew; None of any other commit."""
     why: str = ""
     """Of a changed table: the action that shows it, for messages."""
-
-
-_VECTORS = re.compile(r"(^|/)deletion_vector_[0-9a-f-]{36}\.bin$")
-"""The name of a file that is a deletion vector, and holds no rows."""
 
 
 def touched_by(before: Touched, actions: Actions | None) -> Touched:

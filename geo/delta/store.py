@@ -134,10 +134,6 @@ class StorePath(Generic[S_co]):
     def parent(self: Self) -> Self:
         return type(self)(self.store, self.location.rpartition("/")[0])
 
-    @property
-    def name(self) -> str:
-        return self.location.rpartition("/")[2]
-
     def get(self) -> bytes:
         return self.store.get(self.location)
 

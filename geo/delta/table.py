@@ -357,27 +357,25 @@ class Table:
         """Append in one commit; a DataFrame without rows makes none. Retries what cannot have landed.
 
         Where there is a lock and the table is there, Spark writes files before the lock is taken: what a plan reads may be slow or hang,
-        and holds up nobody. A column without a type is left out, and is NULL. With `transaction` (application id, number) nothing is appended if the table has that number
-        or a higher one of it; Delta's own commit then writes the files once more, under the lock. `refuse` raises unless it may be appended. It is asked before
-        each try, where there is a lock while nobody of ours can commit. `fenced` adds to the plan what is asked where Spark
-        commits.
+        and holds up nobody. A column without a type is left out, and is NULL. With `transaction` (application id, number) nothing is
+        appended if the table has that number or a higher one of it; Delta's own commit then writes the files once more, under the lock.
+        `refuse` raises unless it may be appended. It is asked before each try, where there is a lock while nobody of ours can commit.
+        `fenced` adds to the plan what is asked where Spark commits.
         """
         refuse()
-        is_staged = self._lock is not None and self.exists()
-        if is_staged:
-            rows = rows.drop(*(field.name for field in rows.schema if isinstance(field.dataType, NullType)))
-        if not is_staged:
+        if self._lock is None or not self.exists():
             self._save(fenced(rows), user_metadata, transaction, refuse)
-        elif transaction is None and (written := self.write_files(rows)) is not None:
+            return
+        rows = rows.drop(*(field.name for field in rows.schema if isinstance(field.dataType, NullType)))
+        if transaction is None and (written := self.write_files(rows)) is not None:
             reach(CrashPoint.APPEND_WRITTEN)
             self.append_written(written, user_metadata, refuse, fenced)
-        else:
-            # Delta's own commit writes them once more: it alone knows numbers that were used.
-            with staged(str(self.location)) as place:
-                rows.write.parquet(place)
-                self._save(
-                    fenced(self.spark.read.schema(rows.schema).parquet(no_pattern(place))), user_metadata, transaction, refuse
-                )
+            return
+        # Delta's own commit writes them once more: it alone knows numbers that were used.
+        with staged(str(self.location)) as place:
+            rows.write.parquet(place)
+            files = self.spark.read.schema(rows.schema).parquet(no_pattern(place))
+            self._save(fenced(files), user_metadata, transaction, refuse)
 
     def write_files(self, rows: DataFrame) -> Written | None:
         """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""

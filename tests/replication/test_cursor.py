@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from geo import crash
 from geo.coordination.ownership import claim
@@ -498,13 +498,18 @@ def test_a_start_and_its_append_read_nothing_of_the_targets_data(linked: World) 
     linked.assert_clean()
 
 
-def test_a_links_first_comparison_counts_what_it_leaves_out_as_expired(world: World) -> None:
-    world.rewrite(("eu", "us"), ttl="7 days")
-    old = world.entries("us", 0, 5).selectExpr(
+def _of_last_week(entries: DataFrame) -> DataFrame:
+    """Published eight days before."""
+    return entries.selectExpr(
         "* EXCEPT (publish_time, publish_date)",
         "publish_time - INTERVAL 8 DAYS AS publish_time",
         "publish_date - 8 AS publish_date",
     )
+
+
+def test_a_links_first_comparison_counts_what_it_leaves_out_as_expired(world: World) -> None:
+    world.rewrite(("eu", "us"), ttl="7 days")
+    old = _of_last_week(world.entries("us", 0, 5))
     create_topic(world.tables("us"), TOPIC)
     world.log("us").append(old, Batch("w", now_us() - 8 * 86_400_000_000, (Span(LedgerKey("", None), 1, 0, 4),), {}).encode())
     world.write("us", 5, 8)
@@ -519,11 +524,7 @@ def test_a_links_first_comparison_counts_what_it_leaves_out_as_expired(world: Wo
 
 def test_messages_left_out_as_expired_are_counted_and_shown(linked: World) -> None:
     linked.rewrite(("eu", "us"), ttl="7 days")
-    old = linked.entries("us", 20, 25).selectExpr(
-        "* EXCEPT (publish_time, publish_date)",
-        "publish_time - INTERVAL 8 DAYS AS publish_time",
-        "publish_date - 8 AS publish_date",
-    )
+    old = _of_last_week(linked.entries("us", 20, 25))
     span = Span(LedgerKey("", None), 1, 20, 24)
     linked.log("us").append(old, Batch("w", now_us() - 8 * 86_400_000_000, (span,), {}).encode())
     linked.write("us", 25, 27)
