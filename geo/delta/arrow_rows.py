@@ -45,6 +45,14 @@ def _arrow(value: object) -> object:
     return list(value.items()) if isinstance(value, Mapping) else value
 
 
+def with_times_in_utc(rows: pa.Table) -> pa.Table:
+    """The rows, with the times of their columns in microseconds, in UTC."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type):
+            rows = rows.set_column(at, field.name, rows[at].cast(pa.timestamp("us", "UTC"), safe=False))
+    return rows
+
+
 def collected(rows: DataFrame) -> list[dict[str, Any]]:
     """The rows as plain values by column name: maps and structs as dict, binaries as bytes, times in UTC with their zone. A time
     that Python's cannot show, of the year 10000 or later, is text. Spark's `collect` has local times instead: it

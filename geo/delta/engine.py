@@ -5,7 +5,7 @@ Spark. An engine that does not know raises UnsupportedError; `attempt` alone cat
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from geo.delta.commits import Commit
+from geo.delta.data_file import DataFile
 from geo.delta.predicate import Predicate
 from geo.delta.summary import Groups, Summary
 from geo.text import first_line
@@ -106,6 +107,18 @@ class Engine:
 
     def rows_where(self, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
         """The rows at a version that fulfil a condition, in no order: these columns."""
+        _refuse()
+
+    def scan(
+        self,
+        version: int,
+        columns: Sequence[str],
+        each: Callable[[pa.Table], T],
+        where: Predicate,
+        from_stats: Callable[[DataFile], T | None],
+        combine: Callable[[Iterable[T]], T] | None,
+    ) -> list[T]:
+        """What `each` makes of every batch of the rows at a version that fulfil a condition, in no order: these columns, times in UTC."""
         _refuse()
 
 

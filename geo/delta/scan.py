@@ -1,12 +1,12 @@
-"""Asks a table about its rows. `count_nulls`, `last_rows`, `summarise` and `rows_where` are answered by this process, where it reads the
-table's files by itself and there is not much to read (`geo.delta.driver.Reads`), else by Spark; the answers are the same.
+"""Asks a table about its rows. `count_nulls`, `last_rows`, `summarise`, `rows_where` and `scan` are answered by this process, where it reads
+the table's files by itself and there is not much to read (`geo.delta.driver.Reads`), else by Spark; the answers are the same.
 
 The others are answered without Spark or with None; their callers then ask Spark in a form of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -50,13 +50,31 @@ def scan(
     *,
     where: Predicate = ANY_ROW,
     from_stats: Callable[[DataFile], T | None] = lambda file: None,
-) -> list[T] | None:
+    combine: Callable[[Iterable[T]], T] | None = None,
+) -> list[T]:
     """Applies `each` to every batch of the rows at a version that fulfil `where`, in no order: these columns, times in UTC. A file of which
-    `from_stats` gives something adds that, and nothing of it is read.
+    `from_stats` gives something may add that instead of being read.
+
+    Spark applies `each` in tasks of its own, on copies of it and of all that it refers to, and hands over what it returns, which has to be
+    small. `combine` makes one answer of those that are there, so that what many batches tell is one answer a task, and one here.
+    """
+    return table.ask(lambda engine: engine.scan(version, columns, each, where, from_stats, combine))
+
+
+def scan_here(
+    table: Table,
+    version: int,
+    columns: Sequence[str],
+    each: Callable[[pa.Table], T],
+    *,
+    where: Predicate = ANY_ROW,
+    from_stats: Callable[[DataFile], T | None] = lambda file: None,
+) -> list[T] | None:
+    """As `scan`, by this process.
 
     None: Spark is to do it.
     """
-    return table.ask_here(lambda engine: engine.scan(version, columns, each, where, from_stats))
+    return table.ask_here(lambda engine: engine.scan(version, columns, each, where, from_stats, None))
 
 
 def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from geo.delta.data_file import DataFile
 from geo.delta.predicate import Predicate
-from geo.delta.scan import scan, summarise
+from geo.delta.scan import scan_here, summarise
 from geo.delta.summary import Summary
 from geo.delta.table import Table
 from geo.ids import LedgerId
@@ -59,7 +59,7 @@ def few_ranges(
 ) -> Ranges | None:
     """Ledger → first and last entry, as `topic_log.ledger_ranges`, of the rows of a log at a version that `wanted` leaves. None where only
     Spark can (`geo.delta.scan.scan`). `columns`: what `wanted` reads, the ID among them. A file of which `from_stats` gives ranges is not read."""
-    parts = scan(log, version, columns, lambda rows: _ranges(wanted(rows)), from_stats=from_stats)
+    parts = scan_here(log, version, columns, lambda rows: _ranges(wanted(rows)), from_stats=from_stats)
     if parts is None:
         return None
     found: Ranges = {}

@@ -13,7 +13,7 @@ from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
 from geo.delta.engine import Seen
 from geo.delta.predicate import to_sql
-from geo.delta.scan import scan
+from geo.delta.scan import scan_here
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
@@ -82,7 +82,7 @@ def message_extents(log: Table, version: int, since: datetime | None) -> Extents
     """Ledger → extent of its messages in a log at a version; with `since`, a time with its zone, of those that were published then or
     later. Without Spark where this process may read the files (`geo.delta.scan.scan`)."""
     wanted = IS_MESSAGE & published_since(in_us(since))
-    parts = scan(log, version, [*ID, "marker", "publish_time"], _extents, where=wanted)
+    parts = scan_here(log, version, [*ID, "marker", "publish_time"], _extents, where=wanted)
     if parts is None:
         return extents(log.read(version).where(to_sql(wanted)))
     found: dict[LedgerId, Extent] = {}

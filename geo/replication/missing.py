@@ -10,7 +10,7 @@ from contextlib import suppress
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
-from geo.delta.scan import few_rows, scan
+from geo.delta.scan import few_rows, scan_here
 from geo.delta.table import Table
 from geo.log.topic_log import ID, ids_of, is_message
 from geo.replication.gaps import STEP_ROWS
@@ -45,7 +45,7 @@ def _few_missing(
     """All of it, ordered by MessageId. None where the source is large, or only Spark can read both; a target may be of any size where
     this process only looks."""
     rows = few_rows(source, version)
-    present = None if rows is None else scan(target, target_version, ID, lambda read: set(ids_of(read)))
+    present = None if rows is None else scan_here(target, target_version, ID, lambda read: set(ids_of(read)))
     if rows is None or present is None:
         return None
     with suppress(UnicodeDecodeError, pa.ArrowException):  # a text that Python does not read

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from geo.config.model import Config
 from geo.coordination.ownership import subscription_prefix
 from geo.delta.predicate import Among, IsNull, to_sql
-from geo.delta.scan import scan
+from geo.delta.scan import scan_here
 from geo.faults import FAULTS
 from geo.ids import MessageId
 from geo.journal.cluster import ClusterTables, connect
@@ -222,7 +222,7 @@ def _newest_records(
     log, key = tables.log(topic.acks), key_of(topic, subscription)
     columns = [*PUBLISH_ORDER, "key", "properties", "replicate_to"]
     for_all = Among("key", frozenset({key})) & IsNull("replicate_to")
-    parts = scan(log, known.version, columns, _newest_of, where=for_all)
+    parts = scan_here(log, known.version, columns, _newest_of, where=for_all)
     if parts is not None:
         return _newest_of_each(
             [row for newest, _ in parts for row in newest],

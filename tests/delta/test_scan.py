@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from geo.delta.driver import Reads
 from geo.delta.predicate import Compare
-from geo.delta.scan import count_nulls, rows_where
+from geo.delta.scan import count_nulls, rows_where, scan
 from geo.journal.cluster import connect_later
 from tests.world import TOPIC, World
 
@@ -23,12 +26,28 @@ def test_rows_of_files_of_three_writers_are_asked_for_together(world: World, lea
     world.log("us").append(world.entries("us", 5, 10))
     write_deltalake(world.log("us").name, world.entries("us", 10, 15).toArrow(), mode="append")
     version, wanted = world.log("us").latest_version(), Compare("entry_id", ">=", least)
-    found = {}
+    found, scanned = {}, {}
     start = {Reads.NONE: lambda: world.spark, Reads.ALL: lambda: pytest.fail("Spark is asked")}
     for reads, session in start.items():
         log = connect_later(session, world.config.cluster("us"), reads=reads).log(TOPIC)
         rows = rows_where(log, version, COLUMNS, wanted).sort_by([("entry_id", "ascending")])
         assert count_nulls(log, "marker") == 15
         found[reads] = [tuple(row[name] for name in COLUMNS) for row in rows.to_pylist()]
+        answers = scan(log, version, ["publish_time", "origin"], lambda rows: rows.to_pylist(), where=wanted)
+        scanned[reads] = sorted((row["publish_time"], row["origin"]) for answer in answers for row in answer)
+        of_count = scan(log, version, ["entry_id"], _entries, where=wanted, combine=_all)
+        assert sorted(_all(of_count)) == sorted(row[1] for row in found[reads])
+        assert len(of_count) <= 1
     assert len(found[Reads.ALL]) == count
     assert found[Reads.ALL] == found[Reads.NONE]
+    assert len(scanned[Reads.ALL]) == count
+    assert scanned[Reads.ALL] == scanned[Reads.NONE]
+    assert {str(time.tzinfo) for time, _ in scanned[Reads.NONE]} <= {"UTC"}
+
+
+def _entries(rows: pa.Table) -> list[int]:
+    return list(rows["entry_id"].to_pylist())
+
+
+def _all(parts: Iterable[list[int]]) -> list[int]:
+    return [entry for part in parts for entry in part]

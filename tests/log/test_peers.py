@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from geo.delta.driver import Reads
 from geo.delta.engines.native import engine as native
-from geo.delta.scan import scan
+from geo.delta.scan import scan_here
 from geo.journal.cluster import connect_later
 from geo.log.peers import ends_of_ids
 from tests.world import TOPIC, World
@@ -53,5 +53,5 @@ def test_a_time_in_the_statistics_that_python_has_none_for_is_left_to_spark(worl
     log = world.log("eu")
     rows = world.entries("eu", 5, 6).withColumn("event_time", F.expr("TIMESTAMP'0000-06-01 00:00:00'"))
     rows.write.format("delta").mode("append").save(log.name)  # as Delta describes its files; ours leave such a time out
-    assert scan(log, log.latest_version(), ["entry_id"], lambda rows: rows) is None
+    assert scan_here(log, log.latest_version(), ["entry_id"], lambda rows: rows) is None
     assert ends_of_ids(log, "eu", [1], None) == {1: 5}

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from geo.delta.data_file import DataFile
 from geo.delta.predicate import Among, to_sql
-from geo.delta.scan import scan
+from geo.delta.scan import scan_here
 from geo.delta.table import Table
 from geo.errors import UnsafeError
 from geo.ids import LedgerId
@@ -125,7 +125,7 @@ def _with_newer(
     def take(rows: pa.Table) -> bool:
         return bool(by_itself.add(map(received, as_ack_columns(not_folded(rows, folded)))))
 
-    if scan(log_table, version, RECORD_COLUMNS, take, where=wanted, from_stats=from_stats) is not None:
+    if scan_here(log_table, version, RECORD_COLUMNS, take, where=wanted, from_stats=from_stats) is not None:
         return by_itself
     rows = log_table.read(version).where(to_sql(wanted))
     newer = (newer_rows(rows, folded) if key is None else rows.where(after(folded.get(key, {})))).select(*FOLD_COLUMNS)

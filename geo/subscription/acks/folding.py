@@ -26,7 +26,7 @@ from geo.crash import CrashPoint, reach
 from geo.delta.files import remove_folder
 from geo.delta.predicate import to_sql
 from geo.delta.predicate_arrow import kept
-from geo.delta.scan import scan
+from geo.delta.scan import scan_here
 from geo.delta.tail import TURN_COMMITS, Tail, Turn, least_look_s
 from geo.errors import RetryableError
 from geo.faults import FAULTS
@@ -204,7 +204,7 @@ class NamespaceFold(QueryWork[OpenFold]):
     def _in_no_cursor(self, version: int) -> pa.Table | DataFrame:
         """The log's records at a version that are in no cursor."""
         folded = _folded(self._cursors())
-        found = scan(self._log, version, FOLD_COLUMNS, lambda rows: not_folded(rows, folded), where=_RECORD)
+        found = scan_here(self._log, version, FOLD_COLUMNS, lambda rows: not_folded(rows, folded), where=_RECORD)
         with suppress(pa.ArrowException):  # files of types that do not go together are left to Spark
             if found is not None:
                 return pa.concat_tables(found or [pa.table({one: [] for one in FOLD_COLUMNS})], promote_options="permissive")

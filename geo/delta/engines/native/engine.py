@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from geo.delta.arrow_rows import with_times_in_utc
 from geo.delta.commits import Commit
 from geo.delta.data_file import DataFile
 from geo.delta.delta_log import is_undamaged, newest_metadata, newest_version, opened_commits
@@ -128,15 +129,17 @@ class NativeEngine(Engine):
 
     def summarise(self, version: int, summary: Summary) -> Groups:
         return joined(
-            self.scan(version, summary.columns, lambda rows: groups_of(summary, rows), summary.where, groups_from_stats(summary))
+            self.scan(
+                version, summary.columns, lambda rows: groups_of(summary, rows), summary.where, groups_from_stats(summary), None
+            )
         )
 
     def rows_where(self, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
         def each(rows: pa.Table) -> pa.Table:
             rows.validate(full=True)  # a text that is no UTF-8 is left to Spark
-            return rows.select(columns)
+            return rows
 
-        found = self.scan(version, tuple(dict.fromkeys((*columns, *columns_of(where)))), each, where, lambda file: None)
+        found = self.scan(version, columns, each, where, lambda file: None, None)
         if not found:
             return pa.table({name: pa.nulls(0) for name in columns})
         with refusing(*_UNREADABLE):  # files of types that do not go together
@@ -149,10 +152,12 @@ class NativeEngine(Engine):
         each: Callable[[pa.Table], T],
         where: Predicate,
         from_stats: Callable[[DataFile], T | None],
+        combine: Callable[[Iterable[T]], T] | None,
     ) -> list[T]:
-        """Nothing is read of a file that by its statistics has no row that fulfils `where`."""
+        """Nothing is read of a file that by its statistics has no row that fulfils `where`, nor of one of which `from_stats` tells."""
         self._refuse_large()
         files, found = self._files(version), list[T]()
+        wanted = tuple(dict.fromkeys((*columns, *columns_of(where))))
         with refusing(*_UNREADABLE):
             files = [file for file in files if may_hold(where, file.statistics)]
             known = [from_stats(file) for file in files]
@@ -163,14 +168,11 @@ class NativeEngine(Engine):
             for file in unknown:
                 read_from = parquet_checked(file.path, file.statistics.get("size_bytes") or 0)
                 # Of payloads a few megabytes each may come, so batches are small.
-                for batch in read_from.iter_batches(_BATCH_ROWS, columns=list(columns)):
+                for batch in read_from.iter_batches(_BATCH_ROWS, columns=list(wanted)):
                     read = pa.Table.from_batches([batch])
-                    _refuse_strange(read, set(columns))
-                    for at, field in enumerate(read.schema):
-                        if pa.types.is_timestamp(field.type):
-                            read = read.set_column(at, field.name, read[at].cast(pa.timestamp("us", "UTC"), safe=False))
-                    found.append(each(kept(where, read)))
-        return found
+                    _refuse_strange(read, set(wanted))
+                    found.append(each(kept(where, with_times_in_utc(read)).select(columns)))
+            return [combine(found)] if combine is not None and found else found
 
     # -- as geo.delta.scan has them; Spark has each in a form of its own ---------------------------------------------
 
