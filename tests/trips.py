@@ -36,6 +36,7 @@ from types import CodeType, FrameType
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from geo.coordination.ownership import Ownership
 from geo.delta.driver import Driver
 from geo.delta.process import Process
 from geo.fleet.placement.leading import TRANSFER
@@ -202,24 +203,24 @@ class Trips:
         rows = world.rows(0, 20)
         with noted(self._new("publish", "log", is_rows)):
             publish(rows, TOPIC, config=world.config, cluster="us", producer="p", order_by="number")
-        group, work = self._link()
+        group, work, owned = self._link()
         with noted(self._new("first start", "replication")):
-            work.bring_up(lambda: False)
+            work.bring_up(owned, lambda: False)
         group.record_states([(work, State.RUNNING)])
         assert work.end()
         assert not group.release([work])
-        _, work = self._link()
+        _, work, owned = self._link()
         with noted(self._new("start", "replication")):
-            work.bring_up(lambda: False)
+            work.bring_up(owned, lambda: False)
         for name, end in (("row", 30), ("many rows", MANY)):
             world.publish("us", end)
             with noted(self._new(name, "replication", is_rows)):
                 while world.count("eu") < end:
                     if due := work.follow():
                         due()
-        work.abandon()
+        work.lease.abandon()
 
-    def _link(self) -> tuple[LinkTopics, LinkWork]:
+    def _link(self) -> tuple[LinkTopics, LinkWork, Ownership]:
         """The link's topic, owned and not begun."""
         config, tables = self._world.config, self._world.tables
         link = config.link("us", "eu")
@@ -227,7 +228,8 @@ class Trips:
         group = LinkTopics(tables("eu"), tables("us"), config, link, ALL_TOPICS, "1 second", turns, take_over=False)
         ((_, work),) = group.discover({}).fresh
         assert not group.claim([work])
-        return group, work
+        assert work.lease.held is not None
+        return group, work, work.lease.held
 
     def _acknowledgements(self) -> None:
         """From a consumer's function into the other region: to the cursor there, and to a consumer that runs there."""

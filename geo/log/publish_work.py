@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from geo.errors import FencedError, GeoError
+from geo.errors import GeoError
 from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.other_producer import Continued
 from geo.log.publish_stream import PublishStream, SourceStream
@@ -13,9 +13,9 @@ from geo.log.publisher import Published
 from geo.streams import timetable
 from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
-from geo.streams.query_work import QueryWork, leave
+from geo.streams.query_work import QueryWork, QueryWorks
 from geo.streams.supervisor import Supervisor
-from geo.streams.work import Failed, Found
+from geo.streams.work import Found
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +61,12 @@ class PublishWork(QueryWork[PublishStream]):
     """One producer's stream, as often as it is begun. `name` is how people are told of it."""
 
     def __init__(self, begin: Callable[[bool], PublishStream], name: str, *, once: bool, take_over: bool = False) -> None:
-        super().__init__(self._noted, once=once, take_over=take_over)
-        self._stream_of, self._name = begin, name
+        super().__init__(begin, once=once, take_over=take_over)
+        self._name = name
         self.began_at: Mapping[LedgerKey, Ledger] = {}
         """How far its ledgers reached before it published anything."""
         self.continued: Sequence[Continued] = ()
         """Where it went on for a producer of another cluster when it began."""
-        self._ends: Mapping[LedgerKey, Ledger] = {}
         self._before = Published()
         """What the streams before this one published."""
         self._rejects_file: str | None = None
@@ -76,44 +75,46 @@ class PublishWork(QueryWork[PublishStream]):
         return self._name
 
     @property
+    def has_begun(self) -> bool:
+        """It was owned once."""
+        return self.lease.last is not None
+
+    @property
     def published(self) -> Published:
-        opened = self.opened  # another thread may ask
-        return self._before if opened is None else self._before + opened.published
+        last = self.lease.last  # another thread may ask
+        return self._before if last is None else self._before + last.published
 
     @property
     def rejects_file(self) -> str | None:
         """The newest file of rejects."""
-        opened = self.opened
-        return (opened.rejects_file if opened is not None else None) or self._rejects_file
+        last = self.lease.last
+        return (last.rejects_file if last is not None else None) or self._rejects_file
 
     @property
     def ends(self) -> Mapping[LedgerKey, Ledger]:
         """How far its ledgers reach."""
-        return self._ends if self.opened is None else self.opened.ends
+        last = self.lease.last
+        return {} if last is None else last.ends
 
-    def _noted(self, take_over: bool) -> PublishStream:
-        stream = self._stream_of(take_over)
+    def note(self, opened: PublishStream) -> None:
         if not self.has_begun:
-            self.began_at = stream.began_at
-            self.continued = stream.continued if isinstance(stream, SourceStream) else ()
-        return stream
+            self.began_at = opened.began_at
+            self.continued = opened.continued if isinstance(opened, SourceStream) else ()
+        self._before, self._rejects_file = self.published, self.rejects_file
 
     @property
     def how_far(self) -> int | None:
         return self.published.commits or None
 
-    def give_up(self, state: State, reason: str, error: BaseException) -> None:
-        if state is not State.FAILED or isinstance(error, FencedError):
-            super().give_up(state, reason, error)
-        elif (opened := self.take_off()) is not None:
-            opened.give_back()
-
-    def take_off(self) -> PublishStream | None:
-        self._before, self._rejects_file, self._ends = self.published, self.rejects_file, self.ends
-        return super().take_off()
+    def give_up(self, owned: PublishStream, state: State, reason: str) -> None:
+        if state is not State.FAILED or self.lease.is_replaced:
+            super().give_up(owned, state, reason)
+        else:
+            self.lease.give_back()
+            owned.give_back()
 
 
-class OneProducer:
+class OneProducer(QueryWorks[PublishWork]):
     """The group of one piece of work."""
 
     def __init__(self, work: PublishWork) -> None:
@@ -124,12 +125,3 @@ class OneProducer:
 
     def discover(self, known: Mapping[Hashable, tuple[PublishWork, State]]) -> Found[PublishWork]:
         return Found(resolved=self._again.due(known)) if known else Found([("publisher", self.work)])
-
-    def claim(self, works: Sequence[PublishWork]) -> Failed[PublishWork]:
-        return []  # it owns itself when it is begun
-
-    def record_states(self, works: Sequence[tuple[PublishWork, State]]) -> Failed[PublishWork]:
-        return []  # the publisher records the ends of its ledgers itself
-
-    def release(self, works: Sequence[PublishWork]) -> Failed[PublishWork]:
-        return leave(works)

@@ -117,7 +117,7 @@ class LinkTopics:
                 work, state = known[key]
                 row = rows().get(key) if state is State.FAILED else None
                 becomes = what_next(
-                    state, is_wanted=unwanted is None, restarts=restart > self._restarts[key], is_replaced=work.replaced,
+                    state, is_wanted=unwanted is None, restarts=restart > self._restarts[key], is_replaced=work.lease.is_replaced,
                     recorded=None if row is None else row.state,
                 )  # fmt: skip
             # Registered a moment ago, its log is about to be created. One that this link has read must be there.
@@ -130,7 +130,7 @@ class LinkTopics:
                 continue
             restarts[key] = restart
             if becomes is Next.WANTED and self._share is not ALL:
-                known[key][0].begin_anew(take_over=self._share.takes_over(one.topic))
+                known[key][0].lease.begin_anew(take_over=self._share.takes_over(one.topic))
             found[becomes].append(key)
             if becomes is Next.LEFT_OUT:
                 left_out[key] = unwanted or ""
@@ -177,7 +177,7 @@ class LinkTopics:
         moved: list[tuple[LinkWork, LinkState]] = []
         failed: list[tuple[LinkWork, BaseException]] = []
         for work, state in works:
-            if work.ownership is None or work.link.cursor is None:
+            if not work.lease.is_held or work.link.cursor is None:
                 continue
             try:
                 if now := work.link.progressed(state):
@@ -201,9 +201,9 @@ class LinkTopics:
         return failed
 
     def release(self, works: Sequence[LinkWork]) -> Failed[LinkWork]:
-        release([work.ownership for work in works if work.ownership is not None])
+        release([owned for work in works if (owned := work.lease.held) is not None])
         for work in works:
-            work.ownership = None
+            work.lease.give_back()
         return []
 
 

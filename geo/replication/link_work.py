@@ -10,13 +10,14 @@ from geo.coordination.ownership import Ownership, claim, owned_now, release
 from geo.crash import CrashPoint
 from geo.delta.history import CommitName
 from geo.delta.tail import REMOTE_LOOK_S
-from geo.errors import FencedError, NoProgressError, RetryableError
+from geo.errors import NoProgressError, RetryableError
 from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import Brought, TopicLink
 from geo.streams import timetable
+from geo.streams.lease import Lease
 from geo.streams.life import State
 from geo.streams.trigger import interval_s, parse_trigger
 from geo.text import counted
@@ -37,7 +38,8 @@ class LinkWork:
     """
 
     def __init__(self, link: TopicLink, trigger: str, *, take_over: bool = False) -> None:
-        self.link, self._trigger, self.take_over = link, trigger, take_over
+        self.link, self._trigger = link, trigger
+        self.lease = Lease[Ownership](take_over=take_over)
         every_s = interval_s(trigger)
         self._once = every_s is None
         self._remote_look_s = max(REMOTE_LOOK_S, every_s or 0.0)
@@ -51,11 +53,7 @@ class LinkWork:
         """How often it was begun anew because it hung."""
         self._hung_at: CommitName | object | None = _NOWHERE
         """Where that was last: at a cursor, or (None) while both logs were compared."""
-        self.ownership: Ownership | None = None
-        self.replaced = False
-        self._previous: Ownership | None = None
-        """What it owned until a fault, while it owns nothing: if somebody took that over, it does not come back."""
-        self._recorded: LinkState | None = None
+        self.recorded: LinkState | None = None
         """The newest row of the link when it was claimed."""
         self._stuck = 0
         """Faults in a row behind the start, the cursor being `_stuck_at`."""
@@ -67,53 +65,30 @@ class LinkWork:
         """Where its query was seen last, at `_moved_at` for the first time."""
         self._rest_began: float | None = None
         """When its query was told to end, and has not ended yet."""
-        self._took_over = False
-        """It replaced an owner that lived, as a person asked: its comparison replaces whoever compares or backfills."""
-        self._is_left = False
-        """Nobody waits for it any more: what it owns from now on is given back at once."""
 
     def __str__(self) -> str:
         return str(self.link)
 
     @property
-    def is_owned(self) -> bool:
-        return self.ownership is not None
-
-    @property
     def how_far(self) -> CommitName | None:
         return self.link.cursor
 
-    def begin_anew(self, *, take_over: bool) -> None:
-        """As `SharedWork.begin_anew` says (geo.streams.share)."""
-        self._previous, self.replaced = None, False
-        self.take_over = self.take_over or take_over
+    def own(self) -> None:
+        self.link.look_for_source(self.recorded)
+        own(self.link.target, [self])
 
-    def bring_up(self, stopped: Callable[[], bool]) -> None:
-        """Own the topic and start its link; in a run that ends, bring what the source has now."""
-        self._is_left, self._stopped, self._busy, self._rest_began = False, stopped, 0, None
-        if self.ownership is None:
-            self.link.look_for_source(self._recorded)
-            if self._previous is not None:
-                self._refuse_if_replaced(self._previous)
-            self._previous = None
-            own(self.link.target, [self])
-        if (ownership := self.ownership) is None:
-            raise RetryableError(f"{self}: it was left behind while it began.")
-        take_over, self._took_over = self._took_over, False
-        self.link.prepare(ownership, self._recorded, failed_before=self._stuck, stopped=stopped, take_over=take_over)
+    def bring_up(self, owned: Ownership, stopped: Callable[[], bool]) -> None:
+        """Start the topic's link; in a run that ends, bring what the source has now."""
+        self._stopped, self._busy, self._rest_began = stopped, 0, None
+        # Where it replaced an owner that lived, as a person asked, its comparison replaces whoever compares or backfills.
+        take_over = self.lease.takes_over
+        self.link.prepare(owned, self.recorded, failed_before=self._stuck, stopped=stopped, take_over=take_over)
         if self._once:
             self.link.run_turns(stopped)
             self._stuck = 0  # its turns have passed the place
         elif self.link.cursor is not None:
             self._has_caught_up = not self.link.has_news()
         self._looked_at, self._ask_at = time.monotonic(), 0.0
-
-    def _refuse_if_replaced(self, previous: Ownership) -> None:
-        try:
-            previous.refuse_if_replaced()
-        except FencedError:
-            self.replaced = True
-            raise
 
     def follow(self) -> Callable[[], None] | None:
         """See whether its query has ended, and whether there is news. Raises what ended the query."""
@@ -189,7 +164,7 @@ class LinkWork:
         """A turn that takes ten minutes, and a second for each of its megabytes, hangs. The topic is begun anew, and if it then
         hangs at the same place it is a person's."""
         began, cursor = self.link.turns.began or self._rest_began, self.link.cursor
-        if began is None or self._is_left:
+        if began is None or self.lease.is_left:
             return None
         took_s = time.monotonic() - began
         if took_s < timetable.HANGS_S + self.link.turns.size / timetable.HANGS_BYTES_PER_S:
@@ -214,43 +189,27 @@ class LinkWork:
         self._busy = 0
         return self.link.end_stream()
 
-    def give_up(self, state: State, reason: str, error: BaseException) -> None:
+    def give_up(self, owned: Ownership, state: State, reason: str) -> None:
         """Record why, and give the ownership up for one with a new token, before the cursor is read again. A changed source or
         schema is noticed before an append: then nothing is in flight, and who resolves it must be able to take it."""
-        ownership, self.ownership = self.ownership, None
-        assert ownership is not None
-        self._previous, self.replaced = ownership, isinstance(error, FencedError)
         if (stood := self.link.cursor) is not None:
             self._stuck = self._stuck + 1 if stood == self._stuck_at else 1
             self._stuck_at = stood
         try:
-            if not self.replaced:
+            if not self.lease.is_replaced:
                 if self.link.is_deleted_at_source():  # while it ran: nobody waits for it
                     state, reason = State.PAUSED, f"it was deleted in {self.link.link.source}"
                 self.link.flush_failure(state, reason)
                 if state is State.FAILED and not self.link.in_doubt:
-                    release([ownership])
-                    self._previous = None
+                    release([owned])
+                    self.lease.give_back()
         finally:
-            ownership.abandon()
-
-    def abandon(self) -> None:
-        self._is_left = True
-        ownership, self.ownership = self.ownership, None
-        if ownership is not None:
-            ownership.abandon()
-
-    def owned_by(self, ownership: Ownership, recorded: LinkState | None) -> None:
-        """It is owned now; `recorded` is its newest row, read since then."""
-        self.ownership, self._recorded = ownership, recorded
-        self._took_over, self.take_over = self.take_over, False
-        if self._is_left:
-            self.abandon()
+            owned.abandon()
 
 
 def own(target: ClusterTables, works: Sequence[LinkWork]) -> None:
     """Claim works of one target in one commit, all or none."""
-    take_over = [runner for work in works if work.take_over for runner in work.link.runners]
+    take_over = [runner for work in works if work.lease.claims() for runner in work.link.runners]
     owned = claim(target, [work.link.runners for work in works], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
     try:
         known = read_links(target)  # since it is owned nobody else's row comes after these
@@ -261,4 +220,5 @@ def own(target: ClusterTables, works: Sequence[LinkWork]) -> None:
         raise
     for work, ownership in zip(works, owned, strict=True):
         work.link.is_filling_left = any(runner.name in held for runner in work.link.fillers)
-        work.owned_by(ownership, known.get((work.link.link.source, str(work.link.topic))))
+        work.recorded = known.get((work.link.link.source, str(work.link.topic)))
+        work.lease.hold(ownership)

@@ -18,11 +18,11 @@ from functools import partial
 from typing import Any, Generic
 
 from geo.delta.locks import without_waiting
-from geo.errors import AlreadyOwnedError, LockedError
+from geo.errors import AlreadyOwnedError, LockedError, RetryableError
 from geo.faults import needs_person, session_is_gone
 from geo.streams import timetable
 from geo.streams.life import Event, Life, State
-from geo.streams.work import Failed, Group, W
+from geo.streams.work import Failed, Group, W, Work
 from geo.streams.workers import Workers
 from geo.text import first_line
 
@@ -109,7 +109,7 @@ class Crew(Generic[W]):
         for slot in list(self.slots.values()):
             if slot.is_over:
                 continue
-            slot.work.abandon()
+            slot.work.lease.abandon()
             if self.fault is None and slot.life.state in (State.RUNNING, State.STOPPED):
                 reason = f"it did not stop within {waited_s:.0f} s, and is fenced by whoever continues it"
                 slot.life = replace(slot.life, state=State.DELAYED, reason=reason)
@@ -128,7 +128,7 @@ class Crew(Generic[W]):
         finally:
             if self._left.is_set():  # nobody has waited for what came since
                 for slot in self.slots.values():
-                    slot.work.abandon()
+                    slot.work.lease.abandon()
             for workers in (self._starts, self._dues):
                 workers.close()
 
@@ -232,13 +232,13 @@ class Crew(Generic[W]):
         """It has ended: record its state, and own it no longer."""
         try:
             well = self._dues.result(end)
-            if well and slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.is_owned:
+            if well and slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.lease.is_held:
                 self._release(self._record([slot], State.PAUSED if event is Event.LEFT_OUT else State.STOPPED))
         except self._faults as error:
             log.warning("%s: not stopped cleanly: %s", slot.work, first_line(error))
         finally:
             # Whatever is not known to have ended cleanly stays owned, so that whoever continues fences it first.
-            slot.work.abandon()
+            slot.work.lease.abandon()
         self._happened(slot, event, reason=why)
 
     # -- running -------------------------------------------------------------------------------------------------------
@@ -256,8 +256,9 @@ class Crew(Generic[W]):
                 if (due := slot.work.follow()) is not None and self._dues.has_room:
                     slot.task = self._dues.submit(due)
             elif slot.life.is_ripe(time.monotonic()) and self._starts.has_room:
-                stopped = partial(self._is_stopping, key)
-                slot.task, slot.is_starting = self._starts.submit(partial(slot.work.bring_up, stopped)), True
+                slot.work.lease.wait_for()
+                slot.task = self._starts.submit(partial(_start, slot.work, partial(self._is_stopping, key)))
+                slot.is_starting = True
         except self._faults as error:
             if session_is_gone(error):
                 raise
@@ -272,7 +273,7 @@ class Crew(Generic[W]):
         if ends_as is None:
             self._failed(slot, error, instead=work)
         else:
-            hangs.abandon()
+            hangs.lease.abandon()
             slot.work = work
             self._happened(slot, ends_as[0], reason=ends_as[1])
 
@@ -303,12 +304,12 @@ class Crew(Generic[W]):
         slot.stood = slot.stood if far is None else far
         reason = str(error) if event is Event.REFUSED else SPARK_ENDED if session_is_gone(error) else first_line(error)
         state = State.FAILED if event is Event.REFUSED else State.DELAYED
-        if slot.work.is_owned:
+        if (owned := slot.work.lease.lose(error)) is not None:
             # What a person must see to is recorded however long that takes; a fault comes again, and holds up no other work.
             patience = nullcontext if event is Event.REFUSED else without_waiting
             try:
                 with patience():
-                    slot.work.give_up(state, reason, error)
+                    slot.work.give_up(owned, state, reason)
             except self._faults as another:
                 log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
         slot.work = slot.work if instead is None else instead
@@ -380,9 +381,9 @@ class Crew(Generic[W]):
             for slot, end in [one for one in ending.values() if one[1].done()]:
                 del ending[id(slot)]
                 self._with_its_faults(slot, partial(self._note_end, slot, enders, end))
-                if slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.is_owned and hand_over:
+                if slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.lease.is_held and hand_over:
                     well.append(slot)
-                elif not slot.work.is_owned:
+                elif not slot.work.lease.is_held:
                     self._let_go(slot)
             now = time.monotonic()
             if well and (now - handed_over_at >= timetable.HAND_OVER_S or not (waiting or ending)):
@@ -412,3 +413,12 @@ class Crew(Generic[W]):
         """It was ended for good."""
         slot.is_over = True
         self._happened(slot, Event.STOP)
+
+
+def _start(work: Work, stopped: Callable[[], bool]) -> None:
+    """Own it, and bring it up."""
+    if not work.lease.is_held:
+        work.own()
+    if (owned := work.lease.held) is None:
+        raise RetryableError(f"{work}: it was left behind while it began.")
+    work.bring_up(owned, stopped)

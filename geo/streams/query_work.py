@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.streams import timetable
+from geo.streams.lease import Lease, Owned
 from geo.streams.life import State
 
 _WAIT_S = 0.2
@@ -32,7 +31,7 @@ class Running(Protocol):
     def stop(self) -> None: ...
 
 
-class Opened(Protocol):
+class Opened(Owned, Protocol):
     """A query that was begun, and what this process owns for it."""
 
     @property
@@ -41,12 +40,6 @@ class Opened(Protocol):
     def close(self, *, clean: bool) -> None:
         """Give back what is owned, once the query has ended; unless that was `clean`, the next start finds out what became of
         it."""
-
-    def abandon(self) -> None:
-        """As `close(clean=False)`, and waits for nobody."""
-
-    def refuse_if_replaced(self) -> None:
-        """Raises FencedError if somebody took over what was owned."""
 
 
 class Both:
@@ -90,46 +83,29 @@ class QueryWork(Generic[T]):
     that lives: asked for until it was owned once, for timetable.TAKES_OVER_S at most."""
 
     def __init__(self, begin: Callable[[bool], T], *, once: bool, take_over: bool) -> None:
-        self._begin, self._once, self._take_over = begin, once, take_over
-        self._made_at = time.monotonic()
-        self.opened: T | None = None
-        self.has_begun = False
-        """It was owned once."""
-        self._is_left = False
-        """Nobody waits for it any more: what it begins from now on is given back at once."""
-        self._previous: T | None = None
-        """What was owned until a fault: if somebody took that over, it does not come back."""
+        self._begin, self._once = begin, once
+        self.lease = Lease[T](take_over=take_over, within_s=timetable.TAKES_OVER_S)
 
-    @property
-    def is_owned(self) -> bool:
-        return self.opened is not None
-
-    def begin_anew(self, *, take_over: bool) -> None:
-        """As `SharedWork.begin_anew` says (geo.streams.share)."""
-        self._previous = None
-        if take_over:
-            self._take_over, self._made_at = True, math.inf  # until it is owned once
-
-    def bring_up(self, stopped: Callable[[], bool]) -> None:
-        self._is_left = False
-        if self._previous is not None:
-            self._previous.refuse_if_replaced()
-        self._previous = None
-        opened = self.opened = self._begin(self._take_over and time.monotonic() - self._made_at < timetable.TAKES_OVER_S)
-        self._take_over, self.has_begun = False, True
-        if self._is_left:
-            self.abandon()
+    def own(self) -> None:
+        opened = self._begin(self.lease.claims())
+        self.note(opened)
+        self.lease.hold(opened)
+        if not self.lease.is_held:
             opened.running.stop()
-            raise RetryableError(f"{self}: it was left behind while it began.")
-        while self._once and not stopped() and not opened.running.wait(_WAIT_S):
+
+    def note(self, opened: T) -> None:
+        """This takes the place of what was held last, if anything was: the last moment to note what that one did."""
+
+    def bring_up(self, owned: T, stopped: Callable[[], bool]) -> None:
+        while self._once and not stopped() and not owned.running.wait(_WAIT_S):
             pass
         if self._once and not stopped():
             self.follow()
 
     def follow(self) -> Callable[[], None] | None:
         """What is due now; nothing for most. Raises what ended its query."""
-        assert self.opened is not None
-        running = self.opened.running
+        assert self.lease.held is not None
+        running = self.lease.held.running
         if running.is_active:
             return None
         if (error := running.error) is not None:
@@ -142,43 +118,36 @@ class QueryWork(Generic[T]):
         """Its query, loop or consumer knows no news of which it could be told that it does nothing."""
 
     def end(self) -> bool:
-        if self.opened is None:
+        if (opened := self.lease.held) is None:
             return True
-        self.opened.running.stop()
-        if (error := self.opened.running.error) is not None:
+        opened.running.stop()
+        if (error := opened.running.error) is not None:
             raise error
-        return self.opened.running.ended_well
+        return opened.running.ended_well
 
-    def give_up(self, state: State, reason: str, error: BaseException) -> None:
-        self._previous = opened = self.take_off()
-        if opened is not None:
-            opened.close(clean=False)
-
-    def leave(self) -> None:
-        """It ended well. Raises what is found to be wrong when it is given back."""
-        if (opened := self.take_off()) is not None:
-            opened.close(clean=True)
-
-    def abandon(self) -> None:
-        self._is_left = True
-        if (opened := self.take_off()) is not None:
-            opened.abandon()
-
-    def take_off(self) -> T | None:
-        """What is open now, which is its caller's to close: the last moment to note what it has done."""
-        opened, self.opened = self.opened, None
-        return opened
+    def give_up(self, owned: T, state: State, reason: str) -> None:
+        owned.close(clean=False)
 
 
 W = TypeVar("W", bound="QueryWork[Any]")
 
 
-def leave(works: Sequence[W]) -> list[tuple[W, BaseException]]:
-    """Give back what works that ended well own. Returns those that turned out not to have, and why."""
-    failed: list[tuple[W, BaseException]] = []
-    for work in works:
-        try:
-            work.leave()
-        except FAULTS as error:
-            failed.append((work, error))
-    return failed
+class QueryWorks(Generic[W]):
+    """What groups of such works have in common: each claims itself when it is begun, and records by itself what it has done."""
+
+    def claim(self, works: Sequence[W]) -> list[tuple[W, BaseException]]:
+        return []
+
+    def record_states(self, works: Sequence[tuple[W, State]]) -> list[tuple[W, BaseException]]:
+        return []
+
+    def release(self, works: Sequence[W]) -> list[tuple[W, BaseException]]:
+        """Give back what works that ended well own."""
+        failed: list[tuple[W, BaseException]] = []
+        for work in works:
+            try:
+                if (opened := work.lease.give_back()) is not None:
+                    opened.close(clean=True)
+            except FAULTS as error:
+                failed.append((work, error))
+        return failed

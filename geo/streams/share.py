@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from geo.names import Topic
 from geo.streams.life import State
-from geo.streams.work import Found, Work
+from geo.streams.work import Found, W
 
 
 class Share(Protocol):
@@ -32,17 +32,6 @@ ALL: Share = _All()
 """Of a process that shares with nobody."""
 
 
-class SharedWork(Work, Protocol):
-    """A piece of work that may go to another process and come back."""
-
-    def begin_anew(self, *, take_over: bool) -> None:
-        """It is this process's from now on, or again, whoever had it meanwhile. For one that is not owned. `take_over`: an owner that lives
-        is replaced."""
-
-
-W = TypeVar("W", bound=SharedWork)
-
-
 def in_share(
     found: Found[W], known: Mapping[Hashable, tuple[W, State]], share: Share, topic_of: Callable[[W], Topic]
 ) -> Found[W]:
@@ -63,6 +52,6 @@ def in_share(
         elif why is None and state is State.PAUSED:
             wanted.append(key)
     for work in [*(work for _, work in mine), *(known[key][0] for key in wanted)]:
-        work.begin_anew(take_over=share.takes_over(topic_of(work)))
+        work.lease.begin_anew(take_over=share.takes_over(topic_of(work)))
     resolved = [key for key in found.resolved if key not in left_out]
     return Found(mine, left_out, wanted=wanted, resolved=resolved)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from geo.streams.lease import Lease
 from geo.streams.life import State
 
 if TYPE_CHECKING:
@@ -13,18 +14,21 @@ if TYPE_CHECKING:
 
 
 class Work(Protocol):
-    """One thing that runs. Its methods are called by one thread at a time, but for `abandon` and `instead`."""
+    """One thing that runs. Its methods are called by one thread at a time, but for `instead`."""
 
     @property
-    def is_owned(self) -> bool:
-        """Whether this process owns it now."""
+    def lease(self) -> Lease[Any]:
+        """What it owns. Given up, abandoned and asked for by who runs it."""
 
     @property
     def how_far(self) -> Hashable:
         """How far it came; another value once it came further. None: that is not known yet."""
 
-    def bring_up(self, stopped: Callable[[], bool]) -> None:
-        """Own it and bring it up to its source, or as far as it got when `stopped`. Raises what is in the way."""
+    def own(self) -> None:
+        """Claim it, unless it is held: `lease.claims`, then `lease.hold`. Raises what is in the way."""
+
+    def bring_up(self, owned: Any, stopped: Callable[[], bool]) -> None:
+        """Bring it, which is held now, up to its source, or as far as it got when `stopped`. Raises what is in the way."""
 
     def follow(self) -> Callable[[], None] | None:
         """What is due now for one that is up, which may take a while; None if nothing is. Returns at once; raises what ended
@@ -37,11 +41,8 @@ class Work(Protocol):
     def end(self) -> bool:
         """Let what is running end. Whether all that was begun is known to have ended well. Raises what ended it otherwise."""
 
-    def give_up(self, state: State, reason: str, error: BaseException) -> None:
-        """Record why it does not run, and own it no longer: something may be in flight whose fate is not known."""
-
-    def abandon(self) -> None:
-        """Own it no longer, and write nothing: whoever continues finds out what became of it. Waits for nobody."""
+    def give_up(self, owned: Any, state: State, reason: str) -> None:
+        """Record why it does not run, and give up what its lease lost: something may be in flight whose fate is not known."""
 
 
 W = TypeVar("W", bound=Work)
@@ -75,7 +76,7 @@ class Group(Protocol[W]):
         """What there is now, beside the works that are known. Raises what is in the way of knowing."""
 
     def claim(self, works: Sequence[W]) -> Failed[W]:
-        """Own works that are taken up. One that is not owned after it owns itself when it is brought up."""
+        """Own works that are taken up. One that is not held afterwards is claimed by itself when it is brought up."""
 
     def record_states(self, works: Sequence[tuple[W, State]]) -> Failed[W]:
         """Record the states of works that moved. Returns those that cannot go on. Raises LockedError, with nothing recorded, where

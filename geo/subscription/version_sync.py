@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
 from threading import Thread
@@ -23,11 +23,11 @@ from geo.streams import timetable
 from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.loop import BatchLoop
-from geo.streams.query_work import Both, QueryWork, leave
+from geo.streams.query_work import Both, QueryWork, QueryWorks
 from geo.streams.share import ALL, Share, in_share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Failed, Found
+from geo.streams.work import Found
 from geo.subscription.controller_query import ControllerQuery
 from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.peers import Peer
@@ -93,26 +93,23 @@ class SyncWork(QueryWork[OpenSync]):
     @property
     def markers(self) -> int:
         """How many were written."""
-        opened = self.opened
-        return self._before + (0 if opened is None else opened.controllers.markers)
+        last = self.lease.last
+        return self._before + (0 if last is None else last.controllers.markers)
 
     @property
     def how_far(self) -> int | None:
         """Markers written. Rounds of the tail are no progress: a new one tells each topic's controller something in any case."""
         return self.markers or None
 
-    def take_off(self) -> OpenSync | None:
+    def note(self, opened: OpenSync) -> None:
         self._before = self.markers
-        return super().take_off()
 
-    def give_up(self, state: State, reason: str, error: BaseException) -> None:
+    def give_up(self, owned: OpenSync, state: State, reason: str) -> None:
         """Without waiting for long for the other part, which may hang: nothing that it does lands any more."""
-        super().give_up(state, reason, error)
-        opened = self._previous
-        if opened is not None:
-            self._closing = Thread(target=opened.running.stop, name=f"ends {self}", daemon=True)
-            self._closing.start()
-            self._closing.join(ENDS_S)
+        super().give_up(owned, state, reason)
+        self._closing = Thread(target=owned.running.stop, name=f"ends {self}", daemon=True)
+        self._closing.start()
+        self._closing.join(ENDS_S)
 
     def _open(self, take_over: bool) -> OpenSync:
         if self._closing is not None and self._closing.is_alive():
@@ -131,7 +128,7 @@ class SyncWork(QueryWork[OpenSync]):
         return OpenSync(ownership, controllers, Both(loop, controllers.running, once=self._every_s is None))
 
 
-class Versions:
+class Versions(QueryWorks[SyncWork]):
     """The work of one cluster, as a group."""
 
     def __init__(
@@ -182,15 +179,6 @@ class Versions:
         if any(peer.said.subscriptions for peer in self._peers.values()):
             return True
         return told and any(not peer.has_answered for peer in self._peers.values())
-
-    def claim(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
-        return []  # it owns itself when it is begun
-
-    def record_states(self, works: Sequence[tuple[SyncWork, State]]) -> Failed[SyncWork]:
-        return []
-
-    def release(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
-        return leave(works)
 
 
 @dataclass(frozen=True, slots=True)

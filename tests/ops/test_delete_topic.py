@@ -307,11 +307,15 @@ def test_a_link_that_runs_lets_go_of_a_topic_that_was_deleted_in_its_source(link
 def test_a_link_that_meets_the_end_of_its_source_before_it_hears_of_it_records_that_it_was_deleted(linked: World) -> None:
     link = TopicLink(linked.tables("us"), linked.tables("eu"), linked.config, linked.config.link("eu", "us"), TOPIC)
     work = LinkWork(link, TRIGGER)
-    work.bring_up(lambda: False)
+    work.own()
+    assert work.lease.held is not None
+    work.bring_up(work.lease.held, lambda: False)
     _delete(linked, "eu")
     with pytest.raises(RetryableError) as met:
         link.check_source()
-    work.give_up(State.DELAYED, str(met.value), met.value)
+    owned = work.lease.lose(met.value)
+    assert owned is not None
+    work.give_up(owned, State.DELAYED, str(met.value))
     state = linked.link_state("us", "eu")
     assert (state.state, state.reason) == (State.PAUSED, "it was deleted in eu")
 

@@ -20,6 +20,7 @@ from geo.delta.process import this_process
 from geo.errors import AlreadyOwnedError, FencedError, NoProgressError, RetryableError, SchemaError, SourceChangedError
 from geo.streams import crew, timetable
 from geo.streams.crew import AT_ONCE, SPARK_ENDED
+from geo.streams.lease import Lease, Owned
 from geo.streams.life import TRIES, Life, State
 from geo.streams.supervisor import Supervisor
 from geo.streams.work import Found
@@ -41,16 +42,19 @@ class Job:
     waits_for: threading.Event | None = None
     hangs: Callable[[], tuple[Job, BaseException] | None] = lambda: None
     gives_up: Callable[[], None] = lambda: None
-    is_owned: bool = False
     how_far: int | None = 0
     noted: list[str] = field(default_factory=list)
+    lease: Lease[Owned] = field(default_factory=Lease)
 
     def __str__(self) -> str:
         return self.name
 
-    def bring_up(self, stopped: Callable[[], bool]) -> None:
+    def own(self) -> None:
+        self.lease.claims()
+        self.lease.hold(OwnJob(self))
+
+    def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
         self.noted.append("up")
-        self.is_owned = True
         while self.waits_for is not None and not self.waits_for.wait(0.01):
             if stopped():
                 return
@@ -70,15 +74,21 @@ class Job:
             raise self.ends_well
         return self.ends_well
 
-    def give_up(self, state: State, reason: str, error: BaseException) -> None:
+    def give_up(self, owned: Owned, state: State, reason: str) -> None:
         self.noted.append(f"give up {state.value}")
-        self.is_owned = False
         self.gives_up()
 
+
+@dataclass
+class OwnJob:
+    """What a job owns."""
+
+    job: Job
+
     def abandon(self) -> None:
-        if self.is_owned:
-            self.noted.append("abandon")
-        self.is_owned = False
+        self.job.noted.append("abandon")
+
+    def refuse_if_replaced(self) -> None: ...
 
 
 @dataclass(eq=False)
@@ -107,8 +117,9 @@ class Jobs:
 
     def claim(self, works: Sequence[Job]) -> list[tuple[Job, BaseException]]:
         for job in works:
-            job.is_owned = job.name not in self.refuses
-        return [(job, self.refuses[job.name]) for job in works if not job.is_owned]
+            if job.name not in self.refuses:
+                job.own()
+        return [(job, self.refuses[job.name]) for job in works if job.name in self.refuses]
 
     def record_states(self, works: Sequence[tuple[Job, State]]) -> list[tuple[Job, BaseException]]:
         self.records()
@@ -118,7 +129,7 @@ class Jobs:
 
     def release(self, works: Sequence[Job]) -> list[tuple[Job, BaseException]]:
         for job in works:
-            job.is_owned = False
+            job.lease.give_back()
             if job.name not in self.turns_out:
                 self.released.append(job.name)
         return [(job, self.turns_out[job.name]) for job in works if job.name in self.turns_out]
@@ -205,7 +216,7 @@ def test_starts_run_side_by_side_and_no_more_than_so_many() -> None:
     gate = threading.Event()
 
     class Counting(Job):
-        def bring_up(self, stopped: Callable[[], bool]) -> None:
+        def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
             nonlocal at_once, most
             with lock:
                 at_once += 1
@@ -240,9 +251,9 @@ def test_one_that_comes_further_each_time_is_not_given_up() -> None:
     job = Job("far", [RetryableError("away") for _ in range(3 * TRIES)])
     real = job.bring_up
 
-    def further(stopped: Callable[[], bool]) -> None:
+    def further(owned: Owned, stopped: Callable[[], bool]) -> None:
         job.how_far = (job.how_far or 0) + 1
-        real(stopped)
+        real(owned, stopped)
 
     job.bring_up = further  # type: ignore[method-assign]
     assert run_once(Jobs([job]))["far"].state is State.STOPPED
@@ -351,8 +362,8 @@ def test_what_only_waits_holds_up_no_start() -> None:
     gate = threading.Event()
 
     class Waiting(Job):
-        def bring_up(self, stopped: Callable[[], bool]) -> None:
-            super().bring_up(stopped)
+        def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
+            super().bring_up(owned, stopped)
             with waiting():
                 assert gate.wait(LIMIT_S)
 
@@ -622,7 +633,7 @@ def test_groups_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
     with Running(stays, goes) as running:
         running.until(lambda: State.RUNNING in running.states("a") and State.RUNNING in running.states("b"))
         running.instead.append([stays, comes])
-        running.until(lambda: comes.jobs[0].is_owned)
+        running.until(lambda: comes.jobs[0].lease.is_held)
         assert begun_after[0] == ["b"], "what goes has given up what it owned"
         assert stays.jobs[0].noted == ["up"]
         running.instead.append([])
@@ -648,7 +659,7 @@ def test_what_comes_up_after_its_group_was_left_behind_is_given_back(monkeypatch
         running.until(lambda: State.RUNNING in running.states("c"))
         goes_on.set()
         running.until(lambda: not any(thread.name == "geo-goes" for thread in threading.enumerate()))
-    assert not goes.jobs[0].is_owned
+    assert not goes.jobs[0].lease.is_held
     assert goes.jobs[0].noted == [], "it is not even claimed"
 
 
@@ -678,9 +689,9 @@ def test_one_whose_place_is_not_always_known_is_given_up_all_the_same() -> None:
     job = Job("a", [RetryableError("away") for _ in range(100)])
     real, places = job.bring_up, itertools.cycle([5, None])
 
-    def moves(stopped: Callable[[], bool]) -> None:
+    def moves(owned: Owned, stopped: Callable[[], bool]) -> None:
         job.how_far = next(places)
-        real(stopped)
+        real(owned, stopped)
 
     job.bring_up = moves  # type: ignore[method-assign]
     assert run_once(Jobs([job]))["a"].state is State.DELAYED
@@ -711,8 +722,8 @@ def test_one_that_hangs_for_ever_holds_up_no_other_and_no_process(where: str, mo
         _wait(hangs)
 
     class Hanging(Job):
-        def bring_up(self, stopped: Callable[[], bool]) -> None:
-            super().bring_up(stopped)
+        def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
+            super().bring_up(owned, stopped)
             if where == "brought up":
                 hang()
 
@@ -729,7 +740,7 @@ def test_one_that_hangs_for_ever_holds_up_no_other_and_no_process(where: str, mo
     lives = {str(job): life for _, job, life in running.ended}
     assert (lives["good"].state, lives["stuck"].state) == (State.STOPPED, State.DELAYED)
     assert "did not stop" in str(lives["stuck"].reason)
-    assert (group.released, stuck.is_owned) == (["good"], False)
+    assert (group.released, stuck.lease.is_held) == (["good"], False)
     assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("geo-"))
     hangs.set()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 
 from pyspark.sql import SparkSession
 
@@ -15,17 +15,17 @@ from geo.session import require_delta
 from geo.streams import timetable
 from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
-from geo.streams.query_work import leave
+from geo.streams.query_work import QueryWorks
 from geo.streams.share import ALL, Share, in_share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Failed, Found
+from geo.streams.work import Found
 from geo.subscription.acks.folding import Folded, NamespaceFold
 
 log = logging.getLogger(__name__)
 
 
-class Namespaces:
+class Namespaces(QueryWorks[NamespaceFold]):
     """The namespaces of a cluster that have acknowledgements, as works."""
 
     def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool, share: Share = ALL) -> None:
@@ -45,15 +45,6 @@ class Namespaces:
             if acks not in known
         ]
         return in_share(Found(fresh, resolved=self._again.due(known)), known, self._share, lambda work: work.acks)
-
-    def claim(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:
-        return []  # each owns itself when it is begun
-
-    def record_states(self, works: Sequence[tuple[NamespaceFold, State]]) -> Failed[NamespaceFold]:
-        return []  # each batch writes the cursors' rows itself
-
-    def release(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:
-        return leave(works)
 
 
 class Folding:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import wait
 from dataclasses import replace
 from functools import partial
@@ -25,10 +25,10 @@ from geo.log.topics import partitions, registered_topics
 from geo.names import Topic, check_topic_glob, glob_takes, is_glob
 from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
-from geo.streams.query_work import QueryWork, leave
+from geo.streams.query_work import QueryWork, QueryWorks
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Failed, Found
+from geo.streams.work import Found
 from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.in_hand import handing_out, in_hand
 from geo.subscription.consumer.run import TRIGGER
@@ -177,31 +177,34 @@ class _TopicWork(QueryWork[_Consumer]):
     def __str__(self) -> str:
         return str(self.topic)
 
-    def bring_up(self, stopped: Callable[[], bool]) -> None:
+    def own(self) -> None:
+        self._takes_over_until = self.lease.takes_over_until
+        super().own()
+
+    def bring_up(self, owned: _Consumer, stopped: Callable[[], bool]) -> None:
         """Returns once it has begun, so that a few topics do at once, and not hundreds."""
-        take_over = self._take_over
-        super().bring_up(stopped)
-        while self.opened is not None and not self.opened.running.has_begun and not stopped():
-            self.opened.running.wait(_WAIT_S)
-        if self.opened is not None and not self.opened.subscription.has_begun:
-            self._take_over = take_over  # it has owned nothing yet
+        super().bring_up(owned, stopped)
+        while not owned.has_begun and not stopped():
+            owned.wait(_WAIT_S)
+        if not owned.subscription.has_begun:
+            self.lease.takes_over_until = self._takes_over_until  # it has owned nothing yet
         if not stopped():
             self.follow()
 
     @property
     def done(self) -> Consumed:
-        return self._before if self.opened is None else self._before + self.opened.subscription.done
+        last = self.lease.last
+        return self._before if last is None else self._before + last.subscription.done
 
     @property
     def how_far(self) -> Hashable:
         return self.done.acknowledged or None
 
-    def take_off(self) -> _Consumer | None:
+    def note(self, opened: _Consumer) -> None:
         self._before = self.done
-        return super().take_off()
 
 
-class _Topics:
+class _Topics(QueryWorks[_TopicWork]):
     """The topics of one cluster that a glob or a partitioned topic stands for."""
 
     def __init__(
@@ -252,15 +255,6 @@ class _Topics:
             return partitions(self._tables, Topic.parse(self._topics))
         found = [one.topic for one in registered_topics(self._tables)]
         return [topic for topic in found if glob_takes(self._topics, topic)]
-
-    def claim(self, works: Sequence[_TopicWork]) -> Failed[_TopicWork]:
-        return []  # each owns itself when it is begun
-
-    def record_states(self, works: Sequence[tuple[_TopicWork, State]]) -> Failed[_TopicWork]:
-        return []  # what was acknowledged is published by itself
-
-    def release(self, works: Sequence[_TopicWork]) -> Failed[_TopicWork]:
-        return leave(works)
 
 
 def _begun(
