@@ -110,12 +110,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         now = replace(options, take_over=take_over, again=not runner.work.has_begun)
         return publish_source(spark, what, config=config, options=now)
 
-    runner = Publishing(
-        begin,
-        what.name,
-        once=args.trigger == AVAILABLE_NOW,
-        take_over=args.take_over,
-    )
+    runner = Publishing(begin, what, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over)
     stopped = threading.Event()
 
     def stop() -> None:

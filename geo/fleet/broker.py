@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -33,20 +33,18 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.publish import PublishOptions, publish_source
 from geo.log.publish_stream import SourceStream
 from geo.log.publish_work import OneProducer, PublishWork
-from geo.names import ALL_TOPICS, Topic, check_broker
+from geo.names import ALL_TOPICS, check_broker
 from geo.replication.absent_regions import refuse_to_begin_anew
-from geo.replication.link_topics import LinkTopics, report_of_link
-from geo.replication.link_work import LinkWork
+from geo.replication.link_topics import LinkTopics
 from geo.session import require_delta
 from geo.streams import timetable
 from geo.streams.life import Life, State
-from geo.streams.share import ALL, Share, in_share
+from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Found, Group
-from geo.subscription.acks.folding import NamespaceFold
+from geo.streams.work import Group
 from geo.subscription.acks.namespace_folds import Namespaces
-from geo.subscription.version_sync import PLACE, Versions
+from geo.subscription.version_sync import Versions
 from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)
@@ -69,6 +67,10 @@ class Kind(str, Enum):
     VERSIONS = "version sync"
 
 
+_KINDS = {OneProducer: Kind.PUBLISHER, LinkTopics: Kind.LINK, Namespaces: Kind.FOLD, Versions: Kind.VERSIONS}
+"""By the class of its group."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
     """What became of one piece of work, or of a group that cannot be asked what it has. `name` is for people, `fields` are the
@@ -81,17 +83,6 @@ class BrokerReport:
     reason: str | None
     brought: int
     fields: Mapping[str, object]
-
-
-class _Publisher(OneProducer):
-    """The group of one publication."""
-
-    def __init__(self, what: Publication, work: PublishWork, share: Share) -> None:
-        super().__init__(work)
-        self.what, self._share = what, share
-
-    def discover(self, known: Mapping[Hashable, tuple[PublishWork, State]]) -> Found[PublishWork]:
-        return in_share(super().discover(known), known, self._share, lambda work: self.what.topic)
 
 
 class Broker:
@@ -183,7 +174,7 @@ class Broker:
     def _run_all(self) -> list[BrokerReport]:
         if self._trigger != AVAILABLE_NOW:
             groups = Counter(type(group) for _, group in self._parts)
-            has = f"{counted(groups[_Publisher], 'publisher')} and {counted(groups[LinkTopics], 'link')} by {self._file}"
+            has = f"{counted(groups[OneProducer], 'publisher')} and {counted(groups[LinkTopics], 'link')} by {self._file}"
             self._say(f"{self._cluster}: {self._tables.me} runs {has}, and says each minute how all is")
         return [report_of(group, work, life) for group, work, life in self._supervisor.run()]
 
@@ -215,12 +206,8 @@ class Broker:
 
     def _activities(self) -> list[Activity]:
         """What it does for which topic."""
-        found: list[Activity] = []
-        for group, work, life in self._supervisor.works():
-            report = report_of(group, work, life)
-            topic = _topic_of(group, work)
-            found.append(Activity(topic, life.state, 0 if report.kind is Kind.FOLD else report.brought))
-        return found
+        told = [(work, report_of(group, work, life)) for group, work, life in self._supervisor.works()]
+        return [Activity(work.topic, one.state, 0 if one.kind is Kind.FOLD else one.brought) for work, one in told]
 
     @property
     def _share(self) -> Share:
@@ -264,13 +251,13 @@ class Broker:
     def _running(self, made_from: object) -> Group[Any] | None:
         return next((group for before, group in self._parts if before == made_from), None)
 
-    def _publisher(self, config: Config, what: Publication) -> _Publisher:
+    def _publisher(self, config: Config, what: Publication) -> OneProducer:
         def begin(take_over: bool) -> SourceStream:
             options = PublishOptions(trigger=self._trigger, take_over=take_over, again=False)
             return publish_source(self._spark, what, config=config, options=options)
 
-        work = PublishWork(begin, what.name, once=self._trigger == AVAILABLE_NOW, take_over=self._take_over)
-        return _Publisher(what, work, self._share)
+        work = PublishWork(begin, what, once=self._trigger == AVAILABLE_NOW, take_over=self._take_over)
+        return OneProducer(work, self._share)
 
     def _link(self, config: Config, link: Link) -> LinkTopics:
         source, turns = connect(self._spark, config.cluster(link.source)), turns_of(link, config)
@@ -368,42 +355,7 @@ class Broker:
         )
 
 
-def _topic_of(group: Group[Any], work: Any) -> Topic:
-    """The topic in whose bundle a piece of work is."""
-    match group, work:
-        case _Publisher(what=what), _:
-            return what.topic
-        case _, LinkWork():
-            return work.link.topic
-        case _, NamespaceFold():
-            return work.acks
-        case _:
-            return PLACE
-
-
-def report_of(group: Group[Any], work: Any, life: Life) -> BrokerReport:
-    """What is said of a piece of work, or of a group that cannot be asked what it has."""
-    state, reason = life.state, life.reason
-    match group, work:
-        case _Publisher(what=what), _:
-            done = group.work.published
-            fields = {"topic": str(what.topic), "cluster": what.cluster, "producer": what.producer, "published": done.rows,
-                      "rejected": done.rejected, "rejects_file": group.work.rejects_file}  # fmt: skip
-            return BrokerReport(Kind.PUBLISHER, what.name, state, reason, done.rows, fields)
-        case LinkTopics(), _:
-            one = report_of_link(group, work, life)
-            name = str(work) if isinstance(work, LinkWork) else one.link
-            return BrokerReport(Kind.LINK, name, state, reason, one.replicated, one.fields)
-        case _, NamespaceFold():
-            return BrokerReport(
-                Kind.FOLD,
-                str(work.acks),
-                state,
-                reason,
-                work.done.cursors,
-                {"topic": str(work.acks), "cursors": work.done.cursors},
-            )
-        case Versions(), _:
-            name, markers = str(group if work is None else work), 0 if work is None else work.markers
-            return BrokerReport(Kind.VERSIONS, name, state, reason, markers, {"name": name, "markers": markers})
-    return BrokerReport(Kind.FOLD, str(group), state, reason, 0, {"topic": None, "cursors": 0})
+def report_of(group: Any, work: Any, life: Life) -> BrokerReport:
+    """What is told of a piece of work, or of a group that cannot be asked what it has."""
+    told = group.told(work)
+    return BrokerReport(_KINDS[type(group)], told.name, life.state, life.reason, told.brought, told.fields)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
+from geo.config.model import Publication
 from geo.errors import GeoError
 from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.other_producer import Continued
 from geo.log.publish_stream import PublishStream, SourceStream
 from geo.log.publisher import Published
-from geo.streams import timetable
-from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.query_work import QueryWork, QueryWorks
-from geo.streams.supervisor import Supervisor
-from geo.streams.work import Found
-
-log = logging.getLogger(__name__)
+from geo.streams.share import ALL, Share
+from geo.streams.supervisor import Supervisor, log_fault
+from geo.streams.work import Found, Told
 
 
 class Publishing:
@@ -26,10 +23,8 @@ class Publishing:
     `begin` starts the stream; it is told whether to take its producer over from an owner that lives.
     """
 
-    def __init__(
-        self, begin: Callable[[bool], PublishStream], name: str = "publisher", *, once: bool, take_over: bool = False
-    ) -> None:
-        self.work = PublishWork(begin, name, once=once, take_over=take_over)
+    def __init__(self, begin: Callable[[bool], PublishStream], what: Publication, *, once: bool, take_over: bool = False) -> None:
+        self.work = PublishWork(begin, what, once=once, take_over=take_over)
         self.life = Life()
         """Where it is in its life; its reason and error are those of the last fault."""
         self._supervisor = Supervisor[PublishWork]([OneProducer(self.work)], once=once, on_change=self._changed)
@@ -42,7 +37,7 @@ class Publishing:
         self.life = life
         if life.error is None:
             return
-        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)
+        log_fault(group, work, life)
         if life.state is State.FAILED or not self.work.has_begun:
             self.stop()  # there is nothing else to run, and whoever starts it wants to know
 
@@ -58,11 +53,11 @@ class Publishing:
 
 
 class PublishWork(QueryWork[PublishStream]):
-    """One producer's stream, as often as it is begun. `name` is how people are told of it."""
+    """One producer's stream, as often as it is begun."""
 
-    def __init__(self, begin: Callable[[bool], PublishStream], name: str, *, once: bool, take_over: bool = False) -> None:
-        super().__init__(begin, once=once, take_over=take_over)
-        self._name = name
+    def __init__(self, begin: Callable[[bool], PublishStream], what: Publication, *, once: bool, take_over: bool = False) -> None:
+        super().__init__(begin, what.topic, once=once, take_over=take_over)
+        self.what = what
         self.began_at: Mapping[LedgerKey, Ledger] = {}
         """How far its ledgers reached before it published anything."""
         self.continued: Sequence[Continued] = ()
@@ -72,7 +67,7 @@ class PublishWork(QueryWork[PublishStream]):
         self._rejects_file: str | None = None
 
     def __str__(self) -> str:
-        return self._name
+        return self.what.name
 
     @property
     def has_begun(self) -> bool:
@@ -117,11 +112,18 @@ class PublishWork(QueryWork[PublishStream]):
 class OneProducer(QueryWorks[PublishWork]):
     """The group of one piece of work."""
 
-    def __init__(self, work: PublishWork) -> None:
-        self.work, self._again = work, FailedAgain(timetable.FAILED_AGAIN_S)
+    def __init__(self, work: PublishWork, share: Share = ALL) -> None:
+        super().__init__(share)
+        self.work = work
 
     def __str__(self) -> str:
         return str(self.work)
 
     def discover(self, known: Mapping[Hashable, tuple[PublishWork, State]]) -> Found[PublishWork]:
-        return Found(resolved=self._again.due(known)) if known else Found([("publisher", self.work)])
+        return self._found(known, [] if known else [("publisher", self.work)])
+
+    def told(self, work: PublishWork | None) -> Told:
+        what, done = self.work.what, self.work.published
+        fields = {"topic": str(what.topic), "cluster": what.cluster, "producer": what.producer, "published": done.rows,
+                  "rejected": done.rejected, "rejects_file": self.work.rejects_file}  # fmt: skip
+        return Told(what.name, done.rows, fields)

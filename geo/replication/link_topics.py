@@ -29,7 +29,7 @@ from geo.replication.topic_link import TopicLink
 from geo.replication.turns import Turns
 from geo.streams.life import Life, State
 from geo.streams.share import ALL, Share
-from geo.streams.work import Failed, Found, Group
+from geo.streams.work import Failed, Found, Group, Told
 from schemas import TOPICS
 
 log = logging.getLogger(__name__)
@@ -205,6 +205,10 @@ class LinkTopics:
         for work in works:
             work.lease.give_back()
         return []
+
+    def told(self, work: LinkWork | None) -> Told:
+        one = report_of_link(self, work, Life())
+        return Told(one.link if work is None else str(work), one.replicated, one.fields)
 
 
 def topics_of_source(source: ClusterTables, replicated: Iterable[Topic]) -> list[Registered]:

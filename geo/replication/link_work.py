@@ -13,6 +13,7 @@ from geo.delta.tail import REMOTE_LOOK_S
 from geo.errors import NoProgressError, RetryableError
 from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables
+from geo.names import Topic
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import Brought, TopicLink
@@ -68,6 +69,10 @@ class LinkWork:
 
     def __str__(self) -> str:
         return str(self.link)
+
+    @property
+    def topic(self) -> Topic:
+        return self.link.topic
 
     @property
     def how_far(self) -> CommitName | None:

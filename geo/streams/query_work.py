@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from geo.errors import RetryableError
 from geo.faults import FAULTS
+from geo.names import Topic
 from geo.streams import timetable
 from geo.streams.lease import Lease, Owned
 from geo.streams.life import State
+from geo.streams.share import ALL, Share
+from geo.streams.work import Failed, Found
 
 _WAIT_S = 0.2
 
@@ -82,8 +86,8 @@ class QueryWork(Generic[T]):
     """One query, as often as it is begun. `begin` owns what it needs and starts it, told whether to take that over from an owner
     that lives: asked for until it was owned once, for timetable.TAKES_OVER_S at most."""
 
-    def __init__(self, begin: Callable[[bool], T], *, once: bool, take_over: bool) -> None:
-        self._begin, self._once = begin, once
+    def __init__(self, begin: Callable[[bool], T], topic: Topic, *, once: bool, take_over: bool) -> None:
+        self._begin, self.topic, self._once = begin, topic, once
         self.lease = Lease[T](take_over=take_over, within_s=timetable.TAKES_OVER_S)
 
     def own(self) -> None:
@@ -92,6 +96,11 @@ class QueryWork(Generic[T]):
         self.lease.hold(opened)
         if not self.lease.is_held:
             opened.running.stop()
+
+    @property
+    def how_far(self) -> Hashable:
+        """As `Work.how_far`; None: it does not say."""
+        return None
 
     def note(self, opened: T) -> None:
         """This takes the place of what was held last, if anything was: the last moment to note what that one did."""
@@ -133,15 +142,40 @@ W = TypeVar("W", bound="QueryWork[Any]")
 
 
 class QueryWorks(Generic[W]):
-    """What groups of such works have in common: each claims itself when it is begun, and records by itself what it has done."""
+    """A group of such works: each claims itself when it is begun, and records by itself what it has done.
 
-    def claim(self, works: Sequence[W]) -> list[tuple[W, BaseException]]:
+    Failed ones are tried again `again_s` after they were first seen to have failed: by then a person may have seen to it, and what
+    may not go on fails again. `share`: which of them this process runs.
+    """
+
+    def __init__(self, share: Share = ALL, again_s: float | None = None) -> None:
+        self._share, self._again_s = share, timetable.FAILED_AGAIN_S if again_s is None else again_s
+        self._failed_at: dict[Hashable, float] = {}
+
+    def _found(self, known: Mapping[Hashable, tuple[W, State]], fresh: Sequence[tuple[Hashable, W]] = ()) -> Found[W]:
+        """Of works that are there and rest for no other reason: those that are this process's, what of the known ones is so no longer, and
+        what is so again."""
+        now = time.monotonic()
+        self._failed_at = {key: self._failed_at.get(key, now) for key, (_, state) in known.items() if state is State.FAILED}
+        due = [key for key, at in self._failed_at.items() if now - at >= self._again_s]
+        for key in due:
+            del self._failed_at[key]
+        elsewhere = {key: self._share.elsewhere(work.topic) for key, (work, _) in known.items()}
+        rest = {key for key, (_, state) in known.items() if state is State.PAUSED}
+        mine = [(key, work) for key, work in fresh if self._share.elsewhere(work.topic) is None]
+        left_out = {key: why for key, why in elsewhere.items() if why is not None and key not in rest}
+        wanted = [key for key in known if key in rest and elsewhere[key] is None]
+        for work in [*(work for _, work in mine), *(known[key][0] for key in wanted)]:
+            work.lease.begin_anew(take_over=self._share.takes_over(work.topic))
+        return Found(mine, left_out, wanted=wanted, resolved=[key for key in due if key not in left_out])
+
+    def claim(self, works: Sequence[W]) -> Failed[W]:
         return []
 
-    def record_states(self, works: Sequence[tuple[W, State]]) -> list[tuple[W, BaseException]]:
+    def record_states(self, works: Sequence[tuple[W, State]]) -> Failed[W]:
         return []
 
-    def release(self, works: Sequence[W]) -> list[tuple[W, BaseException]]:
+    def release(self, works: Sequence[W]) -> Failed[W]:
         """Give back what works that ended well own."""
         failed: list[tuple[W, BaseException]] = []
         for work in works:

@@ -6,16 +6,31 @@ of works is in `crew.py`.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Generic
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic
 
 from geo.faults import FAULTS
 from geo.streams import timetable
 from geo.streams.crew import Crew
 from geo.streams.life import Life
 from geo.streams.work import Group, W
+
+log = logging.getLogger(__name__)
+
+
+def log_fault(group: object, work: object | None, life: Life) -> None:
+    """As `on_change`: logs why something does not run."""
+    if life.reason is not None:
+        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)
+
+
+def unfinished(ended: Iterable[tuple[Any, Any, Life]]) -> dict[str, str]:
+    """Of what a run returned: by name, state and reason of what did not come to its end."""
+    reasons = ((group if work is None else work, life) for group, work, life in ended if life.reason is not None)
+    return {str(what): f"{life.state.value}: {life.reason}" for what, life in reasons}
 
 
 class Supervisor(Generic[W]):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from geo.names import Topic
 from geo.streams.lease import Lease
 from geo.streams.life import State
 
@@ -19,6 +20,10 @@ class Work(Protocol):
     @property
     def lease(self) -> Lease[Any]:
         """What it owns. Given up, abandoned and asked for by who runs it."""
+
+    @property
+    def topic(self) -> Topic:
+        """Where brokers share a cluster, the one that has this topic does it."""
 
     @property
     def how_far(self) -> Hashable:
@@ -65,6 +70,16 @@ class Found(Generic[W]):
     """Paused works that are wanted again."""
     resolved: Sequence[Hashable] = ()
     """Failed works that may go on, as a rule because a person has acted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is told of a work, or of a group. `brought`: how many messages it has published or replicated, cursors or markers it has
+    written. `fields`: the same for programs."""
+
+    name: str
+    brought: int
+    fields: Mapping[str, object]
 
 
 class Group(Protocol[W]):

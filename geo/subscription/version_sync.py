@@ -20,14 +20,13 @@ from geo.log.housekeeping import open_for_writing
 from geo.names import Topic
 from geo.session import require_delta
 from geo.streams import timetable
-from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.loop import BatchLoop
 from geo.streams.query_work import Both, QueryWork, QueryWorks
-from geo.streams.share import ALL, Share, in_share
-from geo.streams.supervisor import Supervisor
+from geo.streams.share import ALL, Share
+from geo.streams.supervisor import Supervisor, log_fault, unfinished
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Found
+from geo.streams.work import Found, Told
 from geo.subscription.controller_query import ControllerQuery
 from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.peers import Peer
@@ -79,7 +78,7 @@ class SyncWork(QueryWork[OpenSync]):
     def __init__(
         self, tables: ClusterTables, peers: Mapping[str, Peer], config: Config, trigger: str, *, take_over: bool
     ) -> None:
-        super().__init__(self._open, once=trigger == AVAILABLE_NOW, take_over=take_over)
+        super().__init__(self._open, PLACE, once=trigger == AVAILABLE_NOW, take_over=take_over)
         self._tables, self._peers, self._config = tables, peers, config
         self._trigger, self._every_s = parse_trigger(trigger), None if trigger == AVAILABLE_NOW else timetable.MARKERS_ROUND_S
         self._before = 0
@@ -142,11 +141,11 @@ class Versions(QueryWorks[SyncWork]):
         share: Share = ALL,
     ) -> None:
         """`say` gets a line for people where there is nothing to do. `share`: it is done by the process whose the topic PLACE is."""
+        super().__init__(share)
         here = tables.cluster.name
         self._tables, self._say, self._has_said = tables, say, False
         self._peers = {name: Peer(connect(tables.spark, one)) for name, one in config.clusters.items() if name != here}
         self._work = SyncWork(tables, self._peers, config, trigger, take_over=take_over)
-        self._again, self._share = FailedAgain(timetable.FAILED_AGAIN_S), share
 
     def __str__(self) -> str:
         return f"version subscriptions in {self._tables.cluster.name}"
@@ -160,13 +159,17 @@ class Versions(QueryWorks[SyncWork]):
         # Where no cluster has a version subscription that is replicated there is nothing to tell, and nothing is begun. What was begun runs
         # on when the last one is deleted: it looks at no log then, and takes up the next one at once.
         if known:
-            return in_share(Found(resolved=self._again.due(known)), known, self._share, lambda work: PLACE)
+            return self._found(known)
         if self._share.elsewhere(PLACE) is None and self._are_used(told=self._tables.journal(MARKERS).exists()):
-            return in_share(Found([("sync", self._work)]), known, self._share, lambda work: PLACE)
+            return self._found(known, [("sync", self._work)])
         if not self._has_said:
             self._has_said = True
             self._say(f"{self}: no cluster that can be read has one that regions share, so there is nothing to do")
         return Found()
+
+    def told(self, work: SyncWork | None) -> Told:
+        name, markers = str(self if work is None else work), 0 if work is None else work.markers
+        return Told(name, markers, {"name": name, "markers": markers})
 
     def _are_used(self, *, told: bool) -> bool:
         """Whether there is one that is replicated here or in another cluster. One that cannot be read now counts as having one where
@@ -220,20 +223,13 @@ class VersionSync:
     def run(self) -> Synced:
         """Run until stopped, or with the available-now trigger over what is there: what the tail tells in such a pass its controllers may
         hear in the next one. While another process does it, it is DELAYED, and taken up once that one has ended."""
-        ended = self._supervisor.run()
-        unfinished = {
-            str(group if work is None else work): f"{life.state.value}: {life.reason}"
-            for group, work, life in ended
-            if life.reason is not None
-        }
-        return Synced(self._group.markers, unfinished)
+        left = unfinished(self._supervisor.run())
+        return Synced(self._group.markers, left)
 
     def _changed(self, group: object, work: SyncWork | None, life: Life) -> None:
-        head = f"{group if work is None else work}: {life.state.value}"
+        log_fault(group, work, life)
         if life.reason is None:
-            self._say(head)
-        else:
-            log.warning("%s: %s", head, life.reason)
+            self._say(f"{group if work is None else work}: {life.state.value}")
 
     def _progress(self) -> None:
         """Say how many markers were written, if there are more."""

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from geo.config.model import Publication
 from geo.errors import AlreadyOwnedError, SourceChangedError
 from geo.log.publish import publish
 from geo.log.publish_stream import PublishStream
@@ -23,6 +24,7 @@ from tests.world import TOPIC, World
 pytestmark = pytest.mark.spark
 
 LIMIT_S = 120.0
+WHAT = Publication("eu", TOPIC, "p", jsonl="lines")
 
 
 def _lines(folder: Path, name: str, keys: range) -> None:
@@ -94,7 +96,7 @@ def test_a_stream_that_failed_is_begun_again_and_publishes_each_row_once(
     source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
     _lines(source.folder, "a", range(5))
-    runner = Publishing(source.begin("100 ms"), once=False)
+    runner = Publishing(source.begin("100 ms"), WHAT, once=False)
     done, thread = _started(runner)
     try:
         _until(lambda: runner.work.published.rows == 5, thread)
@@ -111,27 +113,27 @@ def test_a_stream_that_failed_is_begun_again_and_publishes_each_row_once(
     assert "DELAYED: " in caplog.text
     assert source.world.verify().clean
     # It was given back: the next one needs not take it over.
-    assert Publishing(source.begin("available-now"), once=True).run().rows == 0
+    assert Publishing(source.begin("available-now"), WHAT, once=True).run().rows == 0
 
 
 def test_a_run_that_ends_gives_up_after_some_tries_and_says_why(source: Source) -> None:
     _lines(source.folder, "a", range(5))
     source.away.touch()
     with pytest.raises(Exception, match="the source is away"):
-        Publishing(source.begin("available-now"), once=True).run()
+        Publishing(source.begin("available-now"), WHAT, once=True).run()
     source.away.unlink()
-    assert Publishing(source.begin("available-now"), once=True).run().rows == 5
+    assert Publishing(source.begin("available-now"), WHAT, once=True).run().rows == 5
 
 
 def test_what_a_person_must_see_to_ends_it_at_once(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timetable, "LOG_LOOK_S", 0.0)
     _lines(source.folder, "a", range(5))
-    runner = Publishing(source.begin("100 ms"), once=False)
+    runner = Publishing(source.begin("100 ms"), WHAT, once=False)
     done, thread = _started(runner)
     try:
         _until(lambda: runner.work.published.rows == 5, thread)
         with pytest.raises(AlreadyOwnedError, match="already run by"):
-            Publishing(source.begin("available-now"), once=True).run()
+            Publishing(source.begin("available-now"), WHAT, once=True).run()
         source.world.spark.sql(f"UPDATE {source.world.log('eu').sql} SET key = 'x' WHERE entry_id = 3")
         _lines(source.folder, "b", range(5, 9))
         thread.join(LIMIT_S)

@@ -1,13 +1,22 @@
-"""Two that are followed as one: a loop beside another."""
+"""Two that are followed as one: a loop beside another; and what a group of works finds: what is its share, and what failed long ago."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Hashable, Mapping
+from functools import partial
+from typing import Any
 
 import pytest
 
+from geo.names import Topic
+from geo.streams.life import State
 from geo.streams.loop import BatchLoop
-from geo.streams.query_work import Both
+from geo.streams.query_work import Both, QueryWork, QueryWorks
+from geo.streams.work import Found
+
+Known = Mapping[Hashable, tuple[QueryWork[Any], State]]
 
 _SOON_S = 10.0
 
@@ -62,3 +71,42 @@ def test_in_a_run_that_ends_both_do_what_there_is() -> None:
     go_on.set()
     assert both.wait(_SOON_S)
     assert (both.is_active, both.ended_well, both.error) == (False, True, None)
+
+
+class Works(QueryWorks[QueryWork[Any]]):
+    def discover(self, known: Known) -> Found[QueryWork[Any]]:
+        return self._found(known)
+
+
+def _work(name: str = "clicks") -> QueryWork[Any]:
+    return QueryWork(lambda take_over: None, Topic("shop", "web", name), once=False, take_over=False)
+
+
+def test_a_failed_work_is_due_once_its_time_has_passed_and_then_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    works, work = Works(again_s=10.0), _work()
+    failed: Known = {"a": (work, State.FAILED)}
+    fine: Known = {"a": (work, State.RUNNING)}
+    due = list[object]()
+    for at, known in ((100.0, failed), (109.0, failed), (110.0, failed), (110.0, failed), (119.0, fine), (121.0, failed)):
+        monkeypatch.setattr(time, "monotonic", partial(float, at))
+        due.append(works.discover(known).resolved)
+    assert due == [[], [], ["a"], [], [], []], "it is told once, and failed anew just now"
+
+
+def test_what_is_another_processes_rests_until_it_is_this_ones_again_whoever_had_it() -> None:
+    class Mine:
+        def elsewhere(self, topic: Topic) -> str | None:
+            return f"{topic.name} is not ours" if topic.name == "c" else None
+
+        def takes_over(self, topic: Topic) -> bool:
+            return topic.name == "a"
+
+    works = Works(Mine(), again_s=0.0)
+    known: Known = {
+        name: (_work(name), state) for name, state in {"a": State.PAUSED, "b": State.PAUSED, "c": State.FAILED}.items()
+    }
+    known["a"][0].lease.is_replaced = True
+    found = works.discover(known)
+    assert (list(found.wanted), found.left_out, list(found.resolved)) == (["a", "b"], {"c": "c is not ours"}, [])
+    assert [known[name][0].lease.claims() for name in "ab"] == [True, False]
+    assert not known["a"][0].lease.is_replaced

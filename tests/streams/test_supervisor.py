@@ -18,6 +18,7 @@ from py4j.protocol import Py4JNetworkError
 from geo.delta.locks import table_lock
 from geo.delta.process import this_process
 from geo.errors import AlreadyOwnedError, FencedError, NoProgressError, RetryableError, SchemaError, SourceChangedError
+from geo.names import Topic
 from geo.streams import crew, timetable
 from geo.streams.crew import AT_ONCE, SPARK_ENDED
 from geo.streams.lease import Lease, Owned
@@ -27,6 +28,7 @@ from geo.streams.work import Found
 from geo.streams.workers import waiting
 
 LIMIT_S = 20.0
+TOPIC = Topic("shop", "web", "clicks")
 
 
 @dataclass(eq=False)
@@ -43,6 +45,7 @@ class Job:
     hangs: Callable[[], tuple[Job, BaseException] | None] = lambda: None
     gives_up: Callable[[], None] = lambda: None
     how_far: int | None = 0
+    topic: Topic = TOPIC
     noted: list[str] = field(default_factory=list)
     lease: Lease[Owned] = field(default_factory=Lease)
 

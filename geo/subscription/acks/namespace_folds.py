@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable, Mapping
 
 from pyspark.sql import SparkSession
@@ -12,17 +11,13 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import registered_topics
 from geo.session import require_delta
-from geo.streams import timetable
-from geo.streams.again import FailedAgain
-from geo.streams.life import Life, State
+from geo.streams.life import State
 from geo.streams.query_work import QueryWorks
-from geo.streams.share import ALL, Share, in_share
-from geo.streams.supervisor import Supervisor
+from geo.streams.share import ALL, Share
+from geo.streams.supervisor import Supervisor, log_fault, unfinished
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Found
+from geo.streams.work import Found, Told
 from geo.subscription.acks.folding import Folded, NamespaceFold
-
-log = logging.getLogger(__name__)
 
 
 class Namespaces(QueryWorks[NamespaceFold]):
@@ -30,9 +25,8 @@ class Namespaces(QueryWorks[NamespaceFold]):
 
     def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool, share: Share = ALL) -> None:
         """`share`: the topics of acknowledgements that are folded by this process."""
+        super().__init__(share)
         self._tables, self._config, self._trigger, self._take_over = tables, config, trigger, take_over
-        self._share = share
-        self._again = FailedAgain(timetable.FAILED_AGAIN_S)
 
     def __str__(self) -> str:
         return f"folds in {self._tables.cluster.name}"
@@ -44,7 +38,12 @@ class Namespaces(QueryWorks[NamespaceFold]):
             for acks in namespaces
             if acks not in known
         ]
-        return in_share(Found(fresh, resolved=self._again.due(known)), known, self._share, lambda work: work.acks)
+        return self._found(known, fresh)
+
+    def told(self, work: NamespaceFold | None) -> Told:
+        if work is None:
+            return Told(str(self), 0, {"topic": None, "cursors": 0})
+        return Told(str(work.acks), work.done.cursors, {"topic": str(work.acks), "cursors": work.done.cursors})
 
 
 class Folding:
@@ -57,7 +56,7 @@ class Folding:
         parse_trigger(trigger)
         tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
         group = Namespaces(tables, config, trigger, take_over=take_over)
-        self._supervisor = Supervisor[NamespaceFold]([group], once=trigger == AVAILABLE_NOW, on_change=_log_fault)
+        self._supervisor = Supervisor[NamespaceFold]([group], once=trigger == AVAILABLE_NOW, on_change=log_fault)
 
     def stop(self) -> None:
         """Let running batches end, then stop; callable from a signal handler."""
@@ -68,15 +67,7 @@ class Folding:
 
         One that another process folds here is DELAYED: taken up once that one has ended.
         """
-        done = Folded()
-        for group, work, life in self._supervisor.run():
-            name = str(group if work is None else work.acks)
-            unfinished = {} if life.reason is None else {name: f"{life.state.value}: {life.reason}"}
-            more = Folded() if work is None else work.done
-            done = Folded(done.cursors + more.cursors, done.compacted + more.compacted, {**done.unfinished, **unfinished})
-        return done
-
-
-def _log_fault(group: object, work: NamespaceFold | None, life: Life) -> None:
-    if life.reason is not None:
-        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)
+        ended = self._supervisor.run()
+        done = [work.done for _, work, _ in ended if work is not None]
+        left = unfinished((group, None if work is None else work.acks, life) for group, work, life in ended)
+        return Folded(sum(one.cursors for one in done), sum(one.compacted for one in done), left)

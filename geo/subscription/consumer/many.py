@@ -23,10 +23,9 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import partitions, registered_topics
 from geo.names import Topic, check_topic_glob, glob_takes, is_glob
-from geo.streams.again import FailedAgain
-from geo.streams.life import Life, State
+from geo.streams.life import State
 from geo.streams.query_work import QueryWork, QueryWorks
-from geo.streams.supervisor import Supervisor
+from geo.streams.supervisor import Supervisor, log_fault, unfinished
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Found
 from geo.subscription.consumer.consumed import Consumed
@@ -106,7 +105,7 @@ class Subscriptions:
         self._stopped.clear()
         begin = partial(_begun, self._make, listener, trigger)
         self._group = _Topics(self._tables, self._topics, self._name, begin, trigger, take_over=self._take_over)
-        self._supervisor = Supervisor([self._group], once=trigger == AVAILABLE_NOW, on_change=_log_fault)
+        self._supervisor = Supervisor([self._group], once=trigger == AVAILABLE_NOW, on_change=log_fault)
         if self._stopped.is_set():
             return self.done
         timer = None if for_s is None else threading.Timer(for_s, self.stop)
@@ -118,11 +117,7 @@ class Subscriptions:
         finally:
             if timer is not None:
                 timer.cancel()
-        self.unfinished = {
-            str(group if work is None else work): f"{life.state.value}: {life.reason}"
-            for group, work, life in ended
-            if life.state in (State.FAILED, State.DELAYED)
-        }
+        self.unfinished = unfinished(ended)
         return self.done
 
 
@@ -171,8 +166,8 @@ class _Consumer:
 
 class _TopicWork(QueryWork[_Consumer]):
     def __init__(self, topic: Topic, begin: Callable[[bool], _Consumer], *, once: bool, take_over: bool) -> None:
-        super().__init__(begin, once=once, take_over=take_over)
-        self.topic, self._before = topic, Consumed()
+        super().__init__(begin, topic, once=once, take_over=take_over)
+        self._before = Consumed()
 
     def __str__(self) -> str:
         return str(self.topic)
@@ -217,10 +212,10 @@ class _Topics(QueryWorks[_TopicWork]):
         *,
         take_over: bool,
     ) -> None:
+        super().__init__(again_s=FAILED_AGAIN_S)
         self._tables, self._topics, self._name, self._begin = tables, topics, name, begin
         self._once, self._take_over = trigger == AVAILABLE_NOW, take_over
         self._works: list[_TopicWork] = []
-        self._again = FailedAgain(FAILED_AGAIN_S)
         self._asked = False
 
     def __str__(self) -> str:
@@ -244,7 +239,7 @@ class _Topics(QueryWorks[_TopicWork]):
             log.warning("%s: there is no such topic yet", self)
         self._asked = True
         self._works += [work for _, work in fresh]
-        return Found(fresh, resolved=self._again.due(known))
+        return self._found(known, fresh)
 
     @property
     def _pattern(self) -> str:
@@ -272,8 +267,3 @@ def _begun(
         return messages if returned is given else returned
 
     return _Consumer(subscription, named, trigger)
-
-
-def _log_fault(group: object, work: _TopicWork | None, life: Life) -> None:
-    if life.reason is not None:
-        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)
