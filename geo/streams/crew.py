@@ -10,9 +10,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic
@@ -41,18 +41,24 @@ SPARK_ENDED = "Spark in this process ended before its work had (a SIGTERM or SIG
 """Why a work does not run. Its own error would only say that nobody answers."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What one of some workers does for a piece of work: bring it up, what is due, or end it."""
+
+    workers: Workers
+    outcome: Future[Any]
+    ends_as: tuple[Event, str | None] | None = None
+    """It is its end, and what that is."""
+
+
 @dataclass(slots=True, eq=False)
 class Slot(Generic[W]):
     """A piece of work and its life."""
 
     work: W
     life: Life = field(default_factory=Life)
-    task: Future[Any] | None = None
-    """What some worker does for it now: bring it up, what is due, or end it."""
-    is_starting: bool = False
-    """The task is its being brought up."""
-    ends_as: tuple[Event, str | None] | None = None
-    """The task is its end, and what that is."""
+    task: Task | None = None
+    """What is done for it now."""
     is_over: bool = False
     """It was ended for good: handed over, or left to whoever continues it."""
     stood: Hashable = None
@@ -84,7 +90,8 @@ class Crew(Generic[W]):
         """Another thread counts `look` up to have the group asked at once; it was, since, once `looked` is as much."""
         self._left = threading.Event()
         """Nobody waits for it any more."""
-        self._asked_at: float | None = None
+        self._ask_at: float | None = None
+        """When the group is asked next; None: it never was."""
         self._recorded_at = time.monotonic()
         self._record_again_at = -math.inf
         """While somebody else writes where they are recorded, this is not tried before."""
@@ -179,22 +186,17 @@ class Crew(Generic[W]):
             self.looked = look
 
     def _ask(self, *, hurry: bool) -> None:
-        now, first = time.monotonic(), self._asked_at is None
-        if hurry:
-            due = True
-        elif self.life.state is State.DELAYED:
-            due = now >= self.life.again_at
-        else:
-            due = self._asked_at is None or now - self._asked_at >= timetable.DISCOVERY_S
-        if not due or self.life.done:
+        now, first = time.monotonic(), self._ask_at is None
+        if self.life.done or not (hurry or self._ask_at is None or now >= self._ask_at):
             return
-        self._asked_at = now
+        self._ask_at = now + timetable.DISCOVERY_S
         try:
             found = self.group.discover({key: (slot.work, slot.life.state) for key, slot in self.slots.items()})
         except self._faults as error:
             if session_is_gone(error):
                 raise
             self._set_own_life(self.life.after(Event.FAULT, now=now, reason=first_line(error), error=error, ends=self._once))
+            self._ask_at = self.life.again_at
             if first and needs_person(error):
                 self.refusal = error
             return
@@ -226,12 +228,12 @@ class Crew(Generic[W]):
 
     def _submit_end(self, slot: Slot[W], event: Event, why: str | None) -> None:
         """Let it end: that waits for its running batch, so it holds up no other."""
-        slot.task, slot.ends_as = self._dues.submit(slot.work.end), (event, why)
+        slot.task = Task(self._dues, self._dues.submit(slot.work.end), (event, why))
 
-    def _take_end(self, slot: Slot[W], end: Future[bool], event: Event, why: str | None) -> None:
+    def _take_end(self, slot: Slot[W], end: Task, event: Event, why: str | None) -> None:
         """It has ended: record its state, and own it no longer."""
         try:
-            well = self._dues.result(end)
+            well = end.workers.result(end.outcome)
             if well and slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.lease.is_held:
                 self._release(self._record([slot], State.PAUSED if event is Event.LEFT_OUT else State.STOPPED))
         except self._faults as error:
@@ -246,7 +248,7 @@ class Crew(Generic[W]):
     def _step(self, key: Hashable, slot: Slot[W]) -> None:
         """What is due for one work now. Its faults are its own; a fault of this program, or the end of Spark, ends the run."""
         try:
-            if slot.task is not None and slot.task.done():
+            if slot.task is not None and slot.task.outcome.done():
                 self._take_back(slot)
             elif (slot.task is not None or slot.life.state is State.RUNNING) and (other := slot.work.instead()) is not None:
                 self._go_on_with(slot, *other)
@@ -254,11 +256,11 @@ class Crew(Generic[W]):
                 pass
             elif slot.life.state is State.RUNNING:
                 if (due := slot.work.follow()) is not None and self._dues.has_room:
-                    slot.task = self._dues.submit(due)
+                    slot.task = Task(self._dues, self._dues.submit(due))
             elif slot.life.is_ripe(time.monotonic()) and self._starts.has_room:
                 slot.work.lease.wait_for()
-                slot.task = self._starts.submit(partial(_start, slot.work, partial(self._is_stopping, key)))
-                slot.is_starting = True
+                start = partial(_start, slot.work, partial(self._is_stopping, key))
+                slot.task = Task(self._starts, self._starts.submit(start))
         except self._faults as error:
             if session_is_gone(error):
                 raise
@@ -266,16 +268,16 @@ class Crew(Generic[W]):
 
     def _go_on_with(self, slot: Slot[W], work: W, error: BaseException) -> None:
         """Another work takes the place of one that hangs, whose thread is left to itself. What was to be its end is that."""
-        if slot.task is not None:
-            (self._starts if slot.is_starting else self._dues).lose()
-        ends_as, hangs = slot.ends_as, slot.work
-        slot.task, slot.is_starting, slot.ends_as = None, False, None
-        if ends_as is None:
+        task, slot.task = slot.task, None
+        if task is not None:
+            task.workers.lose()
+        if task is None or task.ends_as is None:
             self._failed(slot, error, instead=work)
         else:
-            hangs.lease.abandon()
+            slot.work.lease.abandon()
             slot.work = work
-            self._happened(slot, ends_as[0], reason=ends_as[1])
+            event, why = task.ends_as
+            self._happened(slot, event, reason=why)
 
     def _is_stopping(self, key: Hashable) -> bool:
         """Whether what is done for a work is to end after the turn it is in."""
@@ -283,17 +285,16 @@ class Crew(Generic[W]):
 
     def _take_back(self, slot: Slot[W]) -> None:
         """The task is done. Raises what it raised."""
-        task, was_starting, ends_as = slot.task, slot.is_starting, slot.ends_as
+        task, slot.task = slot.task, None
         assert task is not None
-        slot.task, slot.is_starting, slot.ends_as = None, False, None
-        if ends_as is not None:
-            self._take_end(slot, task, *ends_as)
+        if task.ends_as is not None:
+            self._take_end(slot, task, *task.ends_as)
             return
-        (self._starts if was_starting else self._dues).result(task)
+        task.workers.result(task.outcome)
         self.refusal = None
-        if was_starting and self.stop.is_set():
+        if task.workers is self._starts and self.stop.is_set():
             slot.life = slot.life.after(Event.DONE)  # it has stopped between two steps
-        elif was_starting:
+        elif task.workers is self._starts:
             self._happened(slot, Event.DONE if self._once else Event.UP)
 
     def _failed(self, slot: Slot[W], error: BaseException, *, instead: W | None = None) -> None:
@@ -369,18 +370,20 @@ class Crew(Generic[W]):
         """Let running batches end, side by side, and hand over what has ended well; the rest is left to the next start, which
         fences it. One that hangs holds up no other."""
         enders = Workers(ENDS_AT_ONCE, f"geo-end-{self.group}")
-        waiting, ending = list(self.slots.values()), dict[int, tuple[Slot[W], Future[bool]]]()
-        well: list[Slot[W]] = []
+        waiting, ending, well = list(self.slots.values()), list[tuple[Slot[W], Future[bool]]](), list[Slot[W]]()
         handed_over_at = time.monotonic()
         while (waiting or ending or well) and not self._left.is_set():
-            for slot in [slot for slot in waiting if slot.task is None or slot.task.done()]:
+            for slot in [slot for slot in waiting if slot.task is None or slot.task.outcome.done()]:
                 waiting.remove(slot)
                 if slot.task is not None:
-                    self._with_its_faults(slot, partial(self._take_back, slot))
-                ending[id(slot)] = slot, enders.submit(slot.work.end)
-            for slot, end in [one for one in ending.values() if one[1].done()]:
-                del ending[id(slot)]
-                self._with_its_faults(slot, partial(self._note_end, slot, enders, end))
+                    with self._its_faults(slot):
+                        self._take_back(slot)
+                ending.append((slot, enders.submit(slot.work.end)))
+            for slot, end in [one for one in ending if one[1].done()]:
+                ending.remove((slot, end))
+                with self._its_faults(slot):
+                    if not enders.result(end):
+                        self._happened(slot, Event.FAULT, reason="it was stopped in the middle of a batch")
                 if slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.lease.is_held and hand_over:
                     well.append(slot)
                 elif not slot.work.lease.is_held:
@@ -397,17 +400,13 @@ class Crew(Generic[W]):
                 self._left.wait(timetable.TICK_S / 10)
         enders.close()
 
-    def _with_its_faults(self, slot: Slot[W], take: Callable[[], None]) -> None:
-        """Do it; a fault is the work's own."""
+    @contextmanager
+    def _its_faults(self, slot: Slot[W]) -> Iterator[None]:
+        """A fault is the work's own."""
         try:
-            take()
+            yield
         except self._faults as error:
             self._failed(slot, error)
-
-    def _note_end(self, slot: Slot[W], enders: Workers, end: Future[bool]) -> None:
-        """Its end is done: raises what it raised; it may also have left a batch open."""
-        if not enders.result(end):
-            self._happened(slot, Event.FAULT, reason="it was stopped in the middle of a batch")
 
     def _let_go(self, slot: Slot[W]) -> None:
         """It was ended for good."""
