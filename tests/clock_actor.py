@@ -117,9 +117,9 @@ def _act(host: str, path: str, role: str, name: str) -> int:
             sys.stdin.read()
         elif role == "link":
             link.prepare(ownership, read_links(eu).get(("us", name)))
-            link.run_turns(lambda: False)
-            link.flush(State.STOPPED)
-            done = {"replicated": link.replicated, "expired": link.row.expired, "impossible": link.row.impossible}
+            link.running.run_turns(lambda: False)
+            link.running.flush(State.STOPPED)
+            done = {"replicated": link.row.replicated, "expired": link.row.expired, "impossible": link.row.impossible}
             print(json.dumps(done), flush=True)
         else:
             print(json.dumps({"generation": ownership.generation}), flush=True)

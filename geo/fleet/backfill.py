@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
@@ -26,7 +26,7 @@ from geo.delta.commits import Kind
 from geo.delta.history import CommitName
 from geo.delta.scan import is_empty
 from geo.delta.table import Table
-from geo.errors import AlreadyOwnedError, GeoError, RetryableError, SourceChangedError, UnknownAnswerError, UsageError
+from geo.errors import AlreadyOwnedError, RetryableError, SourceChangedError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.fleet.rate import Allowance
@@ -42,13 +42,11 @@ from geo.replication.gaps import STEP_ROWS, Gap, gaps, steps
 from geo.replication.link_state import backfill_record
 from geo.replication.link_status import stands_at
 from geo.replication.link_table import read_links
-from geo.replication.missing_rows import extents, in_target_shape, messages_wanted, missing
-from geo.replication.ordered_append import append_in_order
+from geo.replication.missing_rows import extents, messages_wanted, missing
 from geo.replication.repair import carried_topics
 from geo.replication.rule import Rule
 from geo.replication.source_history import Fault
-from geo.replication.source_log import open_source_log
-from geo.replication.source_look import SourceLook
+from geo.replication.source_look import SourceLook, open_source_log
 from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.replication.turns import TURN_BYTES
 from geo.replication.whole_files import Times, Whole, all_files, copied, plain_state, whole_files, without
@@ -197,8 +195,7 @@ class _Filling:
         self._log = target.log(topic)
         self._now_us = checked_now_us(target, f"{self}: nothing is brought", writes=not dry_run)
         """One moment for the whole run: what expires meanwhile counts in both logs, or in neither."""
-        self._in_doubt = False
-        """An append was begun of which nobody knows what became."""
+        self._watch: TargetWatch | None = None
         self._done = Filled(link.name, str(topic), -1)
 
     def __str__(self) -> str:
@@ -240,7 +237,7 @@ class _Filling:
                 self._fill(filling, at or newest_commit(self._source_log, str(self)), target)
             release(owned)
         except FAULTS:
-            if not self._in_doubt:  # so that the link, or whoever resolves it, can have it
+            if self._watch is None or not self._watch.in_doubt:  # so that the link, or whoever resolves it, can have it
                 release(owned)
             raise
         finally:
@@ -292,7 +289,7 @@ class _Filling:
         return found, whole_files(self._source_log, at.version, self._log, *what, found, self._now_us), here
 
     def _fill(self, ownership: Ownership, at: CommitName, target: CommitName) -> None:
-        watch = TargetWatch(self._log, target, str(self))
+        self._watch = watch = TargetWatch(self._log, target, self._columns, str(self))
         changes = _SourceWatch(self._source_log, at, str(self))
 
         def refuse() -> None:
@@ -309,7 +306,7 @@ class _Filling:
                 return
             written = copied(part, self._log, plain_state(self._log, "target"))
             reach(CrashPoint.BACKFILL_COPIED)
-            with self._appending():
+            with watch.appending():
                 ownership.append(self._log, written, record, refuse)
             rows = sum(one.rows for one in part)
             self._step(progress, rows, rows, sum(one.size for one in part), by_file=rows)
@@ -320,23 +317,9 @@ class _Filling:
         for step in steps(left, max(1, min(STEP_ROWS, int(self._most_bytes / row_bytes)))):
             if not self._may_go_on():
                 return
-            rows_of_step = in_target_shape(missing(there, here, step), self._columns)
-            with self._appending():
-                rows = append_in_order(ownership, self._log, rows_of_step, record, refuse)
+            rows = watch.append(ownership, missing(there, here, step), record, refuse)
             self._step(progress, sum(gap.size for gap in step), rows, round(rows * row_bytes))
         self._done = replace(self._done, complete=True)
-
-    @contextmanager
-    def _appending(self) -> Iterator[None]:
-        self._in_doubt = True
-        try:
-            yield
-        except UnknownAnswerError:
-            raise  # it may have landed, or may still
-        except GeoError:  # it was refused, or met another commit each time: nothing landed
-            self._in_doubt = False
-            raise
-        self._in_doubt = False
 
     def _wanted(self, rows: DataFrame) -> DataFrame:
         return rows.where(messages_wanted(self._rule, None, self._now_us) & self._what.published)

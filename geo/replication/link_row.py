@@ -27,6 +27,8 @@ class LinkRow:
         self._target, self._source, self._topic, self._origins = target, source, str(topic), tuple(sorted(origins))
         self.recorded: LinkState | None = None
         self.floors: Mapping[str, int] | None = None
+        self.replicated = 0
+        """Messages that this run brought."""
         self.expired = 0
         """Messages that this run left out because they had expired."""
         self._expired_recorded = 0
@@ -47,7 +49,8 @@ class LinkRow:
 
     def count_on(self, before: LinkRow) -> None:
         """Go on with what another one of the same run has counted."""
-        self.expired, self._expired_recorded, self.impossible = before.expired, before._expired_recorded, before.impossible
+        self.replicated, self.expired, self.impossible = before.replicated, before.expired, before.impossible
+        self._expired_recorded = before._expired_recorded
 
     def following(self, state: State, reason: str | None, cursor: CommitName | None, target: CommitName | None) -> LinkState:
         """The row to record next: what this run counted is added to what the recorded one says."""

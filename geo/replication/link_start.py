@@ -175,20 +175,28 @@ class Reconcile:
         return None if self.target_touched is None else self.target_touched | (self.source_touched or frozenset())
 
 
-def start(
-    recorded: LinkState | None,
-    stands: Standing,
-    source: Fault | Compare | None,
-    *,
-    accept_source: bool = False,
-    failed_before: int = 0,
-) -> GoOn | Reconcile | Fault:
-    """What a start does. `source` is `source_history.judge` of the cursor where the link stands, None without one.
+@dataclass(frozen=True, slots=True)
+class StartFacts:
+    """What a start goes by.
 
-    `accept_source`: a person says that the source is right as it is (`geo reconcile`). `failed_before`: tries in a row that
-    failed at the same place; the second time both logs are compared, which needs none of the commits that cannot be read.
+    `recorded`: the link's newest row, read since the link was claimed. `target`: the target's commits since the one that the row names; None: it
+    names none. `stands`: where the link stands by both. `source`: what the source's commits above that cursor mean (`source_history.judge`). None: they may be read, or there is no cursor.
+    `accept_source`: a person says that the source is right as it is (`geo reconcile`). `failed_before`: tries in a row that failed at the
+    same place; the second time both logs are compared, which needs none of the commits that cannot be read.
     """
-    if accept_source:
+
+    recorded: LinkState | None
+    stands: Standing
+    source: Fault | Compare | None
+    target: TargetSeen | None = None
+    accept_source: bool = False
+    failed_before: int = 0
+
+
+def start(facts: StartFacts) -> GoOn | Reconcile | Fault:
+    """What a start does."""
+    recorded, stands, source = facts.recorded, facts.stands, facts.source
+    if facts.accept_source:
         return Reconcile(None)
     if isinstance(source, Fault):
         return source
@@ -202,6 +210,6 @@ def start(
         return Reconcile(why, source.unseen, source.touched, stands.touched)
     if source is not None:
         return Reconcile(source.why, source.unseen, source.touched)
-    if failed_before >= 2:
+    if facts.failed_before >= 2:
         return Reconcile("it failed twice at the same place", check_lost=True)
     return GoOn(stands.cursor)

@@ -11,32 +11,22 @@ from geo.config.model import Link
 from geo.coordination.ownership import Ownership
 from geo.delta.history import CommitName
 from geo.delta.table import Table
-from geo.errors import GeoError, RetryableError, UnknownAnswerError
+from geo.errors import RetryableError
 from geo.names import Topic
 from geo.replication.link_start import TargetSeen, lacks, look_at_target
 from geo.replication.link_state import LinkRecord
-from geo.replication.missing_rows import in_target_shape
-from geo.replication.ordered_append import append_in_order
 from geo.replication.source_look import LOOKED_FOR
 from geo.replication.target_watch import TargetWatch
 
 
 class LinkTarget:
-    """The target of one link and topic, while this process owns it. `begin` comes first; before the first append `columns` are
-    set and `watch_from` is called."""
+    """The target of one link and topic, while this process owns it. `watch_from` comes before the first append."""
 
-    def __init__(self, link: Link, topic: Topic) -> None:
-        self._link, self.topic = link, topic
-        self.log: Table
-        self.ownership: Ownership
-        self.columns: Collection[str] = ()
-        """The target's columns; all that is appended gets exactly these."""
+    def __init__(self, link: Link, topic: Topic, log: Table, ownership: Ownership, columns: Collection[str]) -> None:
+        """`columns` are the target's: all that is appended gets exactly these."""
+        self._link, self.topic, self.log, self.ownership, self._columns = link, topic, log, ownership, columns
         self.seen: CommitName | None = None
-        """The newest commit that was looked at and found well."""
-        self.replicated = 0
-        """Messages that this run appended."""
-        self.in_doubt = False
-        """An append was begun of which nobody knows what became."""
+        """The newest commit that was looked at and found well; None before `watch_from`."""
         self._watch: TargetWatch | None = None
         self._appended = self._found = 0
         """Commits that this ownership made, and those of them that a look has found there."""
@@ -44,10 +34,10 @@ class LinkTarget:
     def __str__(self) -> str:
         return f"{self._link.name} {self.topic}"
 
-    def begin(self, log: Table, ownership: Ownership) -> None:
-        """Under another ownership nothing holds of what was known."""
-        self.log, self.ownership = log, ownership
-        self.seen, self.in_doubt, self._watch, self._appended, self._found = None, False, None, 0, 0
+    @property
+    def in_doubt(self) -> bool:
+        """An append was begun of which nobody knows what became."""
+        return self._watch is not None and self._watch.in_doubt
 
     def look(self, since: CommitName) -> TargetSeen:
         """The commits from the one at `since` to the newest."""
@@ -58,8 +48,9 @@ class LinkTarget:
         return look_at_target(self._link.name, since, seen.table_id, seen.version, commits)
 
     def watch_from(self, commit: CommitName) -> None:
-        """What is appended from now on is made for the target as it is at this commit."""
-        self._watch = TargetWatch(self.log, commit, str(self))
+        """What is appended from now on is made for the target as it is at this commit, which was looked at."""
+        self.seen = commit
+        self._watch = TargetWatch(self.log, commit, self._columns, str(self))
 
     def look_on(self, since: CommitName) -> TargetSeen:
         """The commits above the one at `since`. Raises RetryableError if anything since `since`, up to where the last look came,
@@ -79,23 +70,12 @@ class LinkTarget:
         return looked
 
     def append(self, rows: DataFrame | pa.Table, cursor: CommitName, *, reconciling: bool = False) -> int:
-        """One commit with its record; none if there is no row. Returns how many. Raises RetryableError if the target was put back
-        meanwhile, or the source has got columns."""
-        assert self._watch is not None, "prepare made it"
-        rows = in_target_shape(rows, self.columns)
+        """One commit with its record; none if there is no row. Returns how many. Raises as `TargetWatch.append`."""
+        assert self._watch is not None, "it came with what was seen"
         owner, origins = self.ownership, tuple(sorted(self._link.origins))
         record = LinkRecord(
             self._link.name, origins, str(self.topic), cursor, owner.generation, owner.token, reconciling=reconciling
         )
-        self.in_doubt = True
-        try:
-            count = append_in_order(owner, self.log, rows, record.encode(), self._watch.refuse_if_put_back)
-        except UnknownAnswerError:
-            raise  # it may have landed, or may still
-        except GeoError:  # it was refused, or met another commit each time: nothing landed
-            self.in_doubt = False
-            raise
-        self.in_doubt = False
-        self.replicated += count
+        count = self._watch.append(owner, rows, record.encode())
         self._appended += count > 0
         return count

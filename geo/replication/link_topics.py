@@ -180,7 +180,7 @@ class LinkTopics:
             if not work.lease.is_held or work.link.cursor is None:
                 continue
             try:
-                if now := work.link.progressed(state):
+                if now := work.link.running.progressed(state):
                     moved.append((work, now))
             except FAULTS as error:
                 failed.append((work, error))
@@ -260,5 +260,5 @@ def report_of_link(group: Group[LinkWork], work: LinkWork | None, life: Life) ->
     cursor = link.cursor  # another thread may begin it anew
     position = cursor.version if cursor is not None else None
     return LinkReport(
-        group.link.name, str(link.topic), life.state, life.reason, link.replicated, position, link.row.expired, link.row.impossible, work.begun_anew
+        group.link.name, str(link.topic), life.state, life.reason, link.row.replicated, position, link.row.expired, link.row.impossible, work.begun_anew
     )  # fmt: skip

@@ -16,7 +16,8 @@ from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
-from geo.replication.topic_link import Brought, TopicLink
+from geo.replication.running_link import Brought
+from geo.replication.topic_link import TopicLink
 from geo.streams import timetable
 from geo.streams.lease import Lease
 from geo.streams.life import State
@@ -89,30 +90,30 @@ class LinkWork:
         take_over = self.lease.takes_over
         self.link.prepare(owned, self.recorded, failed_before=self._stuck, stopped=stopped, take_over=take_over)
         if self._once:
-            self.link.run_turns(stopped)
+            if self.link.cursor is not None:
+                self.link.running.run_turns(stopped)
             self._stuck = 0  # its turns have passed the place
         elif self.link.cursor is not None:
-            self._has_caught_up = not self.link.has_news()
+            self._has_caught_up = not self.link.running.has_news()
         self._looked_at, self._ask_at = time.monotonic(), 0.0
 
     def follow(self) -> Callable[[], None] | None:
         """See whether its query has ended, and whether there is news. Raises what ended the query."""
-        link, now = self.link, time.monotonic()
-        is_due = now - self._looked_at > (timetable.SOURCE_LOOK_S if link.source_is_local else timetable.REMOTE_SOURCE_LOOK_S)
-        if link.stream is not None:
-            if link.stream.is_active:
-                if link.cursor != self._followed:
-                    self._followed, self._moved_at = link.cursor, now
+        running, now = self.link.running, time.monotonic()
+        is_local = running.source_is_local
+        is_due = now - self._looked_at > (timetable.SOURCE_LOOK_S if is_local else timetable.REMOTE_SOURCE_LOOK_S)
+        if running.stream is not None:
+            if running.stream.is_active:
+                if running.cursor != self._followed:
+                    self._followed, self._moved_at = running.cursor, now
                 if now - self._moved_at > timetable.QUERY_IDLE_S:
                     return self._rest
                 return self._look_beside_the_query if is_due else None
             self._rest()
-        if link.cursor is None:
-            raise RetryableError(f"{self}: it was stopped while it compared both logs; comparing them again.")
-        if not link.source_is_local:
+        if not is_local:
             return self._ask if now >= self._ask_at else None
-        if link.has_news():
-            return self._bring_news if link.may_bring() else None
+        if running.has_news():
+            return self._bring_news if self.link.turns.may_begin() else None
         return self._look if is_due else None
 
     def _bring_news(self) -> None:
@@ -123,25 +124,26 @@ class LinkWork:
             self._take_turn()
 
     def _take_turn(self) -> None:
-        if (brought := self.link.take_turn(self._stopped)) is not None:
+        running = self.link.running
+        if (brought := running.take_turn(self._stopped)) is not None:
             self._stuck = 0  # it has passed the place
         self._busy = self._busy + 1 if brought is Brought.BY_SPARK else 0
-        self._has_caught_up = not self.link.has_news()
+        self._has_caught_up = not running.has_news()
 
     def _ask(self) -> None:
         """Follow a source of which a look is a request."""
         now = time.monotonic()
         self._ask_at = now + self._remote_look_s
-        if self.link.has_news():
+        if self.link.running.has_news():
             self._ask_at = now + REMOTE_LOOK_S  # its turn, or its rate, may come sooner than the next look
-            if self.link.may_bring():
+            if self.link.turns.may_begin():
                 self._bring_news()
                 self._ask_at = now + self._remote_look_s if self._has_caught_up else now
         elif now - self._looked_at > timetable.REMOTE_SOURCE_LOOK_S:
             self._look()
 
     def _start(self) -> None:
-        self.link.start_stream(parse_trigger(self._trigger))
+        self.link.running.start_stream(parse_trigger(self._trigger))
         self._followed, self._moved_at = self.link.cursor, time.monotonic()  # once it runs: a start may take a while
 
     def _rest(self) -> None:
@@ -155,7 +157,7 @@ class LinkWork:
 
     def _look(self) -> None:
         self._looked_at = time.monotonic()
-        self.link.check_source()
+        self.link.running.check_source()
 
     def _look_beside_the_query(self) -> None:
         try:
@@ -192,7 +194,7 @@ class LinkWork:
 
     def end(self) -> bool:
         self._busy = 0
-        return self.link.end_stream()
+        return self.link.cursor is None or self.link.running.end_stream()
 
     def give_up(self, owned: Ownership, state: State, reason: str) -> None:
         """Record why, and give the ownership up for one with a new token, before the cursor is read again. A changed source or
@@ -204,7 +206,7 @@ class LinkWork:
             if not self.lease.is_replaced:
                 if self.link.is_deleted_at_source():  # while it ran: nobody waits for it
                     state, reason = State.PAUSED, f"it was deleted in {self.link.link.source}"
-                self.link.flush_failure(state, reason)
+                self.link.flush_failure(owned, state, reason)
                 if state is State.FAILED and not self.link.in_doubt:
                     release([owned])
                     self.lease.give_back()

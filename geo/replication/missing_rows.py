@@ -1,15 +1,15 @@
-"""What of a source is missing in a target, derived from the two logs alone. DataFrames in, DataFrames out, but for what
-fits rows to a target, in whichever form; nothing is written. `missing.py` finds the same of two small logs without Spark.
+"""What of a source is missing in a target, derived from the two logs alone. DataFrames in, DataFrames out; nothing is
+written. `missing.py` finds the same of two small logs without Spark.
 
 Bootstrap, repair and backfill are all this; who may append it, and what is recorded, is the link's business
-(geo.replication.topic_link).
+(geo.replication.link_target).
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import product
 from operator import or_
@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 
 from geo.delta.arrow_rows import rows_frame
 from geo.delta.predicate import to_sql
-from geo.errors import RetryableError
 from geo.ids import LedgerId
 from geo.log.topic_log import ID, is_message, is_of
 from geo.progress import Progress
@@ -137,22 +136,6 @@ def lost_ranges(source_ends: Mapping[LedgerId, int], target_ends: Mapping[Ledger
         for ledger, end in sorted(target_ends.items())
         if end > source_ends.get(ledger, -1)
     ]
-
-
-def in_target_shape(rows: DataFrame | pa.Table, columns: Collection[str]) -> DataFrame | pa.Table:
-    """`rows` as the target takes them: with its columns alone. One that a DataFrame does not have yet is NULL; an Arrow table needs
-    not have each.
-
-    Raises RetryableError if the source has got columns since the target's were compared with it: none is left out in silence.
-    """
-    given = rows.column_names if isinstance(rows, pa.Table) else rows.columns
-    if new := [name for name in given if name not in columns]:
-        raise RetryableError(
-            f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them."
-        )
-    if isinstance(rows, pa.Table) or given == list(columns):
-        return rows
-    return rows.select(*(F.col(c) if c in given else F.lit(None).alias(c) for c in columns))
 
 
 def count_rows(rows: DataFrame | pa.Table) -> int:

@@ -29,8 +29,7 @@ from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import has_carried
 from geo.replication.missing import find_missing
-from geo.replication.missing_rows import count_rows, in_target_shape
-from geo.replication.ordered_append import append_in_order
+from geo.replication.missing_rows import count_rows
 from geo.replication.target_watch import TargetWatch, newest_commit
 from schemas import TOPIC_LOG, TOPICS
 
@@ -120,10 +119,9 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
         kept = grow(target, there, user_columns(columns), what)
         ownership.fence(target)
         messages, pinned = 0, newest_commit(target, what)
-        watch = TargetWatch(target, pinned, what)
+        watch = TargetWatch(target, pinned, kept, what)
         for rows in _missing(source, version, target, pinned.version, cluster):
-            shaped = in_target_shape(rows, kept)
-            messages += append_in_order(ownership, target, shaped, REBUILD_RECORD, watch.refuse_if_put_back)
+            messages += watch.append(ownership, rows, REBUILD_RECORD)
             reach(CrashPoint.REBUILD_APPENDED)
         release([ownership])
     finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 
 from geo.config.model import Start
@@ -16,19 +15,16 @@ from geo.coordination.ownership import Ownership, Runner, claim, release
 from geo.crash import CrashPoint, reach
 from geo.delta.actions import Touched
 from geo.delta.history import CommitName
-from geo.errors import AlreadyOwnedError, RetryableError, SourceChangedError, UnsafeError
+from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
-from geo.log.promises import Promise, as_accepted, told_range
-from geo.replication.both_logs import BothLogs, Floors
-from geo.replication.link_row import LinkRow
+from geo.log.promises import Promise, as_accepted
+from geo.replication.both_logs import Floors
 from geo.replication.link_start import Reconcile, Standing, begins
-from geo.replication.link_state import LinkState
-from geo.replication.link_target import LinkTarget
+from geo.replication.open_link import OpenLink
 from geo.replication.source_history import Fault
 from geo.replication.target_watch import newest_commit
-from geo.replication.topic_turns import TopicTurns
 from geo.replication.turns import TURN_BYTES
 from geo.streams.life import State
 
@@ -48,19 +44,10 @@ def end_left(target: ClusterTables, fillers: Sequence[Runner]) -> None:
 class Reconciliation:
     """Step 4 of a link's start (`TopicLink`), while nobody backfills."""
 
-    def __init__(
-        self,
-        target: ClusterTables,
-        logs: BothLogs,
-        promises: Callable[[], Sequence[Promise]],
-        row: LinkRow,
-        into: LinkTarget,
-        turns: TopicTurns,
-        fillers: Sequence[Runner],
-    ) -> None:
-        """`promises` reads the ends that the source's producers recorded. `fillers`: what it owns beside the link."""
-        self._promises = promises
-        self._target, self._logs, self._row, self._into, self._turns, self._fillers = target, logs, row, into, turns, fillers
+    def __init__(self, opened: OpenLink, fillers: Sequence[Runner]) -> None:
+        """`fillers`: what it owns beside the link."""
+        self._open, self._fillers = opened, fillers
+        self._logs, self._row, self._into, self._turns = opened.logs, opened.row, opened.into, opened.turns
         self._filling: Ownership | None = None
         """What it owns beside the link, so that nobody else fills what is missing meanwhile."""
         self.reached: CommitName | None = None
@@ -83,7 +70,7 @@ class Reconciliation:
         has and the source not yet."""
         if self._row.recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self._into, decision.why)
-        (filling,) = claim(self._target, [self._fillers], take_over=take_over)
+        (filling,) = claim(self._open.target_tables, [self._fillers], take_over=take_over)
         self._filling = filling
         try:
             filling.fence(self._into.log)
@@ -112,7 +99,7 @@ class Reconciliation:
         stopped: Callable[[], bool],
     ) -> None:
         """Each step's record says `reconciling`; the cursor is recorded after the last one."""
-        promises = self._promises()  # before the log, so that a producer at work is no loss
+        promises = self._open.promises()  # before the log, so that a producer at work is no loss
         is_first = begins(self._row.recorded)
         source, logs, row = newest_commit(self._logs.source, str(self._into)), self._logs, self._row
         if start_at is not None:
@@ -141,6 +128,7 @@ class Reconciliation:
                 reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
                 with self._turns.tagged():
                     count = self._into.append(rows, source, reconciling=True)
+                row.replicated += count
                 reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
             self._turns.took(count, round(count * row_bytes))
         self._refuse_differing(source.version, decision.touched)
@@ -192,15 +180,10 @@ class Reconciliation:
     def _refuse_loss(self, version: int, cursor: CommitName | None, promises: Sequence[Promise], *, gaps: bool) -> None:
         """Raises SourceChangedError if something that the link has still to read is not in the source any more: an end that a producer
         recorded, and with `gaps` what lies before a later entry."""
-        lost = self._logs.lost(version, self._row.floors) if gaps else []
-        unkept = self._logs.unkept(version, self._row.floors, promises, None if cursor is None else cursor.version)
-        lost += [told_range(*one) for one in unkept.items()]
-        if lost:
+        if lost := self._open.lost(version, promises, cursor, gaps=gaps):
             what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
             begin = cursor.version + 1 if cursor is not None else 0
-            fault = Fault(what, min(begin, version), version, lost[:10])
-            rule = self._logs.rule
-            raise SourceChangedError(fault.message(rule.source, rule.target, str(self._into.topic), cursor))
+            raise self._open.refusal(Fault(what, min(begin, version), version, lost[:10]), cursor)
 
     def _step_size(self) -> tuple[int | None, float]:
         """How many messages a step brings at most, None for as many as ever, and how many bytes each takes, 0 where nobody
@@ -215,24 +198,3 @@ class Reconciliation:
 
 def _with_accepted(floors: Floors | None, lost: Mapping[LedgerId, tuple[int, int]]) -> Floors | None:
     return {**(floors or {}), **as_accepted(lost)} if lost else floors
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """How many messages a comparison would append now, and at which version of the source. `beside`: messages that the target holds of
-    another log that the source had before, in ledgers that it does not know."""
-
-    missing: int
-    version: int
-    beside: int = 0
-
-
-def preview(logs: BothLogs, recorded: LinkState | None, start_at: Start | datetime | None) -> Preview:
-    """What a comparison would do now. Writes nothing. `start_at` as in `Reconciliation.run`, `recorded`: the link's newest row."""
-    version = logs.source.latest_version()
-    floors = recorded.floors if recorded is not None else None
-    if start_at is not None:
-        floors = logs.floors(start_at, version)
-    cursor = recorded.cursor if recorded is not None else None
-    is_new = cursor is not None and cursor.table_id != logs.source.table_id()
-    return Preview(logs.count_missing(version, floors), version, logs.beside(version) if is_new else 0)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config, Link, Start
 from geo.coordination.ownership import claim, release
+from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint
 from geo.errors import RetryableError, UsageError
 from geo.faults import FAULTS, session_is_gone
@@ -18,9 +20,13 @@ from geo.log.absence import gone_region
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import deleted_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
+from geo.replication.both_logs import BothLogs
+from geo.replication.link_start import begins_at
+from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import has_log, replicates, topics_of_source, unclear
 from geo.replication.source_history import beside_words
+from geo.replication.source_look import open_source_log
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
 from geo.streams.life import State
@@ -67,9 +73,7 @@ def reconcile_links(
     for topic in carried_topics(config, link, tables[source], tables[target], topics):
         work = TopicLink(tables[target], tables[source], config, link, topic)
         if dry_run:
-            found = work.preview(read_links(tables[target]).get((source, str(topic))), start)
-            beside = beside_words(found.beside, source, target, str(topic)).rstrip()
-            done.append(Reconciled(link.name, str(topic), found.missing, 0, found.version, beside))
+            done.append(_preview(work, read_links(tables[target]).get((source, str(topic))), start))
             continue
         (ownership,) = claim(tables[target], [work.runners], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
         try:
@@ -78,9 +82,24 @@ def reconcile_links(
             release([ownership])
         finally:
             ownership.abandon()
-        assert work.cursor is not None
-        done.append(Reconciled(link.name, str(topic), work.replicated, work.replicated, work.cursor.version))
+        brought = work.row.replicated
+        done.append(Reconciled(link.name, str(topic), brought, brought, work.running.cursor.version))
     return done
+
+
+def _preview(work: TopicLink, recorded: LinkState | None, start: Start | datetime | None) -> Reconciled:
+    """What a comparison would do now. Writes nothing. `recorded`: the link's newest row. Raises RetryableError if it would be refused."""
+    link, topic = work.link, work.topic
+    clock = partial(checked_now_us, work.target, f"{work}: nothing is compared", writes=False)
+    log_table, _ = open_source_log(work.source, topic, link, str(work))
+    logs, version = BothLogs(log_table, work.target.log(topic), work.rule, str(work), clock), log_table.latest_version()
+    begin = start or begins_at(recorded, link, topic)
+    floors = logs.floors(begin, version) if begin is not None else recorded.floors if recorded is not None else None
+    cursor = recorded.cursor if recorded is not None else None
+    is_new = cursor is not None and cursor.table_id != log_table.table_id()
+    missing = logs.count_missing(version, floors)
+    beside = beside_words(logs.beside(version) if is_new else 0, link.source, link.target, str(topic)).rstrip()
+    return Reconciled(link.name, str(topic), missing, 0, version, beside)
 
 
 def carried_topics(config: Config, link: Link, source: ClusterTables, target: ClusterTables, glob: str) -> list[Topic]:

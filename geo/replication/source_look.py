@@ -1,21 +1,40 @@
-"""Looks at the commits of a link's source; what they mean is decided in `source_history.py`."""
+"""The log of a link's source, for all who bring what is in it: opened, and its commits looked at. What they mean is decided in
+`source_history.py`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterable, Sequence
 
+from pyspark.sql.types import StructType
+
+from geo.config.model import Link
 from geo.delta.commits import ERASED, EXPIRED, Commit
 from geo.delta.history import LOOK_BACK, CommitName, parted
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_PRESENCE_S
 from geo.errors import RetryableError
+from geo.journal.cluster import ClusterTables
+from geo.log.kept_policies import refuse_forbidden
 from geo.log.ledgers import RECORDS
 from geo.log.promises import Promise
+from geo.log.topic_log import seen_log
+from geo.names import Topic
 from geo.replication.source_history import Compare, Fault, judge
+from schemas.table import POLICIES_PROPERTY
 
 LOOKED_FOR = (*RECORDS, ERASED, EXPIRED)
 """Records that matter when commits are looked at."""
+
+
+def open_source_log(source: ClusterTables, topic: Topic, link: Link, who: str) -> tuple[Table, StructType]:
+    """The topic's log in the link's source, checked, with its columns.
+
+    Raises SchemaError as `open_log`, RetryableError if the log says that the topic does not go this way; `who` brings it.
+    """
+    log_table, seen = seen_log(source, topic)
+    refuse_forbidden(seen.properties.get(POLICIES_PROPERTY), link.source, link.target, who, str(log_table), str(topic))
+    return log_table, seen.columns
 
 
 class SourceLook:

@@ -1,10 +1,19 @@
-"""Sees to it that a target is still the one that rows to append were made for."""
+"""Appends to the log of a target rows that were made for it as it is at a commit: of a link, a backfill and a rebuild."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from geo.coordination.ownership import Ownership
 from geo.delta.history import CommitName
 from geo.delta.table import Table
-from geo.errors import RetryableError
+from geo.errors import GeoError, RetryableError, UnknownAnswerError
+from geo.log.topic_log import ID
 from geo.replication.link_start import look_at_target
 
 
@@ -23,8 +32,57 @@ class TargetWatch:
     A target that is RESTOREd to before a comparison's rows, compared with, and RESTOREd back would get them twice.
     """
 
-    def __init__(self, target: Table, since: CommitName, what: str) -> None:
-        self._target, self._since, self._what = target, since, what
+    def __init__(self, target: Table, since: CommitName, columns: Collection[str], what: str) -> None:
+        """`columns` are the target's: all that is appended gets exactly these."""
+        self._target, self._since, self._columns, self._what = target, since, columns, what
+        self.in_doubt = False
+        """An append was begun of which nobody knows what became."""
+
+    def append(
+        self, ownership: Ownership, rows: DataFrame | pa.Table, record: str, refuse: Callable[[], None] | None = None
+    ) -> int:
+        """One commit with its record, sorted by id within the files of each date, if and only if the ownership holds; without a row there
+        is none. Returns how many rows. `refuse` is asked right before the commit; None: `refuse_if_put_back` is.
+
+        Raises RetryableError if the target was put back meanwhile, or the source has got columns; FencedError.
+        """
+        rows, order, refuse = self._shaped(rows), ("publish_date", *ID), refuse or self.refuse_if_put_back
+        with self.appending():
+            if isinstance(rows, pa.Table):
+                if len(rows):
+                    ownership.append(self._target, rows.sort_by([(name, "ascending") for name in order]), record, refuse)
+                return len(rows)
+            seen = Observation()
+            counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+            ownership.append(self._target, counted.sortWithinPartitions(*order), record, refuse)
+            return int(seen.get["rows"])
+
+    @contextmanager
+    def appending(self) -> Iterator[None]:
+        """Meanwhile, and after a fault that does not tell, an append is in doubt."""
+        self.in_doubt = True
+        try:
+            yield
+        except UnknownAnswerError:
+            raise  # it may have landed, or may still
+        except GeoError:  # it was refused, or met another commit each time: nothing landed
+            self.in_doubt = False
+            raise
+        self.in_doubt = False
+
+    def _shaped(self, rows: DataFrame | pa.Table) -> DataFrame | pa.Table:
+        """The rows with the target's columns alone. One that a DataFrame does not have yet is NULL; an Arrow table needs not have each.
+
+        Raises RetryableError if the source has got columns since the target's were compared with it: none is left out in silence.
+        """
+        given = rows.column_names if isinstance(rows, pa.Table) else rows.columns
+        if new := [name for name in given if name not in self._columns]:
+            raise RetryableError(
+                f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them."
+            )
+        if isinstance(rows, pa.Table) or given == list(self._columns):
+            return rows
+        return rows.select(*(F.col(c) if c in given else F.lit(None).alias(c) for c in self._columns))
 
     def passed(self, seen: CommitName) -> None:
         """Somebody has looked at all up to `seen`, and found nothing."""

@@ -112,14 +112,15 @@ class Bench:
 
     def stream(self, link: TopicLink) -> StreamingQuery:
         """The query of a link, which begins with the first commit that is new to it."""
-        assert link.has_news()
-        link.start_stream(_TRIGGER)
-        assert link.stream is not None
-        return link.stream.query.query
+        running = link.running
+        assert running.has_news()
+        running.start_stream(_TRIGGER)
+        assert running.stream is not None
+        return running.stream.query.query
 
     def stop(self, link: TopicLink) -> None:
-        link.end_stream()
-        link.flush(State.STOPPED)
+        link.running.end_stream()
+        link.running.flush(State.STOPPED)
         release([self._ownership])
 
     def abandon(self) -> None:
@@ -152,7 +153,7 @@ class Bench:
         """The turns of a link over a backlog, from its start to its end."""
         link = self.link(name)
         began = time.monotonic()
-        link.run_turns(lambda: False)
+        link.running.run_turns(lambda: False)
         seconds = time.monotonic() - began
         self.stop(link)
         found, wanted = (self.world.log(c, self.topic(name)).read().count() for c in ("eu", "us"))

@@ -154,7 +154,7 @@ class Day:
         for _ in range(batches):
             self._bench.small_commit(Path(log.name))
             began = time.monotonic()
-            link.run_turns(lambda: False)
+            link.running.run_turns(lambda: False)
             turns.append((time.monotonic() - began) * 1000)
         self._bench.stop(link)
         appends = []

@@ -32,7 +32,7 @@ def start_after(bench: Bench, name: str, commits: int) -> list[str]:
     young = _start(bench, name)
     died = bench.link(name)
     bench.small_commit(log)
-    died.run_turns(lambda: False)
+    died.running.run_turns(lambda: False)
     bench.abandon()
     entry = 10_000_000
     entry += grown(target, commits, entry)
@@ -60,11 +60,11 @@ def _start(bench: Bench, name: str) -> str:
     began = time.monotonic()
     link = bench.link(name)
     ready = time.monotonic() - began
-    link.run_turns(lambda: False)
+    link.running.run_turns(lambda: False)
     seconds = time.monotonic() - began
     grown_by = _peak_mb() - peak
-    if link.replicated != 10:
-        raise GeoError(f"{link.replicated} rows came, 10 were due")
+    if link.row.replicated != 10:
+        raise GeoError(f"{link.row.replicated} rows came, 10 were due")
     bench.stop(link)
     return f"{ready:.2f} s + {seconds - ready:.2f} s; Python's peak +{grown_by:.1f} MB, the JVM's live heap {heap:.0f} -> {_heap_mb():.0f} MB"
 

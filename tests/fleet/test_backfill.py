@@ -213,7 +213,7 @@ def test_a_comparison_that_loses_its_place_to_a_backfill_appends_nothing_more(wo
     taken: list[Ownership] = []
 
     def take_after_a_step() -> bool:
-        if link.replicated == 10 and not taken:
+        if link.row.replicated == 10 and not taken:
             taken.extend(claim(world.tables("eu"), [filling_runners({"us"}, TOPIC, "eu")], take_over=True))
         return False
 

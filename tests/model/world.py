@@ -15,7 +15,7 @@ from geo.ids import LedgerId, MessageId
 from geo.log.continuing import Tail, continued, fold, tail_of
 from geo.log.ledgers import REBUILD_RECORD, Counted, LedgerKey, Progress, new_keys, plan
 from geo.replication.gaps import gaps, steps
-from geo.replication.link_start import Reconcile, begins, lacks, look_at_target, standing, start
+from geo.replication.link_start import Reconcile, StartFacts, begins, lacks, look_at_target, standing, start
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.rule import RoutedRow, Rule, Verdict, verdict
 from geo.replication.source_history import Compare, Fault, brings, judge
@@ -162,7 +162,7 @@ class World:
             looked = look_at_target(link.name, recorded.target, target().table_id, target().newest, commits)
         stands = standing(recorded, looked, link.name, rule.origins)
         judged = None if stands.cursor is None else run.judged(stands.cursor, source().newest)
-        decision = start(recorded, stands, judged, accept_source=accept_source)
+        decision = start(StartFacts(recorded, stands, judged, looked, accept_source=accept_source))
         if isinstance(decision, Fault):
             run.record(State.FAILED, stands.cursor, recorded.target if recorded else None, decision.what)
             raise FailedError(decision.what)

@@ -312,7 +312,7 @@ def test_a_link_that_meets_the_end_of_its_source_before_it_hears_of_it_records_t
     work.bring_up(work.lease.held, lambda: False)
     _delete(linked, "eu")
     with pytest.raises(RetryableError) as met:
-        link.check_source()
+        link.running.check_source()
     owned = work.lease.lose(met.value)
     assert owned is not None
     work.give_up(owned, State.DELAYED, str(met.value))

@@ -19,7 +19,7 @@ from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
-from geo.replication import topic_link
+from geo.replication import running_link
 from geo.replication.link_state import LinkRecord
 from geo.replication.link_table import append_links
 from geo.replication.rebuild import rebuild
@@ -174,12 +174,12 @@ def test_a_row_recorded_while_an_append_has_landed_unheard_brings_nothing_twice(
     link.prepare(ownership, linked.link_state("eu", "us"))
 
     def record(point: CrashPoint) -> None:
-        if point is CrashPoint.LINK_AFTER_APPEND and (now := link.progressed(State.RUNNING)) is not None:
+        if point is CrashPoint.LINK_AFTER_APPEND and (now := link.running.progressed(State.RUNNING)) is not None:
             append_links(link.target, [now])
             raise InjectedCrash("and it dies")
 
     with crash.watched(record), pytest.raises(InjectedCrash, match="dies"):
-        link.run_turns(lambda: False)
+        link.running.run_turns(lambda: False)
     ownership.abandon()
     newest = linked.log("us").commit_at(linked.log("us").latest_version())
     assert newest is not None
@@ -449,7 +449,7 @@ def test_a_catch_up_comes_in_turns_of_whole_commits_and_a_kill_between_two_keeps
     before = linked.log("eu").latest_version()
     for number in range(20, 26):
         linked.write("us", number, number + 1)
-    with mock.patch.object(topic_link, "TURN_COMMITS", 2):  # the size only
+    with mock.patch.object(running_link, "TURN_COMMITS", 2):  # the size only
         crash.arm(f"{CrashPoint.LINK_BEFORE_APPEND.value}:raise:3")
         with pytest.raises(InjectedCrash):
             linked.replicate("eu")

@@ -13,6 +13,7 @@ from geo.coordination.ownership import Ownership, claim, release
 from geo.errors import UnsafeError, WrongClockError
 from geo.fleet.backfill import backfill
 from geo.replication.link_table import read_links
+from geo.replication.repair import reconcile_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from tests.clock_off import clock_off
@@ -69,9 +70,9 @@ def test_a_running_link_whose_clock_jumps_stops_before_it_leaves_anything_out(
         cursor = link.cursor
         world.write("us", 5, 10)
         with clock_off(off_s), pytest.raises(UnsafeError, match="nothing is replicated"):
-            link.run_turns(lambda: False)
+            link.running.run_turns(lambda: False)
         assert (link.cursor, world.arrived("eu")) == (cursor, list(range(5)))
-        link.run_turns(lambda: False)
+        link.running.run_turns(lambda: False)
         assert world.arrived("eu") == list(range(10))
         assert (link.row.expired, link.row.impossible) == (0, 0)
 
@@ -94,6 +95,6 @@ def test_a_backfill_and_a_rehearsal_by_a_clock_that_is_off_are_refused(world: Wo
         assert done == []
         assert "nothing is brought with a clock that is ahead of" in not_done[str(TOPIC)]
         with pytest.raises(WrongClockError, match="nothing is compared"):
-            _link(world).preview(None)
+            reconcile_links(world.spark, world.config, "us", "eu", dry_run=True)
         with pytest.raises(WrongClockError, match="is not verified"):
             world.verify()

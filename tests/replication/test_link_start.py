@@ -21,6 +21,7 @@ from geo.replication.link_start import (
     GoOn,
     Reconcile,
     Standing,
+    StartFacts,
     TargetSeen,
     begins_at,
     look_at_target,
@@ -190,7 +191,7 @@ GONE = Compare("commits are gone", unseen=True)
     ],
 )
 def test_a_start(stands: Standing, source: Fault | Compare | None, decision: object) -> None:
-    assert start(row(), stands, source) == decision
+    assert start(StartFacts(row(), stands, source)) == decision
 
 
 def test_what_is_compared_beyond_ids_is_what_others_touched_in_either_log() -> None:
@@ -200,19 +201,21 @@ def test_what_is_compared_beyond_ids_is_what_others_touched_in_either_log() -> N
 
 
 def test_a_person_may_say_that_the_source_is_right() -> None:
-    assert start(row(), HERE, FAULT, accept_source=True) == Reconcile(None)
-    assert start(row(), LACKS, APPENDED, accept_source=True) == Reconcile(None)
+    assert start(StartFacts(row(), HERE, FAULT, accept_source=True)) == Reconcile(None)
+    assert start(StartFacts(row(), LACKS, APPENDED, accept_source=True)) == Reconcile(None)
     first = Reconcile("it has never run", source_touched=None)
-    assert start(None, Standing(None, "it has never run"), None) == first, "nobody has looked at the source before"
+    assert start(StartFacts(None, Standing(None, "it has never run"), None)) == first, "nobody has looked at the source before"
 
 
 def test_what_fails_twice_at_the_same_place_is_compared() -> None:
-    assert start(row(), HERE, None, failed_before=1) == GoOn(cursor(100, "source"))
-    assert start(row(), HERE, None, failed_before=2) == Reconcile("it failed twice at the same place", check_lost=True)
+    assert start(StartFacts(row(), HERE, None, failed_before=1)) == GoOn(cursor(100, "source"))
+    assert start(StartFacts(row(), HERE, None, failed_before=2)) == Reconcile(
+        "it failed twice at the same place", check_lost=True
+    )
 
 
 def test_a_failed_link_does_not_go_on_because_the_commits_that_stopped_it_are_gone() -> None:
-    found = start(row(state=State.FAILED), HERE, GONE)
+    found = start(StartFacts(row(state=State.FAILED), HERE, GONE))
     assert isinstance(found, Fault)
     assert found.what == "it failed before (why), and commits are gone"
 

@@ -72,8 +72,8 @@ def test_a_claimer_that_stopped_before_its_fence_was_written_gives_up_and_fences
             stale.target, stale.runners, won["generation"], won["token"], stale.target.journal(OWNERS).version() - 1
         )  # where the stopped one goes on
     linked.write("us", 20, 25)
-    owner.run_turns(lambda: False)
-    assert owner.replicated == 5, "the true owner is not fenced off"
+    owner.running.run_turns(lambda: False)
+    assert owner.row.replicated == 5, "the true owner is not fenced off"
     release([ownership])
     linked.replicate("us")
     linked.assert_clean()
@@ -86,7 +86,7 @@ def test_no_two_claims_share_a_generation_also_when_the_table_of_owners_is_lost(
     _taken_over(linked)
     linked.write("us", 20, 25)
     with pytest.raises(FencedError):
-        stale.run_turns(lambda: False)
+        stale.running.run_turns(lambda: False)
     (after,) = [row for row in linked.tables("eu").journal(OWNERS).newest() if row["runner"] == stale.runners[0].name]
     assert after["generation"] > before.generation
     before.abandon()
@@ -164,11 +164,11 @@ def test_a_stale_runner_stops_at_a_batch_that_brings_no_row_and_at_its_next_row(
     linked.replicate("us")  # an echo: nothing of it crosses back
     known = linked.link_state("eu", "us")
     with pytest.raises(FencedError):
-        stale.run_turns(lambda: False)
+        stale.running.run_turns(lambda: False)
     with pytest.raises(FencedError):
-        stale.flush(State.RUNNING)
+        stale.running.flush(State.RUNNING)
     with pytest.raises(FencedError):
-        stale.flush_failure(State.DELAYED, "storage was away")
+        stale.flush_failure(ownership, State.DELAYED, "storage was away")
     with pytest.raises(FencedError):
         stale.prepare(ownership, known)
     assert linked.link_state("eu", "us") == known
@@ -179,8 +179,8 @@ def test_a_row_that_was_in_flight_at_a_takeover_does_not_count(linked: World) ->
     stale = _link(linked)
     ownership = _started(linked, stale)
     linked.write("us", 20, 25)
-    stale.run_turns(lambda: False)
-    in_flight = stale.progressed(State.RUNNING)
+    stale.running.run_turns(lambda: False)
+    in_flight = stale.running.progressed(State.RUNNING)
     assert in_flight is not None
     linked.write("us", 25, 30)
     _taken_over(linked)
@@ -209,7 +209,7 @@ def test_a_stale_runner_with_another_configuration_keeps_nothing_from_crossing(w
     world.write("a", 5, 8)
     world.replicate("b")
     with pytest.raises(FencedError):
-        stale.run_turns(lambda: False)
+        stale.running.run_turns(lambda: False)
     world.replicate("c")
     ownership.abandon()
     world.assert_clean()
@@ -232,7 +232,7 @@ def test_another_link_that_takes_an_origin_over_stops_the_one_that_had_it(world:
     (report,) = world.replicate("c", source="a", take_over=True)
     assert (report.state, report.replicated) == (State.STOPPED, 3)
     with pytest.raises(FencedError):
-        stale.run_turns(lambda: False)
+        stale.running.run_turns(lambda: False)
     ownership.abandon()
     rows = world.log("c").read().where("origin = 'a'")
     assert (rows.count(), rows.select("entry_id").distinct().count()) == (8, 8)
@@ -262,7 +262,7 @@ def test_whoever_was_abandoned_while_it_was_at_it_appends_no_more(linked: World)
     linked.write("us", 20, 25)
     ownership.abandon()
     with pytest.raises(RetryableError, match="owned here no longer"):
-        link.run_turns(lambda: False)
+        link.running.run_turns(lambda: False)
     (report,) = linked.replicate("eu")
     assert (report.state, report.replicated) == (State.STOPPED, 5)
 
@@ -274,7 +274,7 @@ def test_a_fence_that_cannot_be_found_is_no_takeover(linked: World) -> None:
     folder = Path(link.target.checkpoint("fences"))
     aside = folder.rename(linked.folder / "aside")
     with pytest.raises(RetryableError, match="is not there"):
-        link.progressed(State.RUNNING)
+        link.running.progressed(State.RUNNING)
     aside.rename(folder)
     assert ownership.still_owns()
     release([ownership])
@@ -302,8 +302,8 @@ def test_a_claim_that_is_refused_for_its_clock_leaves_the_runner_to_whoever_has_
     with pytest.raises(AlreadyOwnedError):
         claim(link.target, [link.runners])
     linked.write("us", 20, 25)
-    link.run_turns(lambda: False)
-    assert link.replicated == 5
+    link.running.run_turns(lambda: False)
+    assert link.row.replicated == 5
     release([ownership])
     linked.replicate("eu")
     linked.replicate("us")

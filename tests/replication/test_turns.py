@@ -70,8 +70,8 @@ def test_a_comparison_is_stopped_between_two_steps_and_the_next_start_compares_a
     work = TopicLink(tables, world.tables("us"), world.config, link, TOPIC)
     (ownership,) = claim(tables, [work.runners])
     with mock.patch("geo.replication.missing.STEP_ROWS", 10):  # the size only
-        work.prepare(ownership, None, stopped=lambda: work.replicated >= 20)
-    assert (work.cursor, work.replicated) == (None, 20)
+        work.prepare(ownership, None, stopped=lambda: work.row.replicated >= 20)
+    assert (work.cursor, work.row.replicated) == (None, 20)
     release([ownership])
     assert not read_links(tables), "nothing is recorded of what did not come to its end"
     (report,) = world.replicate("eu")

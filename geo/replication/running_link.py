@@ -1,0 +1,232 @@
+"""A topic of a link from its start on: brings what is above its cursor, turn by turn or by a stream, and says what to record.
+
+Which rows cross is decided in rule, what the source's commits mean in source_history; both are pure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from geo.crash import CrashPoint, reach
+from geo.delta.commits import Commit, Kind
+from geo.delta.history import CommitName, turn_of
+from geo.delta.scan import few_added
+from geo.log.ledgers import Batch
+from geo.replication import missing_rows
+from geo.replication.link_row import RENEW_COMMITS
+from geo.replication.link_start import newer_of
+from geo.replication.link_state import LinkRecord, LinkState
+from geo.replication.link_stream import LinkStream
+from geo.replication.open_link import OpenLink
+from geo.replication.routing import crossing, verdict_column
+from geo.replication.rule import AHEAD_US, LeftOut, Verdict
+from geo.replication.source_history import brings, published_after
+from geo.replication.turns import TURN_BYTES, within
+from geo.streams.checkpoint import forget
+from geo.streams.life import State
+from geo.text import counted
+
+log = logging.getLogger(__name__)
+
+TURN_COMMITS = 2_000
+"""Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
+
+
+class Brought(Enum):
+    """How the rows of a turn were brought."""
+
+    NOTHING = "NOTHING"
+    """No row was of our origins."""
+    HERE = "HERE"
+    BY_SPARK = "BY_SPARK"
+
+
+class RunningLink:
+    """The target holds all of the source up to `cursor`, a commit of the source.
+
+    A turn is three calls: `fetch` the rows of the next commits, which were looked at → `select` those that cross → `append` them, and the
+    cursor moves. A crash before an append loses nothing, a crash after it neither: the next start finds the cursor in the commit.
+    """
+
+    def __init__(self, opened: OpenLink, cursor: CommitName) -> None:
+        self.cursor = cursor
+        self.stream: LinkStream | None = None
+        self._open, self._row, self._into, self._turns = opened, opened.row, opened.into, opened.turns
+        self._source, self._look, self._rule = opened.logs.source, opened.look, opened.rule
+
+    def __str__(self) -> str:
+        return str(self._open)
+
+    # -- what is above the cursor ------------------------------------------------------------------------------------
+
+    @property
+    def source_is_local(self) -> bool:
+        """Whether a look at the source's commits is no request."""
+        return self._look.is_local
+
+    def has_news(self) -> bool:
+        """Whether the source has a commit above the cursor. Raises as `SourceLook.has_news`."""
+        return self._look.has_news(self.cursor)
+
+    def check_source(self) -> None:
+        """A full look at the source. Raises SourceChangedError, or RetryableError if both logs are to be compared."""
+        self._open.refuse(self._open.judged(self.cursor), self.cursor)
+
+    def run_turns(self, stopped: Callable[[], bool]) -> None:
+        """Bring everything that the source has now, turn by turn, or as far as it got when `stopped`. Raises as `take_turn`."""
+        newest = self._source.latest_version()
+        while self.cursor.version < newest and not stopped():
+            self.take_turn(stopped, newest)
+
+    def take_turn(self, stopped: Callable[[], bool], newest: int | None = None, rows: DataFrame | None = None) -> Brought | None:
+        """Bring what the next of the source's commits have, up to `newest` or all that there are, in one append: whole commits,
+        one at least, and no more than a turn is to bring. `rows`, if they are given, are those of all these commits.
+
+        None: it was `stopped`, and nothing was done. Raises SourceChangedError, RetryableError, WrongClockError, FencedError.
+        """
+        with self._turns.turn(stopped) as has_turn:
+            if not has_turn:
+                return None
+            newest = self._source.latest_version() if newest is None else newest
+            commits = self._next_commits(newest)
+            self._turns.size = sum(commit.bytes for commit in commits)
+            return self._bring(commits, rows if commits and commits[-1].version == newest else None)
+
+    def _next_commits(self, newest: int) -> list[Commit]:
+        """The commits of the next turn, looked at before anything of them is appended."""
+        first = self.cursor.version + 1
+        if newest < first:
+            return []
+        taken = turn_of(self._source.commits(first, min(newest, first + TURN_COMMITS - 1)), TURN_BYTES)
+        taken = within(taken, self._turns.most, self._brings)
+        last = taken[-1].version if taken else first
+        self._open.refuse(self._look.judged_commits(self.cursor, taken, last), self.cursor)
+        return taken
+
+    def _bring(self, commits: Sequence[Commit], given: DataFrame | None) -> Brought:
+        if not any(map(self._brings, commits)):
+            if commits:  # what other links wrote into the source goes back nowhere; no append is planned for it
+                self._into.ownership.refuse_if_lost()
+                self.cursor = CommitName.of(self.cursor.table_id, commits[-1])
+            return Brought.NOTHING
+        before = self._row.replicated
+        rows = self.fetch(commits, given)
+        with self._turns.tagged() if isinstance(rows, DataFrame) else nullcontext():
+            self.append(*self.select(rows, commits), commits[-1])
+        self._turns.took(self._row.replicated - before, sum(commit.bytes for commit in commits if self._brings(commit)))
+        return Brought.BY_SPARK if isinstance(rows, DataFrame) else Brought.HERE
+
+    def _brings(self, commit: Commit) -> bool:
+        return brings(commit, self._rule.origins, self._rule.source)
+
+    def fetch(self, commits: Sequence[Commit], given: DataFrame | None = None) -> DataFrame | pa.Table:
+        """The rows that these commits added: a few without Spark, else those that are `given`, or read by Spark."""
+        first, last = commits[0].version, commits[-1].version
+        if (few := few_added(self._source, first, last)) is not None:
+            return few
+        with self._turns.tagged():
+            return self._source.read_added(first, last) if given is None else given
+
+    def select(self, rows: DataFrame | pa.Table, commits: Sequence[Commit]) -> tuple[DataFrame | pa.Table, LeftOut]:
+        """Those rows of the commits that cross, and how many are left out that are to be counted. Raises WrongClockError."""
+        now = self._open.logs.clock()
+        if isinstance(rows, pa.Table):
+            return crossing(self._rule, self._row.floors, rows, now)
+        left_out = self._left_out(rows, commits, now)
+        return rows.where(missing_rows.wanted(self._rule, self._row.floors, now)), left_out
+
+    def append(self, rows: DataFrame | pa.Table, left_out: LeftOut, last: Commit) -> None:
+        """Append rows with the cursor of the last commit, up to which the target then holds everything. Raises as `LinkTarget.append`."""
+        reach(CrashPoint.LINK_BEFORE_APPEND)
+        if left_out.impossible:
+            self._row.leave_out(left_out.impossible)
+        cursor = CommitName.of(self.cursor.table_id, last)
+        self._row.replicated += self._into.append(rows, cursor)
+        reach(CrashPoint.LINK_AFTER_APPEND)
+        self.cursor = cursor
+        if left_out.expired:
+            self._row.expired += left_out.expired
+            log.warning("%s: %s had expired when they were read; left out", self, counted(left_out.expired, "message"))
+        if left_out.impossible:
+            log.warning(
+                "%s: %s left out that no producer can have written: with ids or times that no message has, in versions up to %d of %s",
+                self, counted(left_out.impossible, "row"), last.version, self._rule.source,
+            )  # fmt: skip
+
+    def _left_out(self, rows: DataFrame, commits: Sequence[Commit], now_us: int) -> LeftOut:
+        """Count what is left out. Spark is asked only if a commit may hold something that old, or neither a producer of ours nor
+        a link wrote it, which write nothing impossible."""
+        horizon_us = self._rule.expired_before_us(now_us)
+        may_be_old = horizon_us is not None and not published_after(commits, horizon_us)
+        if not may_be_old and all(_is_possible(commit, now_us) for commit in commits):
+            return LeftOut()
+        verdicts = rows.groupBy(verdict_column(self._rule, now_us).alias("verdict")).count().collect()
+        return LeftOut.of({Verdict(row["verdict"]): row["count"] for row in verdicts})
+
+    # -- its stream ----------------------------------------------------------------------------------------------------
+
+    def start_stream(self, trigger: Mapping[str, Any]) -> None:
+        """Follow the source from the first version above the cursor, which must be there (`has_news`), by a streaming query."""
+        opened, ownership = self._open, self._into.ownership
+        folder = opened.target_tables.checkpoint("replicate", self._rule.source, opened.topic.path)
+        forget(folder)  # what a run that was killed has left
+        place = f"{folder}/{ownership.generation}-{ownership.token}-{self.cursor.version}"
+        # A query that hangs may be there for ever under its name.
+        name = f"geo replicate {self}, generation {ownership.generation}"
+        self.stream = LinkStream(self._source, self.cursor.version, self._take, name, checkpoint=place, trigger=trigger)
+
+    def _take(self, stopped: Callable[[], bool], last: int, rows: DataFrame | None) -> int | None:
+        """Take a turn for the query; the version that the target has come to, None if it was stopped."""
+        return None if self.take_turn(stopped, last, rows) is None else self.cursor.version
+
+    def end_stream(self) -> bool:
+        """Let its query end after the turn it is in. Whether nothing is left open. Raises what ended it otherwise."""
+        stream, self.stream = self.stream, None
+        return stream is None or stream.end()
+
+    # -- its row -----------------------------------------------------------------------------------------------------
+
+    def progressed(self, state: State) -> LinkState | None:
+        """The row to record now, after a look at the target's commits since the last look; None if the recorded one says as much.
+
+        The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor. Of
+        an append that landed between both, or of which its query has not heard yet, the commit itself says how far it came: a
+        start looks only at what is above the commit that the row names. Raises RetryableError if the target is not what it was,
+        so that the next start compares; FencedError.
+        """
+        ownership, seen = self._into.ownership, self._into.seen
+        ownership.refuse_if_lost()
+        now = self._row.following(state, None, self.cursor, seen)
+        if seen is None or not (self._row.is_due(now) or self._target_moved(seen)):
+            return None
+        looked = self._into.look_on(seen)
+        now = replace(now, cursor=newer_of(now.cursor, looked.own, ownership.token), target=looked.newest)
+        return now if self._row.is_due(now) else None
+
+    def _target_moved(self, seen: CommitName) -> bool:
+        """Whether the target is worth another look: on a local disk always, elsewhere after a while or many commits."""
+        target = self._open.logs.target
+        return target.is_near or self._row.is_old or target.has_commit(seen.version + RENEW_COMMITS)
+
+    def flush(self, state: State) -> None:
+        """Record the link's row now."""
+        if now := self.progressed(state):
+            self._row.append(now)
+
+
+def _is_possible(commit: Commit, now_us: int) -> bool:
+    """Whether nothing impossible can be in it: it brought nothing, or says that a link wrote it, or a producer of ours, and at a time
+    that can be. (A producer's storage may have had a wrong clock.)"""
+    told = commit.user_metadata
+    if commit.kind is not Kind.APPEND or LinkRecord.decode(told) is not None:
+        return True
+    batch = Batch.decode(told)
+    return batch is not None and 0 <= batch.publish_time_us <= now_us + AHEAD_US
