@@ -61,7 +61,7 @@ Every finding is reported with its line, all at once. What the tree itself allow
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,9 +69,6 @@ from typing import Any
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from geo.config.model import (
-    LONGEST_OUTAGE_S,
-    NUM_FETCHERS,
-    OWNER_TIMEOUT_S,
     Cluster,
     Config,
     DispatchRate,
@@ -93,7 +90,7 @@ from geo.config.secret import SECRET_FORMS, Secret
 from geo.config.spark_conf import check_conf
 from geo.config.yaml_nodes import MAX_CHARACTERS, Reader, duration_s, line_of, resolve_location
 from geo.errors import ConfigError, UsageError
-from geo.names import ALL_TOPICS, DEFAULT_PRODUCER, Topic, check_cluster, check_topic_glob, check_user_producer
+from geo.names import Topic, check_cluster, check_topic_glob, check_user_producer
 from geo.text import show
 
 VERSION = "1"
@@ -184,27 +181,30 @@ def _read_cluster(reader: Reader, name: str, line: int, node: Node, resolve: Cal
 
     before = reader.refused
     reader.attempt(line, lambda: check_cluster(name))
-    root = reader.text(fields.get("root"), f"{what}: root", resolve)
-    catalog = reader.word(fields.get("catalog"), f"{what}: catalog", check_identifier)
-    schema = reader.word(fields.get("schema"), f"{what}: schema", check_identifier)
-    checkpoints = reader.text(fields.get("checkpoints"), f"{what}: checkpoints", resolve)
-    single_driver = reader.word(fields.get("single_driver"), f"{what}: single_driver", _check_flag)
-    owner_timeout_s = reader.word(fields.get("owner_timeout"), f"{what}: owner_timeout", duration_s)
+    location, identifier = partial(reader.text, check=resolve), partial(reader.word, check=check_identifier)
+    reads: Reads = {
+        "root": location, "catalog": identifier, "schema": identifier, "checkpoints": location,
+        "single_driver": partial(reader.word, check=_flag), "owner_timeout_s": partial(reader.word, check=duration_s),
+    }  # fmt: skip
+    given = _given(fields, reads, f"{what}: ")
     if reader.refused > before or not isinstance(node, MappingNode):
         return None  # what is wrong is already said, and the rest would follow from it
-    return reader.attempt(
-        line,
-        lambda: Cluster(
-            name,
-            root,
-            catalog,
-            schema,
-            checkpoints or "",
-            conf,
-            single_driver=single_driver == "true",
-            owner_timeout_s=OWNER_TIMEOUT_S if owner_timeout_s is None else owner_timeout_s,
-        ),
-    )
+    return reader.attempt(line, lambda: Cluster(name, spark_conf=conf, **given))
+
+
+Reads = Mapping[str, Callable[[Node | None, str], Any]]
+"""How each parameter of what is configured is read, from a node and what it is called."""
+
+
+def _given(fields: Mapping[str, Node], reads: Reads, what: str = "") -> dict[str, Any]:
+    """The parameters that the fields give, in the order of `reads`: neither those that are left out, which have their defaults, nor those that
+    are wrong. One in seconds, `…_s`, is a duration under the key without that."""
+    found = {}
+    for name, read in reads.items():
+        key = name.removesuffix("_s")
+        if (value := read(fields.get(key), f"{what}{key}")) not in (None, ()):
+            found[name] = value
+    return found
 
 
 def _read_spark_conf(reader: Reader, node: Node | None, what: str) -> dict[str, str | Secret]:
@@ -229,71 +229,55 @@ def _read_kafka(reader: Reader, servers: str, node: Node) -> dict[str, str | Sec
 def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | None:
     more = ("topics", "start", "origins", "carry", "num_fetchers", "dispatch_rate")
     fields = reader.fields(node, "link", ("source", "target"), more)
-    source = reader.word(fields.get("source"), "source", partial(check_known, clusters=clusters))
-    target = reader.word(fields.get("target"), "target", partial(check_known, clusters=clusters))
-    start = reader.word(fields.get("start"), "start", check_start)
-    carry = reader.word(fields.get("carry"), "carry", check_carry)
-    topics = _read_list(reader, fields.get("topics"), "topics", check_topic_glob)
-    origins = _read_list(reader, fields.get("origins"), "origins", partial(check_known, clusters=clusters))
-    num_fetchers = reader.word(fields.get("num_fetchers"), "num_fetchers", _number)
-    rate = _read_dispatch_rate(reader, fields.get("dispatch_rate")) or DispatchRate()
-    if source is None or target is None:
+    known = partial(check_known, clusters=clusters)
+    reads: Reads = {
+        "source": partial(reader.word, check=known),
+        "target": partial(reader.word, check=known),
+        "start": partial(reader.word, check=check_start),
+        "carry": partial(reader.word, check=check_carry),
+        "topics": partial(_read_list, reader, check=check_topic_glob),
+        "origins": partial(_read_list, reader, check=known),
+        "num_fetchers": partial(reader.word, check=_number),
+        "dispatch_rate": partial(_read_dispatch_rate, reader),
+    }
+    given = _given(fields, reads)
+    if not given.keys() >= {"source", "target"}:
         return None
-    return reader.attempt(
-        line_of(node),
-        lambda: Link(
-            source,
-            target,
-            topics or (ALL_TOPICS,),
-            start or "earliest",
-            origins,
-            carry or "both",
-            NUM_FETCHERS if num_fetchers is None else num_fetchers,
-            rate,
-        ),
-    )
+    return reader.attempt(line_of(node), lambda: Link(**given))
 
 
-def _read_dispatch_rate(reader: Reader, node: Node | None) -> DispatchRate | None:
+def _read_dispatch_rate(reader: Reader, node: Node | None, what: str) -> DispatchRate | None:
     if node is None:
         return None
     kinds = ("messages_per_second", "bytes_per_second")
-    fields = reader.fields(node, "dispatch_rate", (), kinds)
-    messages, size = (reader.word(fields.get(kind), kind, _number) for kind in kinds)
-    return reader.attempt(line_of(node), lambda: DispatchRate(messages, size))
+    given = _given(reader.fields(node, what, (), kinds), dict.fromkeys(kinds, partial(reader.word, check=_number)))
+    return reader.attempt(line_of(node), lambda: DispatchRate(**given))
 
 
 def _read_snapshots(reader: Reader, node: Node | None) -> Snapshots:
     if node is None:
         return Snapshots()
     fields = reader.fields(node, "snapshots", (), ("frequency", "timeout", "max_cached"))
-    default = Snapshots()
-    frequency_s, timeout_s = (reader.word(fields.get(name), name, duration_s) for name in ("frequency", "timeout"))
-    max_cached = reader.word(fields.get("max_cached"), "max_cached", _number)
-
-    def made() -> Snapshots:
-        return Snapshots(
-            default.frequency_s if frequency_s is None else frequency_s,
-            default.timeout_s if timeout_s is None else timeout_s,
-            default.max_cached if max_cached is None else max_cached,
-        )
-
-    return reader.attempt(line_of(node), made) or default
+    seconds, number = partial(reader.word, check=duration_s), partial(reader.word, check=_number)
+    given = _given(fields, {"frequency_s": seconds, "timeout_s": seconds, "max_cached": number})
+    return reader.attempt(line_of(node), lambda: Snapshots(**given)) or Snapshots()
 
 
 def _read_placement(reader: Reader, node: Node) -> Placement | None:
     fields = reader.fields(node, "placement", (), ("broker_timeout", "bundles", "strategy", "shedder", "settings"))
-    checks: dict[str, Callable[[str], Any]] = {"broker_timeout": duration_s, "bundles": _number, "strategy": str, "shedder": str}
-    given = {name: reader.word(fields.get(name), name, check) for name, check in checks.items()}
+    name = partial(reader.word, check=str)
+    reads: Reads = {
+        "broker_timeout_s": partial(reader.word, check=duration_s), "bundles": partial(reader.word, check=_number),
+        "strategy": name, "shedder": name,
+    }  # fmt: skip
+    given = _given(fields, reads)
     settings = {
         name: reader.word(value, name, partial(parse_setting, name))
         for name, (_, value) in reader.entries(fields.get("settings"), "placement: settings").items()
     }
 
     def made() -> Placement:
-        chosen = Settings(**{name: value for name, value in settings.items() if value is not None})
-        found = {"broker_timeout_s" if name == "broker_timeout" else name: value for name, value in given.items()}
-        return Placement(settings=chosen, **{name: value for name, value in found.items() if value is not None})
+        return Placement(settings=Settings(**{name: value for name, value in settings.items() if value is not None}), **given)
 
     return reader.attempt(line_of(node), made)
 
@@ -302,18 +286,19 @@ def _read_publication(reader: Reader, node: Node, clusters: Collection[str], res
     more = ("producer", "jsonl", "kafka", "kafka_topic", "kafka_start")
     fields = reader.fields(node, "publish", ("cluster", "topic"), more)
     before = reader.refused
-    cluster = reader.word(fields.get("cluster"), "cluster", partial(check_known, clusters=clusters))
-    topic = reader.word(fields.get("topic"), "topic", Topic.parse)
-    producer = reader.word(fields.get("producer"), "producer", check_user_producer)
-    jsonl = reader.text(fields.get("jsonl"), "jsonl", resolve)
-    kafka, kafka_topic = (reader.text(fields.get(name), name, str) for name in ("kafka", "kafka_topic"))
-    start = reader.word(fields.get("kafka_start"), "kafka_start", check_start)
-    if cluster is None or topic is None or reader.refused > before:
+    reads: Reads = {
+        "cluster": partial(reader.word, check=partial(check_known, clusters=clusters)),
+        "topic": partial(reader.word, check=Topic.parse),
+        "producer": partial(reader.word, check=check_user_producer),
+        "jsonl": partial(reader.text, check=resolve),
+        "kafka": partial(reader.text, check=str),
+        "kafka_topic": partial(reader.text, check=str),
+        "kafka_start": partial(reader.word, check=check_start),
+    }
+    given = _given(fields, reads)
+    if not given.keys() >= {"cluster", "topic"} or reader.refused > before:
         return None
-    return reader.attempt(
-        line_of(node),
-        lambda: Publication(cluster, topic, producer or DEFAULT_PRODUCER, jsonl, kafka, kafka_topic, start or "earliest"),
-    )
+    return reader.attempt(line_of(node), lambda: Publication(**given))
 
 
 def _read_list(reader: Reader, node: Node | None, what: str, check: Callable[[str], str]) -> tuple[str, ...]:
@@ -327,18 +312,17 @@ def _read_list(reader: Reader, node: Node | None, what: str, check: Callable[[st
 def _read_policy(reader: Reader, node: Node, clusters: Collection[str]) -> TopicPolicy | None:
     more = ("message_ttl", "longest_outage", "replication_clusters", "dispatch_rate", "replicate_subscription_state")
     fields = reader.fields(node, "policy", ("match",), more)
-    match = reader.word(fields.get("match"), "match", check_topic_glob)
-    message_ttl_s = reader.word(fields.get("message_ttl"), "message_ttl", duration_s)
-    among = _read_list(
-        reader, fields.get("replication_clusters"), "replication_clusters", partial(check_known, clusters=clusters)
-    )
-    longest_outage_s = reader.word(fields.get("longest_outage"), "longest_outage", duration_s)
-    rate = _read_dispatch_rate(reader, fields.get("dispatch_rate"))
-    flag = reader.word(fields.get("replicate_subscription_state"), "replicate_subscription_state", _check_flag)
-    if match is None:
-        return None
-    shared = None if flag is None else flag == "true"
-    return TopicPolicy(match, message_ttl_s, among or None, longest_outage_s or LONGEST_OUTAGE_S, rate, shared)
+    seconds = partial(reader.word, check=duration_s)
+    reads: Reads = {
+        "match": partial(reader.word, check=check_topic_glob),
+        "message_ttl_s": seconds,
+        "replication_clusters": partial(_read_list, reader, check=partial(check_known, clusters=clusters)),
+        "longest_outage_s": seconds,
+        "dispatch_rate": partial(_read_dispatch_rate, reader),
+        "replicate_subscription_state": partial(reader.word, check=_flag),
+    }
+    given = _given(fields, reads)
+    return TopicPolicy(**given) if "match" in given else None
 
 
 def _number(text: str) -> int:
@@ -347,10 +331,10 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _check_flag(text: str) -> str:
+def _flag(text: str) -> bool:
     if text not in ("true", "false"):
         raise UsageError(f"{show(text)} is neither true nor false")
-    return text
+    return text == "true"
 
 
 def _check_version(text: str) -> str:

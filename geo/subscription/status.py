@@ -95,12 +95,6 @@ class Standing:
     """Whether all regions share it; else it is of this cluster's region only, and has no peers."""
 
 
-def list_subscriptions(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> list[Listed]:
-    """Every subscription that any cluster knows of."""
-    found = [one for cluster in config.clusters.values() for one in subscriptions_in(connect(spark, cluster), topics)]
-    return sorted(found, key=lambda one: (one.topic, one.subscription, one.cluster))
-
-
 def matching(listed: Iterable[Listed], subscriptions: str) -> list[Subscribed]:
     """Those of listed subscriptions whose names match a glob, each once, and that are not deleted."""
     found = {(Topic.parse(one.topic), one.subscription) for one in listed if not one.deleted}

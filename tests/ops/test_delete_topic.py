@@ -37,7 +37,7 @@ from geo.replication.request_table import ask
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from geo.subscription import changes
-from geo.subscription.status import list_subscriptions
+from geo.subscription.status import subscriptions_in
 from geo.subscription.version_subscriptions import create, version_subscriptions
 from geo.times import utc
 from schemas import LEDGERS, LINKS, MARKERS, OWNERS, REQUESTS, TOPIC_LOG, TOPICS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
@@ -111,7 +111,7 @@ def test_a_topic_goes_with_what_hangs_on_it_and_comes_again_when_somebody_makes_
     assert len(eu.journal(MARKERS).newest()) == 1, "by it the topic that is made again is found to be another table"
     for kind in ("publish", "held"):
         assert not (local_path(eu.checkpoint(kind)) or world.folder).joinpath(TOPIC.path).exists()
-    assert [one.subscription for one in list_subscriptions(world.spark, world.config, str(TOPIC))] == ["billing"]
+    assert [one.subscription for name in ("eu", "us") for one in subscriptions_in(world.tables(name), str(TOPIC))] == ["billing"]
     with pytest.raises(UsageError, match=f"eu has no topic {TOPIC}"):
         _delete(world)
 

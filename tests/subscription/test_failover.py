@@ -27,7 +27,7 @@ from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription
 from geo.subscription.failover import Failover, failover, failover_all
-from geo.subscription.status import list_subscriptions, status
+from geo.subscription.status import status, subscriptions_in
 from tests.running import running
 from tests.world import SHAPES, TOPIC, Link, World
 
@@ -274,7 +274,7 @@ def test_a_deleted_subscription_does_not_come_back_until_somebody_creates_it(con
         world.replicate(target, topics=ACKS)
     assert state(world, "us").deleted
     assert state(world, "eu").deleted
-    assert [one.deleted for one in list_subscriptions(world.spark, world.config)] == [True, True]
+    assert [one.deleted for name in ("eu", "us") for one in subscriptions_in(world.tables(name))] == [True, True]
     with pytest.raises(UnsafeError, match="was deleted"):
         consume(world, "eu")
     assert consumer_in(world.tables("eu"), TOPIC, NAME) is ConsumerState.STOPPED

@@ -7,7 +7,7 @@ values; who does them is another's business. One that was not done is taken anew
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from geo.fleet.placement.averages import Averages
 from geo.fleet.placement.avg_shedder import AvgShedder
 from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.holders import Holders
-from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, Loads, Samples, Settings
+from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, BundleLoad, Loads, Samples, Settings
 from geo.fleet.placement.policies import Allowed, Policies
 from geo.fleet.placement.shedding import SHEDDERS, Shedder, ThresholdShedder
 from geo.fleet.placement.splitting import bundles_to_split
@@ -253,15 +253,15 @@ class _View:
 
     def long_term(self) -> dict[str, BrokerLoad]:
         """The reports, with the averages over the long window."""
-        return {
-            broker: load.with_bundles({bundle: self._samples.get(bundle, _UNHEARD).long for bundle in load.bundles})
-            for broker, load in self.reports.items()
-        }
+        return self._averaged(lambda samples: samples.long)
 
     def short_term(self) -> dict[str, BrokerLoad]:
         """The reports, with the averages over the short window."""
+        return self._averaged(lambda samples: samples.short)
+
+    def _averaged(self, window: Callable[[Samples], BundleLoad]) -> dict[str, BrokerLoad]:
         return {
-            broker: load.with_bundles({bundle: self._samples.get(bundle, _UNHEARD).short for bundle in load.bundles})
+            broker: load.with_bundles({bundle: window(self._samples.get(bundle, _UNHEARD)) for bundle in load.bundles})
             for broker, load in self.reports.items()
         }
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from geo.errors import UsageError
 from geo.fleet.placement.bundles import namespace_of
-from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Settings
-from geo.text import show
+from geo.fleet.placement.load_data import BrokerLoad, Settings
 
 
 def range_equally(lower: int, upper: int) -> list[int]:
@@ -29,37 +27,9 @@ def topic_count_equally(hashes: Iterable[int]) -> list[int]:
     return [below + (above - below) // 2]
 
 
-def specified_positions(
-    lower: int, upper: int, positions: Sequence[int] | None, force: bool = False, *, topics: int | None = None
-) -> list[int]:
-    """Those of the given positions that are inside the range (SpecifiedPositionsBundleSplitAlgorithm). If `topics`, the number of the
-    bundle's, is given and below two, none unless `force`. Raises UsageError if no positions were given."""
-    if not positions:
-        raise UsageError(f"positions to split at are {show(positions)}; expected: one or more")
-    if topics is not None and topics < 2 and not force:
-        return []
+def specified_positions(lower: int, upper: int, positions: Sequence[int]) -> list[int]:
+    """Those of the given positions that are inside the range (SpecifiedPositionsBundleSplitAlgorithm)."""
     return sorted({position for position in positions if lower < position < upper})
-
-
-def flow_or_qps_equally(topics: Mapping[int, BundleLoad], settings: Settings) -> list[int]:
-    """Between topics, so that no part has more than a bundle may have, if one topic alone has not (Pulsar's
-    FlowOrQpsEquallyDivideBundleSplitAlgorithm). `topics` has the load of each by its hash. None unless two or more topics have traffic, and
-    all together are above what a bundle may have by `flow_or_qps_difference_threshold`."""
-    max_rate, max_throughput = settings.namespace_bundle_max_msg_rate, settings.namespace_bundle_max_bandwidth
-    busy = sorted((at, load.msg_rate, load.throughput) for at, load in topics.items() if load.msg_rate > 0 or load.throughput > 0)
-    above = 1 + settings.flow_or_qps_difference_threshold
-    rates, throughputs = sum(rate for _, rate, _ in busy), sum(throughput for _, _, throughput in busy)
-    if len(busy) < 2 or (rates < max_rate * above and throughputs < max_throughput * above):
-        return []
-    cuts = []
-    before, part_rate, part_throughput = busy[0]
-    for at, rate, throughput in busy[1:]:
-        part_rate, part_throughput = part_rate + rate, part_throughput + throughput
-        if part_rate > max_rate or part_throughput > max_throughput:
-            cuts.append(before + (at - before) // 2 + 1)
-            part_rate, part_throughput = rate, throughput
-        before = at
-    return cuts
 
 
 def bundles_to_split(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 
 from geo.text import counted, printable
@@ -142,27 +142,8 @@ class VerifyReport:
             "compared": self.compared,
             "topics": list(self.topics),
             "totals": {category.value: self.total(category) for category in Category},
-            "links": [
-                {
-                    "topic": r.topic,
-                    "link": r.link,
-                    "state": r.state,
-                    "end": r.end,
-                    "compared": r.compared,
-                    **_counts(LINK_COUNTS, r.findings),
-                }
-                for r in self.links
-            ],
-            "clusters": [
-                {
-                    "topic": r.topic,
-                    "cluster": r.cluster,
-                    "version": r.version,
-                    "messages": r.messages,
-                    **_counts(CLUSTER_COUNTS, r.findings),
-                }
-                for r in self.clusters
-            ],
+            "links": [_fields(result, LINK_COUNTS) for result in self.links],
+            "clusters": [_fields(result, CLUSTER_COUNTS) for result in self.clusters],
             "findings": [
                 {
                     "category": found.category.value,
@@ -206,9 +187,11 @@ class VerifyReport:
         return [printable(line) for line in lines]
 
 
-def _counts(categories: Iterable[Category], findings: Iterable[Finding]) -> dict[str, int]:
-    found = {finding.category: finding.count for finding in findings}
-    return {category.value: found.get(category, 0) for category in categories}
+def _fields(result: LinkResult | ClusterResult, categories: Iterable[Category]) -> dict[str, object]:
+    """Of a result all but its findings, and how many there are of each category."""
+    found = {finding.category: finding.count for finding in result.findings}
+    said = {field.name: getattr(result, field.name) for field in fields(result) if field.name != "findings"}
+    return said | {category.value: found.get(category, 0) for category in categories}
 
 
 def _counts_as_text(findings: Iterable[Finding]) -> str:

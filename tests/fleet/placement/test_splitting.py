@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.errors import UsageError
 from geo.fleet.placement.bundles import LAST, bundle_hash
 from geo.fleet.placement.load_data import BundleLoad, Settings
 from geo.fleet.placement.splitting import (
     bundles_to_split,
-    flow_or_qps_equally,
     range_equally,
     specified_positions,
     topic_count_equally,
@@ -19,7 +16,6 @@ from geo.fleet.placement.splitting import (
 from tests.fleet.placement.loads import broker, bundle
 
 SETTINGS = Settings()
-_SMALL = Settings(namespace_bundle_max_msg_rate=1_010)
 
 
 def test_a_range_is_split_in_its_middle() -> None:
@@ -39,43 +35,9 @@ def test_both_halves_have_as_many_topics(hashes: set[int]) -> None:
     assert abs(len(hashes) - 2 * below) <= 1 + (at in hashes)
 
 
-def test_of_given_positions_those_inside_count_and_one_topic_is_split_only_by_force() -> None:
+def test_of_given_positions_those_inside_count() -> None:
     assert specified_positions(1, 1000, [-1, 0, 1, 100, 200, 500, 800, 1000, 1100]) == [100, 200, 500, 800]
-    assert specified_positions(1, 1000, [1, 2], topics=1) == []
-    assert specified_positions(1, 1000, [1, 2], force=True, topics=1) == [2]
     assert specified_positions(1, 1000, [800, 2, 2]) == [2, 800]
-    nothing: tuple[list[int] | None, ...] = ([], None)
-    for none in nothing:
-        with pytest.raises(UsageError, match="expected: one or more"):
-            specified_positions(1, 1000, none)
-
-
-def test_a_part_ends_where_the_next_topic_would_be_too_much_and_a_topic_that_is_too_much_is_alone() -> None:
-    assert flow_or_qps_equally({0: bundle(rate=600), 100: bundle(rate=400), 200: bundle(rate=400)}, _SMALL) == [151]
-    assert flow_or_qps_equally({10: bundle(rate=2_000), 31: bundle(rate=1), 40: bundle(rate=0)}, _SMALL) == [21]
-    by_bytes = {0: bundle(mib=80), 10: bundle(mib=80), 20: bundle(mib=10)}
-    assert flow_or_qps_equally(by_bytes, SETTINGS) == [6]
-
-
-@pytest.mark.parametrize(
-    "topics",
-    [
-        {0: bundle(rate=5_000), 9: bundle(rate=0)},  # a single topic with traffic
-        {0: bundle(rate=555), 9: bundle(rate=555)},  # not a tenth above the limit
-        {},
-    ],
-)
-def test_what_is_not_split_by_load(topics: dict[int, BundleLoad]) -> None:
-    assert flow_or_qps_equally(topics, _SMALL) == []
-
-
-@given(rates=st.dictionaries(st.integers(0, LAST), st.integers(1, 1_000), min_size=2, max_size=40))
-def test_no_part_is_above_the_limit_if_no_topic_is(rates: dict[int, int]) -> None:
-    cuts = flow_or_qps_equally({at: bundle(rate=rate) for at, rate in rates.items()}, _SMALL)
-    assert cuts == sorted(cuts)
-    if sum(rates.values()) >= 1_010 * 1.1:
-        for lower, upper in zip([0, *cuts], [*cuts, LAST + 1], strict=True):
-            assert sum(rate for at, rate in rates.items() if lower <= at < upper) <= 1_010
 
 
 def _split(**bundles: BundleLoad) -> list[str]:
