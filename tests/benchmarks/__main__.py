@@ -11,6 +11,8 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -36,34 +38,6 @@ from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench, never_
 from tests.benchmarks.versions import ages
 from tests.benchmarks.versions import many as many_versions
 from tests.benchmarks.waiting import waiting
-
-_WHICH = (
-    "throughput",
-    "latency",
-    "age",
-    "start",
-    "starts",
-    "ledgers",
-    "day",
-    "broker",
-    "broker-topics",
-    "broker-lag",
-    "backfill",
-    "outage",
-    "waiting",
-    "faults",
-    "placement",
-    "versions",
-    "state",
-    "publish",
-    "kafka",
-    "acks",
-    "subscription",
-    "long",
-    "many",
-    "unacknowledged",
-    "looking",
-)
 
 _BATCHES = 25
 """Measured at each age; the first five are not counted."""
@@ -244,6 +218,78 @@ def _percentiles(kind: str, seconds: list[float], of: str = "commits") -> str:
     return f"{kind:5} p50 {_at(seconds, 50):.2f} s  p95 {_at(seconds, 95):.2f} s  ({len(seconds):,} {of})"
 
 
+def _versions(spark: SparkSession, folder: Path, part: int) -> Iterator[str]:
+    folder.mkdir()
+    for number, clusters in enumerate((("us", "eu"), ("us", "eu", "ap"))):
+        yield from ages(spark, folder / str(number), clusters, 120.0 / part)
+    yield from many_versions(spark, folder / "many", 100 // part, 60.0 / part)
+
+
+def _starts(bench: Bench, part: int) -> Iterator[str]:
+    bench.warm_up()
+    yield from one_start(bench, "one", 5_000 // part)
+    yield from many_starts(bench, 100 // part)
+
+
+def _start(bench: Bench, part: int) -> list[str]:
+    bench.warm_up()
+    return start_after(bench, "start", 20_000 // part)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One benchmark: a session, a folder of its own that is not there yet, `part` of the size (10: a tenth), and what the command says."""
+
+    spark: SparkSession
+    folder: Path
+    part: int
+    args: argparse.Namespace
+
+    @property
+    def bench(self) -> Bench:
+        return Bench(self.spark, self.folder)
+
+    @property
+    def subscriptions(self) -> SubscriptionBench:
+        return SubscriptionBench(self.spark, self.folder)
+
+    def rounds(self, most: int, least: int = 1) -> int:
+        return most if self.part == 1 else least
+
+
+_WHICH: Mapping[str, Callable[[_Run], Iterable[str] | None]] = {
+    "throughput": lambda of: throughput(of.bench, 500_000 // of.part, of.rounds(5)),
+    "latency": lambda of: latency(of.bench, 100 // of.part, of.rounds(3)),
+    "age": lambda of: age(of.bench, 100 // of.part, of.args.commits // of.part),
+    "start": lambda of: _start(of.bench, of.part),
+    "starts": lambda of: _starts(of.bench, of.part),
+    "ledgers": lambda of: producer_starts(of.bench, 1_000_000 // of.part),
+    "day": lambda of: day(of.bench, 100, FLUSHES_OF_A_DAY // of.part, _BATCHES),
+    "broker": lambda of: idle(of.bench, 100 // of.part, 3_000 // of.part, 60.0 / of.part),
+    "broker-topics": lambda of: many_idle(of.bench, of.args.topics or 1_000 // of.part, 60.0 / of.part),
+    "broker-lag": lambda of: lags(of.bench, of.args.topics or 20 // of.part, of.args.minutes * 60 / of.part),
+    "backfill": lambda of: backfills(of.bench, 1_000_000 // of.part, of.rounds(3)),
+    "outage": lambda of: outage(of.bench, 4_320 // of.part, 1_000, 5),
+    "waiting": lambda of: waiting(of.bench, 40 // of.part),
+    "faults": lambda of: faults(of.spark, of.folder, 60 // of.part),
+    "placement": lambda of: (f"  {line}" for line in placed(of.spark, of.folder, 60 // of.part, 150 / of.part)),
+    "versions": lambda of: _versions(of.spark, of.folder, of.part),
+    "state": lambda of: (
+        *states(1_000_000 // of.part, 10_000 // of.part, 1_000 // of.part),
+        *forgotten(500_000 // of.part, 30),
+    ),
+    "publish": lambda of: publish(PublishBench(of.spark, of.folder, 500_000 // of.part), of.rounds(3, 2)),
+    "kafka": lambda of: kafka(of.spark, of.folder, 2_000_000 // of.part, 60.0 / of.part),
+    "acks": lambda of: acks(of.spark, of.folder, 30 // of.part, FLUSHES_OF_A_DAY // of.part),
+    "subscription": lambda of: subscription(of.subscriptions, 10_000 // of.part, 1_000 // of.part),
+    "long": lambda of: long_lived(of.subscriptions, 10_000_000 // of.part, 500 // of.part, 10_000 // of.part),
+    "many": lambda of: many(of.subscriptions, 100 // of.part, 20 // of.part, 60.0 / of.part),
+    "unacknowledged": lambda of: unacknowledged(10_000 // of.part, 1_440),
+    "looking": lambda of: looked(of.spark, of.folder, 200 // of.part),
+}
+"""What each prints, or the lines that it tells, as they are measured."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("which", nargs="*", choices=(*_WHICH, []), help="default: throughput, latency and age")
@@ -256,95 +302,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0, help="of `broker-lag`, for each of the two (default: 10)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the size: does it run, not how fast")
     args = parser.parse_args()
-    part = 10 if args.quick else 1
     with tempfile.TemporaryDirectory(prefix="geo-bench-") as folder:
         spark = session("delta-geo benchmarks", master="local[2]")
         for which in args.which or ("throughput", "latency", "age"):
-            if which == "kafka":
-                kafka(spark, Path(folder) / which, 2_000_000 // part, 60.0 / part)
-                continue
-            if which == "publish":
-                publish(PublishBench(spark, Path(folder) / which, 500_000 // part), 3 if part == 1 else 2)
-                continue
-            if which == "acks":
-                acks(spark, Path(folder) / which, 30 // part, FLUSHES_OF_A_DAY // part)
-                continue
-            if which == "long":
-                long_lived(SubscriptionBench(spark, Path(folder) / which), 10_000_000 // part, 500 // part, 10_000 // part)
-                continue
-            if which == "unacknowledged":
-                unacknowledged(10_000 // part, 1_440)
-                continue
-            if which == "many":
-                many(SubscriptionBench(spark, Path(folder) / which), 100 // part, 20 // part, 60.0 / part)
-                continue
-            if which == "versions":
-                place = Path(folder) / which
-                place.mkdir()
-                for number, clusters in enumerate((("us", "eu"), ("us", "eu", "ap"))):
-                    for line in ages(spark, place / str(number), clusters, 120.0 / part):
-                        print(line, flush=True)
-                for line in many_versions(spark, place / "many", 100 // part, 60.0 / part):
-                    print(line, flush=True)
-                continue
-            if which == "looking":
-                for line in looked(spark, Path(folder) / which, 200 // part):
-                    print(line, flush=True)
-                continue
-            if which == "state":
-                for line in (*states(1_000_000 // part, 10_000 // part, 1_000 // part), *forgotten(500_000 // part, 30)):
-                    print(line, flush=True)
-                continue
-            if which == "placement":
-                for line in placed(spark, Path(folder) / which, 60 // part, 150 / part):
-                    print(f"  {line}", flush=True)
-                continue
-            if which == "faults":
-                for line in faults(spark, Path(folder) / which, 60 // part):
-                    print(line, flush=True)
-                continue
-            if which == "subscription":
-                subscription(SubscriptionBench(spark, Path(folder) / which), 10_000 // part, 1_000 // part)
-                continue
-            bench = Bench(spark, Path(folder) / which)
-            if which == "throughput":
-                throughput(bench, 500_000 // part, 5 if part == 1 else 1)
-            elif which == "latency":
-                latency(bench, 100 // part, 3 if part == 1 else 1)
-            elif which == "day":
-                day(bench, 100, FLUSHES_OF_A_DAY // part, _BATCHES)
-            elif which == "broker":
-                for line in idle(bench, 100 // part, 3_000 // part, 60.0 / part):
-                    print(line, flush=True)
-            elif which == "broker-topics":
-                for line in many_idle(bench, args.topics or 1_000 // part, 60.0 / part):
-                    print(line, flush=True)
-            elif which == "broker-lag":
-                for line in lags(bench, args.topics or 20 // part, args.minutes * 60 / part):
-                    print(line, flush=True)
-            elif which == "waiting":
-                for line in waiting(bench, 40 // part):
-                    print(line, flush=True)
-            elif which == "outage":
-                for line in outage(bench, 4_320 // part, 1_000, 5):
-                    print(line, flush=True)
-            elif which == "backfill":
-                for line in backfills(bench, 1_000_000 // part, 3 if part == 1 else 1):
-                    print(line, flush=True)
-            elif which == "starts":
-                bench.warm_up()
-                for line in one_start(bench, "one", 5_000 // part):
-                    print(line, flush=True)
-                for line in many_starts(bench, 100 // part):
-                    print(line, flush=True)
-            elif which == "ledgers":
-                for line in producer_starts(bench, 1_000_000 // part):
-                    print(line, flush=True)
-            elif which == "start":
-                bench.warm_up()
-                print("\n".join(start_after(bench, "start", 20_000 // part)))
-            else:
-                age(bench, 100 // part, args.commits // part)
+            for line in _WHICH[which](_Run(spark, Path(folder) / which, 10 if args.quick else 1, args)) or ():
+                print(line, flush=True)
         spark.stop()
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from geo.fleet.replicator import Replicator
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
+from geo.replication.link_state import LinkRecord
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
@@ -283,8 +284,23 @@ def commits(log: Path, first: int = 0, column: str = "entry_id") -> list[tuple[f
     return found
 
 
-def grown(log: Path, until: int, entry: int) -> int:
-    """Repeat the newest small commit of a log up to version `until`, with the entries that follow: hard links to its file and
+def replica_lags(world: World, topic: Topic) -> Iterator[float]:
+    """Of each commit of us, how many seconds later that of eu came which brought it, but for what a comparison brought."""
+    source, target = world.log("us", topic), world.log("eu", topic)
+    came = {commit.version: commit.committed_us for commit in source.commits(1, source.latest_version())}
+    at = 1
+    for commit in target.commits(1, target.latest_version()):
+        record = LinkRecord.decode(commit.user_metadata)
+        if record is None:
+            continue
+        for version in range(at, record.cursor.version + 1):
+            if version in came and not record.reconciling:
+                yield (commit.committed_us - came[version]) / 1e6
+        at = max(at, record.cursor.version + 1)
+
+
+def grown(log: Path, until: int, entry: int | None = None) -> int:
+    """Repeat the newest small commit of a table up to version `until`, in a log with the entries that follow: hard links to its file and
     a commit file each, which takes a second where writing them took a quarter of an hour. Returns how many."""
     newest = _latest(log)
     lines = [json.loads(line) for line in (log / "_delta_log" / f"{newest:020}.json").read_text().splitlines()]
@@ -294,8 +310,9 @@ def grown(log: Path, until: int, entry: int) -> int:
         path = Path(add["path"]).with_name(f"part-{version:05}-aged.snappy.parquet")
         os.link(log / unquote(add["path"]), log / unquote(str(path)))
         stats = json.loads(add["stats"])
-        first = entry + (version - newest - 1) * _ROWS
-        stats["minValues"]["entry_id"], stats["maxValues"]["entry_id"] = first, first + _ROWS - 1
+        if entry is not None:
+            first = entry + (version - newest - 1) * _ROWS
+            stats["minValues"]["entry_id"], stats["maxValues"]["entry_id"] = first, first + _ROWS - 1
         commit = [{"commitInfo": info}, {"add": {**add, "path": str(path), "stats": json.dumps(stats)}}]
         text = "".join(json.dumps(line) + "\n" for line in commit)
         (log / "_delta_log" / f"{version:020}.json").write_text(text)

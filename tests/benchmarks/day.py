@@ -6,7 +6,6 @@ checkpoint that is due, and so is everything that keeps house.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import statistics
@@ -17,10 +16,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from unittest import mock
-from urllib.parse import unquote
 
 from geo.coordination.storage_clock import renew
-from geo.delta.delta_log import newest_version, read_folder
+from geo.delta.delta_log import read_folder
 from geo.delta.disk_store import on_disk
 from geo.delta.history import CommitName
 from geo.delta.table import Table
@@ -112,7 +110,7 @@ class Day:
             until = table.latest_version() + rows
             append()
             while (newest := table.latest_version()) < until:
-                _repeat_newest(Path(table.name), min(until, (newest // _CHECKPOINT + 1) * _CHECKPOINT - 1))
+                grown(Path(table.name), min(until, (newest // _CHECKPOINT + 1) * _CHECKPOINT - 1))
                 if table.latest_version() < until:
                     append()
 
@@ -218,20 +216,3 @@ def _size(table: Table) -> Size:
     return Size(
         table.read().count(), len(read_folder(on_disk(folder)).commits), len(os.listdir(folder)), sum(1 for _ in Path(table.name).rglob("*.parquet")) - sum(1 for _ in folder.glob("*.parquet"))
     )  # fmt: skip
-
-
-def _repeat_newest(table: Path, until: int) -> None:
-    """Repeat the newest commit of a table up to version `until`: hard links to its file and a commit file each."""
-    folder = table / "_delta_log"
-    newest = newest_version(on_disk(folder))
-    assert newest is not None
-    lines = [json.loads(line) for line in (folder / f"{newest:020}.json").read_text().splitlines()]
-    info = next(line for line in lines if "commitInfo" in line)
-    (added,) = [line["add"] for line in lines if "add" in line]
-    for version in range(newest + 1, until + 1):
-        path = f"part-{version:09}-{time.monotonic_ns()}.snappy.parquet"
-        os.link(table / unquote(added["path"]), table / path)
-        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in (info, {"add": {**added, "path": path}}))
-        (folder / f"{version:020}.json").write_text(text)
-        for number in range(3):
-            (folder / f".{version:020}.checksum{number}").touch()

@@ -18,7 +18,7 @@ from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.replication.link_state import LinkRecord
 from geo.replication.turns import TURN_BYTES
-from tests.benchmarks.bench import Bench
+from tests.benchmarks.bench import Bench, replica_lags
 from tests.benchmarks.brokers import RUNS, broker_of, running, used
 
 _EVERY_S = 1.0
@@ -73,7 +73,7 @@ def outage(bench: Bench, commits: int, rows: int, others: int) -> Iterator[str]:
     )
     with running(broker_of(bench), RUNS, others + 1):
         pass
-    lags = sorted(lag for topic in active for lag in _lags(bench, topic))
+    lags = sorted(lag for topic in active for lag in replica_lags(bench.world, topic))
     yield (
         f"{others} topics with a commit each {_EVERY_S:.0f} s meanwhile, {len(lags):,} commits: "
         f"behind by {statistics.median(lags):.2f} s (p50), {lags[int(0.95 * len(lags))]:.2f} s (p95), {lags[-1]:.1f} s at most (the kill and the start after it are in it)"
@@ -112,18 +112,3 @@ def _count(bench: Bench, topic: Topic) -> int:
     """By the commits' own counts; nobody is kept busy by it."""
     log = bench.world.log("eu", topic)
     return sum(commit.rows or 0 for commit in log.commits(0, log.latest_version())) if log.exists() else 0
-
-
-def _lags(bench: Bench, topic: Topic) -> Iterator[float]:
-    """Of each commit of the source, how many seconds later the target's came that brought it."""
-    source, target = bench.world.log("us", topic), bench.world.log("eu", topic)
-    came = {commit.version: commit.committed_us for commit in source.commits(1, source.latest_version())}
-    at = 1
-    for commit in target.commits(1, target.latest_version()):
-        record = LinkRecord.decode(commit.user_metadata)
-        if record is None:
-            continue
-        for version in range(at, record.cursor.version + 1):
-            if version in came and not record.reconciling:
-                yield (commit.committed_us - came[version]) / 1e6
-        at = max(at, record.cursor.version + 1)

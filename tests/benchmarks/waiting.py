@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from geo.fleet.replicator import Replicator
 from geo.log.publish import publish
 from geo.log.publisher import Published
-from geo.replication.link_state import LinkRecord
-from tests.benchmarks.bench import Bench
+from tests.benchmarks.bench import Bench, replica_lags
 
 _ROWS, _WARM_UP = 10, 3
 
@@ -45,17 +44,8 @@ def waiting(bench: Bench, rounds: int) -> Iterator[str]:
     link.stop()
     thread.join()
     p50 = {name: statistics.median(found) for name, found in seconds.items()}
-    lags = sorted(_lags(bench))
+    lags = sorted(replica_lags(bench.world, topic))
     yield (
         f"{rounds} batches of {_ROWS} rows: publish {p50['alone']:.2f} s (p50), publish with wait_for=['eu'] {p50['waits']:.2f} s, of which it "
         f"waited {p50['held']:.2f} s; the link took {statistics.median(lags):.2f} s from commit to commit (p50)"
     )
-
-
-def _lags(bench: Bench) -> Iterator[float]:
-    source, target = bench.world.log("us", bench.topic("waiting")), bench.world.log("eu", bench.topic("waiting"))
-    came = {commit.version: commit.committed_us for commit in source.commits(1, source.latest_version())}
-    for commit in target.commits(1, target.latest_version()):
-        record = LinkRecord.decode(commit.user_metadata)
-        if record is not None and not record.reconciling and record.cursor.version in came:
-            yield (commit.committed_us - came[record.cursor.version]) / 1e6
