@@ -93,6 +93,20 @@ class _Choice:
     reason: str
 
 
+@dataclass(slots=True)
+class _Step:
+    """One step: what is looked at and when, and what becomes of it so far. `bundles` are also those that this step makes, `assigned` those that
+    are there then."""
+
+    facts: Facts
+    wall_s: float
+    now: float
+    bundles: dict[str, Bundles]
+    assigned: Mapping[str, Assigned] = field(default_factory=dict)
+    chosen: dict[str, _Choice] = field(default_factory=dict)
+    orders: Orders = field(default_factory=Orders)
+
+
 class Leading:
     """One leader's decisions, over its whole term or while its settings stay. Who comes after it goes on with its `averages`: also what moved within
     the grace period is left alone. It begins without splits that wait; such a bundle is assigned again as it is. Of other settings the same
@@ -126,21 +140,20 @@ class Leading:
             self._manager.resume(self._resumed, now)
             self._resumed = None
         self._now = now
-        orders, chosen = Orders(), dict[str, _Choice]()
-        bundles = dict(facts.bundles)
+        step = _Step(facts, wall_s, now, dict(facts.bundles))
+        bundles, orders, chosen = step.bundles, step.orders, step.chosen
         for namespace in sorted({namespace_of_topic(topic) for topic in facts.topics} - bundles.keys()):
             bundles[namespace] = even(self._placement.bundles)
             orders.bundles[namespace] = bundles[namespace], "its first topic was found"
-        self._split_those_released(facts, bundles, orders, chosen, wall_s, now)
+        self._split_those_released(step)
         there = {bundle_name(namespace, part) for namespace, of in bundles.items() for part in of.ranges}
-        assigned = {bundle: one for bundle, one in facts.assigned.items() if bundle in there}
+        assigned = step.assigned = {bundle: one for bundle, one in facts.assigned.items() if bundle in there}
         used = sorted(bundle_of(topic, bundles) for topic in facts.topics)
         # Those of which no topic is found any more too.
         free = [one for one in dict.fromkeys([*used, *sorted(assigned)]) if one not in self._splits and one not in chosen]
         waiting = self._waiting(free, facts, assigned)
-        followed = self._follow_requests(facts, there, assigned, chosen, wall_s, now)
-        waiting = [bundle for bundle in waiting if bundle not in chosen]
-        self._decide(facts, assigned, waiting, orders, chosen, wall_s, now)
+        followed = self._follow_requests(step, there)
+        self._decide(step, [bundle for bundle in waiting if bundle not in chosen])
         anew = leader_step(
             term,
             {bundle: choice.broker for bundle, choice in chosen.items()},
@@ -205,26 +218,20 @@ class Leading:
 
         return [bundle for bundle in bundles if bundle in nobodys or is_to_leave(bundle)]
 
-    def _decide(
-        self,
-        facts: Facts,
-        assigned: Mapping[str, Assigned],
-        waiting: Sequence[str],
-        orders: Orders,
-        chosen: dict[str, _Choice],
-        wall_s: float,
-        now: float,
-    ) -> None:
+    def _decide(self, step: _Step, waiting: Sequence[str]) -> None:
         """By load, if it is time or something waits that did not wait in vain. The averages are kept if something was unloaded, or there are twice as
         many decisions, or KEEP_EVERY more, than there were when they were kept last."""
+        facts, now, chosen = step.facts, step.now, step.chosen
         if not facts.reports or not (set(waiting) - self._stuck or now - self._decided_at >= timetable.DECIDE_S):
             return
         self._decided_at = now
-        reports, on_the_way = _counted(facts, assigned, chosen, set(waiting))
+        reports, on_the_way = _counted(step, set(waiting))
         decision = self._manager.decide(reports, facts.policies, now, waiting, on_the_way)
         self._stuck = set(waiting) - {one.bundle for one in decision.assignments}
         for one in decision.assignments:
-            chosen[one.bundle] = _Choice(one.broker, f"chosen by {self._placement.strategy}: {_why(one.bundle, assigned, facts)}")
+            chosen[one.bundle] = _Choice(
+                one.broker, f"chosen by {self._placement.strategy}: {_why(one.bundle, step.assigned, facts)}"
+            )
         for move in decision.unloads:
             chosen[move.bundle] = _Choice(move.target, move.reason or f"{self._placement.shedder} took it from {move.broker}")
             if not move.reason:
@@ -233,29 +240,22 @@ class Leading:
             if now - self._failed.get(split.bundle, (-inf, 0))[0] > self._pause_s(split.bundle):
                 stays = "" if split.unload else split.broker
                 reason = "it had more topics, messages or bytes than a bundle may have"
-                self._begin_split(split.bundle, (), stays, reason, chosen, wall_s)
+                self._begin_split(split.bundle, (), stays, reason, step)
         settings = self._placement.settings
-        orders.warned += self._warnings.fresh(
+        step.orders.warned += self._warnings.fresh(
             facts.reports, settings, unsplit=decision.unsplit, without_broker=sorted(self._stuck)
         )
         self._decisions += 1
         if decision.unloads or self._decisions - self._kept_at >= min(self._kept_at, KEEP_EVERY):
             self._kept_at = self._decisions
-            orders.averages = self.averages
+            step.orders.averages = self.averages
 
-    def _follow_requests(
-        self,
-        facts: Facts,
-        there: Set[str],
-        assigned: Mapping[str, Assigned],
-        chosen: dict[str, _Choice],
-        wall_s: float,
-        now: float,
-    ) -> dict[str, int]:
+    def _follow_requests(self, step: _Step, there: Set[str]) -> dict[str, int]:
         """Do what people ask, each request once. Returns which were followed, by bundle."""
+        facts, chosen = step.facts, step.chosen
         followed: dict[str, int] = {}
         for one in sorted(facts.requests, key=lambda request: request.number):
-            old = assigned.get(one.bundle)
+            old = step.assigned.get(one.bundle)
             if one.bundle not in there or (old is not None and one.number <= old.request) or one.bundle in chosen:
                 continue
             if old is None or one.bundle in self._splits:
@@ -263,34 +263,31 @@ class Leading:
             followed[one.bundle] = one.number
             if one.action == TRANSFER and one.broker in facts.reports:
                 chosen[one.bundle] = _Choice(one.broker, "a person asked for it")
-                self._manager.moved(one.bundle, now)
+                self._manager.moved(one.bundle, step.now)
             elif one.action == UNLOAD:
-                reports, on_the_way = _counted(facts, assigned, chosen, {one.bundle})
+                reports, on_the_way = _counted(step, {one.bundle})
                 target = self._manager.elsewhere(one.bundle, old.broker, reports, facts.policies, on_the_way)
                 if target is not None:
-                    self._manager.moved(one.bundle, now)
+                    self._manager.moved(one.bundle, step.now)
                     chosen[one.bundle] = _Choice(target, f"a person asked {old.broker} to give it up")
             elif one.action == SPLIT:
-                self._begin_split(one.bundle, one.positions, "", "a person asked for it", chosen, wall_s)
+                self._begin_split(one.bundle, one.positions, "", "a person asked for it", step)
         return followed
 
     # -- splits ------------------------------------------------------------------------------------------------------
 
-    def _begin_split(
-        self, bundle: str, positions: tuple[int, ...], stays: str, reason: str, chosen: dict[str, _Choice], wall_s: float
-    ) -> None:
+    def _begin_split(self, bundle: str, positions: tuple[int, ...], stays: str, reason: str, step: _Step) -> None:
         """Nobody is to own it now; it is split once that is so."""
         _, (lower, upper) = parse_bundle(bundle)
         at = tuple(position for position in positions or range_equally(lower, upper) if lower < position < upper)
         if at:
-            self._splits[bundle] = _Splitting(at, stays, reason, wall_s)
-            chosen[bundle] = _Choice(NOBODY, f"about to be split: {reason}")
+            self._splits[bundle] = _Splitting(at, stays, reason, step.wall_s)
+            step.chosen[bundle] = _Choice(NOBODY, f"about to be split: {reason}")
 
-    def _split_those_released(
-        self, facts: Facts, bundles: dict[str, Bundles], orders: Orders, chosen: dict[str, _Choice], wall_s: float, now: float
-    ) -> None:
+    def _split_those_released(self, step: _Step) -> None:
         """Split what nobody owns any more. What its owner does not release in time is assigned again, and so taken over; it is not
         split by itself again within the grace period, and after each further try within twice the time."""
+        facts, now, bundles, orders = step.facts, step.now, step.bundles, step.orders
         self._failed = {bundle: one for bundle, one in self._failed.items() if now - one[0] <= 2 * self._pause_s(bundle)}
         for bundle, split in list(self._splits.items()):
             namespace, part = parse_bundle(bundle)
@@ -307,8 +304,8 @@ class Leading:
                 if split.stays in facts.reports:
                     for low, high in zip((part[0], *split.positions), (*split.positions, part[1]), strict=True):
                         name = bundle_name(namespace, (low, high))
-                        chosen[name] = _Choice(split.stays, f"a part of {bundle}, which stays")
-            elif wall_s - split.since > self._placement.broker_timeout_s:
+                        step.chosen[name] = _Choice(split.stays, f"a part of {bundle}, which stays")
+            elif step.wall_s - split.since > self._placement.broker_timeout_s:
                 del self._splits[bundle]
                 self._failed[bundle] = now, self._failed.get(bundle, (now, 0))[1] + 1
 
@@ -318,22 +315,17 @@ class Leading:
         return self._placement.settings.shedding_grace_period_s * float(2 ** min(times - 1, MOST_DOUBLINGS))
 
 
-def _counted(
-    facts: Facts, assigned: Mapping[str, Assigned], chosen: Mapping[str, _Choice], without: Set[str]
-) -> tuple[dict[str, BrokerLoad], dict[str, str]]:
+def _counted(step: _Step, without: Set[str]) -> tuple[dict[str, BrokerLoad], dict[str, str]]:
     """What the manager decides by: of each report the bundles that are assigned to its broker and of which nothing else becomes now, so that what it
     decides is done; and the broker of each one that is assigned and not reported yet."""
-    to = {bundle: one.broker for bundle, one in assigned.items()}
-    to |= {bundle: choice.broker for bundle, choice in chosen.items()}
+    to = {bundle: one.broker for bundle, one in step.assigned.items()}
+    to |= {bundle: choice.broker for bundle, choice in step.chosen.items()}
+    gone = step.chosen.keys() | without
     reports = {
         broker: load.with_bundles(
-            {
-                bundle: of
-                for bundle, of in load.bundles.items()
-                if to.get(bundle) == broker and bundle not in chosen and bundle not in without
-            }
+            {bundle: of for bundle, of in load.bundles.items() if to.get(bundle) == broker and bundle not in gone}
         )
-        for broker, load in facts.reports.items()
+        for broker, load in step.facts.reports.items()
     }
     on_the_way = {
         bundle: broker
