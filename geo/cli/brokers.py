@@ -21,7 +21,8 @@ from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.errors import UsageError
 from geo.fleet.assignments import read_owners
-from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, encode, names_of, read_reports
+from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, names_of, read_reports
+from geo.fleet.placement.load_data import encode
 from geo.fleet.placement.views import SILENT, once_each, owner_of, told_state
 from geo.journal.cluster import ClusterTables
 from geo.replication.absent_regions import refuse_gone
@@ -65,6 +66,12 @@ def placement_of(config: Config) -> Placement:
 def state_of(tables: ClusterTables, report: LoadReport, timeout_s: float) -> str:
     """`up`, `leaving`, `left` or SILENT, by the storage's clock."""
     return told_state(report.state, _silent_s(tables, report), timeout_s, has_left=report.state == LEFT)
+
+
+def usages_of(tables: ClusterTables, reports: Mapping[str, LoadReport], placement: Placement) -> dict[str, float]:
+    """How busy each broker is that is up, as a fraction."""
+    up = {name: one for name, one in reports.items() if state_of(tables, one, placement.broker_timeout_s) == UP}
+    return {name: one.load.max_usage(placement.settings) for name, one in up.items()}
 
 
 def _silent_s(tables: ClusterTables, report: LoadReport) -> float:

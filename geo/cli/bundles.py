@@ -13,7 +13,7 @@ from typing import Any
 
 from geo.asking import ask_all
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, seconds
-from geo.cli.brokers import placement_of, refuse_unknown_broker, state_of
+from geo.cli.brokers import placement_of, refuse_unknown_broker, state_of, usages_of
 from geo.cli.output import Output
 from geo.cli.running import LookedAt
 from geo.config import load
@@ -22,7 +22,7 @@ from geo.config.placement import Placement
 from geo.errors import UsageError
 from geo.faults import FAULTS
 from geo.fleet.assignments import read_assignments, read_bundles, read_owners
-from geo.fleet.load_reports import LEAVING, UP, names_of, read_reports
+from geo.fleet.load_reports import LEAVING, names_of, read_reports
 from geo.fleet.placement.bundles import Bundles, bundle_of, namespace_of, namespace_of_topic, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request
@@ -124,11 +124,7 @@ class _Seen:
     @classmethod
     def of(cls, tables: ClusterTables, placement: Placement) -> _Seen:
         reports, owners = read_reports(tables), read_owners(tables)
-        usages = {
-            name: one.load.max_usage(placement.settings)
-            for name, one in reports.items()
-            if state_of(tables, one, placement.broker_timeout_s) == UP
-        }
+        usages = usages_of(tables, reports, placement)
         leaving = [name for name, one in reports.items() if state_of(tables, one, placement.broker_timeout_s) == LEAVING]
         since = {bundle: one.since for bundle, one in owners.bundles.items()}
         claims, policies = owners.claims(names_of(reports)), policies_of(read_policies(tables))

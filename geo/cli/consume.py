@@ -14,13 +14,11 @@ from pyspark.sql import DataFrame
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_take_over, add_trigger, from_1_to, key_range, seconds
 from geo.cli.output import Output
-from geo.cli.running import start_spark, stop_on_signals
+from geo.cli.running import stop_on_signals, writable
 from geo.cli.subscription_arguments import add_replicated, add_start
 from geo.config import load
 from geo.delta.arrow_rows import collected
 from geo.errors import UsageError
-from geo.journal.cluster import connect
-from geo.log.housekeeping import open_for_writing
 from geo.log.topics import partitions
 from geo.names import Topic, check_subscription, check_topic_glob, is_glob
 from geo.streams.trigger import parse_trigger
@@ -101,9 +99,8 @@ def consume(args: argparse.Namespace, output: Output) -> int:
     many = is_glob(args.topic)
     check_topic_glob(args.topic) if many else Topic.parse(args.topic)
     _refuse_of_one_topic(args, many=many)
-    spark = start_spark("geo consume", config)
-    tables = open_for_writing(connect(spark, config.cluster(args.cluster)), config)
-    many = many or bool(partitions(tables, Topic.parse(args.topic)))
+    tables = writable(args, config, "geo consume")
+    spark, many = tables.spark, many or bool(partitions(tables, Topic.parse(args.topic)))
     _refuse_of_one_topic(args, many=many)
     options: dict[str, Any] = {
         "config": config,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, from_1_to
-from geo.cli.brokers import looked_at, placement_of, state_of
+from geo.cli.brokers import looked_at, placement_of, usages_of
 from geo.cli.output import Output
 from geo.cli.running import LookedAt
 from geo.config import load
@@ -17,7 +17,7 @@ from geo.config.placement import Placement
 from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
 from geo.fleet.assignments import read_assignments, read_bundles
-from geo.fleet.load_reports import UP, read_reports
+from geo.fleet.load_reports import read_reports
 from geo.fleet.placement.policies import Isolation
 from geo.fleet.placement.views import brokers_for, brokers_of, forbidden, refuse_two_domains
 from geo.fleet.placement_requests import ANTI_AFFINITY, DOMAIN, ISOLATION, policies_of, read_policies, set_policy
@@ -144,7 +144,7 @@ def _now(
         return {name: {"brokers": brokers_of(name, assigned)} for name in found}
     now: dict[str, dict[str, Any]] = {}
     if kind == ISOLATION:
-        namespaces, usages = read_bundles(tables), _usages(tables, placement)
+        namespaces, usages = read_bundles(tables), usages_of(tables, read_reports(tables), placement)
         for name, value in found.items():
             with suppress(UsageError, TypeError):  # of a newer program
                 now[name] = {"may_own": brokers_for(Isolation(**value), namespaces, usages)}
@@ -189,7 +189,11 @@ def _change(args: argparse.Namespace, output: Output, value: dict[str, Any] | No
     after = {other: of for other, of in found.items() if other != key}
     if value is not None:
         after[key] = value  # the last now: of several isolations the first that matches counts
-    moves = {} if args.kind != ISOLATION else forbidden(policies_of(after), read_assignments(tables), _usages(tables, placement))
+    moves = (
+        {}
+        if args.kind != ISOLATION
+        else forbidden(policies_of(after), read_assignments(tables), usages_of(tables, read_reports(tables), placement))
+    )
     if not args.dry_run:
         set_policy(tables, args.kind, args.name, value)
     output.data({"kind": args.kind, "name": args.name, "value": value, "moves": moves, "dry_run": args.dry_run})
@@ -207,9 +211,3 @@ def _change(args: argparse.Namespace, output: Output, value: dict[str, Any] | No
     if args.kind == DOMAIN and not placement.settings.failure_domains_enabled:
         output.text("domains do not count: placement: {settings: {failure_domains_enabled: true}} lets them")
     return 0
-
-
-def _usages(tables: ClusterTables, placement: Placement) -> dict[str, float]:
-    """Of the brokers that are up."""
-    up = {name: one for name, one in read_reports(tables).items() if state_of(tables, one, placement.broker_timeout_s) == UP}
-    return {name: one.load.max_usage(placement.settings) for name, one in up.items()}

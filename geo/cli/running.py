@@ -19,8 +19,9 @@ from geo.config.model import Config
 from geo.delta.driver import Reads
 from geo.errors import GeoError, NoSparkError, OtherClusterError
 from geo.faults import FAULTS, session_is_gone
-from geo.journal.cluster import ClusterTables, connect_later
+from geo.journal.cluster import ClusterTables, connect, connect_later
 from geo.locations import scheme_of
+from geo.log.housekeeping import open_for_writing
 from geo.replication.absent_regions import refuse_gone
 from geo.session import session
 from geo.streams.trigger import parse_trigger
@@ -119,6 +120,12 @@ def say_unreadable(output: Output, unreadable: list[dict[str, Any]]) -> int:
     for one in unreadable:
         output.text(f"{one['cluster']}: cannot be read: {one['cannot_be_read']}")
     return 1 if unreadable else 0
+
+
+def writable(args: argparse.Namespace, config: Config, name: str) -> ClusterTables:
+    """The tables of `--cluster`, to be written, by a session of this name."""
+    cluster = config.cluster(args.cluster)
+    return open_for_writing(connect(start_spark(name, config), cluster), config)
 
 
 class Runs(Protocol[R]):

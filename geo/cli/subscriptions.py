@@ -11,7 +11,7 @@ from typing import Any
 from geo.cli import version_subscriptions as versions
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, start_position
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, run_in_cluster, say_unreadable, start_spark
+from geo.cli.running import LookedAt, run_in_cluster, say_unreadable, start_spark, writable
 from geo.cli.subscription_arguments import add_named, add_replicated, add_start, is_many, read_named
 from geo.config import Config, load
 from geo.errors import GeoError, UnsafeError, UsageError
@@ -111,11 +111,10 @@ def _as_json(args: argparse.Namespace, topic: Topic, known: SubscriptionState) -
 
 def set_replicated(args: argparse.Namespace, output: Output) -> int:
     config, topic = read_named(args)
-    spark, replicated = start_spark("geo subscriptions", config), args.replicate_subscription_state
-    tables, name = open_for_writing(connect(spark, config.cluster(args.cluster)), config), args.subscription
+    tables, name, replicated = writable(args, config, "geo subscriptions"), args.subscription, args.replicate_subscription_state
     if version_subscription(tables, topic, name) is not None:
         return versions.set_replicated(tables, topic, name, output, replicated=replicated)
-    before, now = changes.switch(spark, config, args.cluster, topic, name, replicated=replicated)
+    before, now = changes.switch(tables.spark, config, args.cluster, topic, name, replicated=replicated)
     output.data({**_as_json(args, topic, now), "changed": before != now})
     of = f"subscription {name} of {topic}"
     if before == now:
@@ -170,9 +169,9 @@ def delete(args: argparse.Namespace, output: Output) -> int:
             output.text(
                 f"version subscription {name} of {topic} is deleted in {args.cluster}; what it told the others stays there"
             )
-            return {"topic": str(topic), "subscription": name, "cluster": args.cluster, "deleted": True}
-        changes.delete(spark, config, args.cluster, topic, name)
-        output.text(f"subscription {name} of {topic} is deleted; links tell the clusters that share it")
+        else:
+            changes.delete(spark, config, args.cluster, topic, name)
+            output.text(f"subscription {name} of {topic} is deleted; links tell the clusters that share it")
         return {"topic": str(topic), "subscription": name, "cluster": args.cluster, "deleted": True}
 
     return _each(args, output, wanted, deleted)

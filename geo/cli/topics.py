@@ -9,11 +9,10 @@ from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob, from_1_to
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, say_unreadable, start_spark
+from geo.cli.running import LookedAt, say_unreadable, start_spark, writable
 from geo.config import load
-from geo.journal.cluster import ClusterTables, connect
+from geo.journal.cluster import ClusterTables
 from geo.log.admission import own_columns
-from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import count_messages, newest
 from geo.log.topics import (
     Registered,
@@ -118,8 +117,7 @@ def _listed(tables: ClusterTables, one: Registered) -> dict[str, Any]:
 
 def create(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
-    cluster = config.cluster(args.cluster)
-    tables = open_for_writing(connect(start_spark("geo topics create", config), cluster), config)
+    tables = writable(args, config, "geo topics create")
     columns = own_columns(args.columns) if args.columns else []
     if args.partitions is None:
         create_single(tables, topic, columns)
@@ -134,8 +132,7 @@ def create(args: argparse.Namespace, output: Output) -> int:
 
 def set_policy(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
-    cluster = config.cluster(args.cluster)
-    tables = open_for_writing(connect(start_spark("geo topics set", config), cluster), config)
+    tables = writable(args, config, "geo topics set")
     clusters = None if args.inherit else args.replication_clusters.split(",")
     changed = set_replication_clusters(tables, config, topic, clusters)
     output.data({"topics": list(map(str, changed)), "cluster": args.cluster, "replication_clusters": clusters})

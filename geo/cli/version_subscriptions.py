@@ -9,12 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 from geo.cli.output import Output
-from geo.cli.running import run_in_cluster, start_spark
+from geo.cli.running import run_in_cluster, writable
 from geo.config import Config
 from geo.delta.table import Table
 from geo.errors import UsageError
-from geo.journal.cluster import ClusterTables, connect
-from geo.log.housekeeping import open_for_writing
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 from geo.subscription import version_subscriptions as changes
 from geo.subscription.version_reader import WHY, query, stream_code
@@ -52,7 +51,7 @@ def version(text: str) -> int:
 def create(args: argparse.Namespace, output: Output, config: Config, topic: Topic) -> int:
     if args.start != "earliest":
         raise UsageError("--start is of messages. Where a consumer of versions begins says who starts it, with startingVersion.")
-    tables = _writable(args, config)
+    tables = writable(args, config, "geo subscriptions")
     asked, there = args.replicate_subscription_state, changes.version_subscription(tables, topic, args.subscription)
     replicated = config.replicates_subscriptions(topic) if asked is None and there is None else asked
     made = changes.create(tables, topic, args.subscription, args.checkpoint, replicated=replicated)
@@ -89,7 +88,7 @@ def _stream(topic_log: Table, start: int | None = None) -> str:
 
 
 def ack(args: argparse.Namespace, output: Output, config: Config, topic: Topic) -> int:
-    tables = _writable(args, config)
+    tables = writable(args, config, "geo subscriptions")
     now = changes.finish(tables, topic, args.subscription, args.version)
     output.data(listed(tables, now))
     output.text(f"{now} in {args.cluster} has finished version {now.finished}")
@@ -108,10 +107,6 @@ def sync(args: argparse.Namespace, output: Output) -> int:
     for what, why in done.unfinished.items():
         output.text(f"{what}: {why}")
     return 1 if done.unfinished else 0
-
-
-def _writable(args: argparse.Namespace, config: Config) -> ClusterTables:
-    return open_for_writing(connect(start_spark("geo subscriptions", config), config.cluster(args.cluster)), config)
 
 
 def listed(tables: ClusterTables, one: VersionSubscription) -> dict[str, Any]:

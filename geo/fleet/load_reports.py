@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
-from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
+from geo.fleet.placement.load_data import BrokerLoad, decode, encode
 from geo.journal.cluster import ClusterTables
 from geo.times import utc
 from geo.version import program_version
@@ -60,32 +59,3 @@ def append_report(
     row = {"broker": broker, "holder": tables.me.encode(), "state": state, "load": said, "loaded_at": loaded_at,
            "sequence": max(storage_now_us(tables), after + 1)}  # fmt: skip
     tables.journal(LOAD_REPORTS).append([row])
-
-
-def encode(load: BrokerLoad) -> dict[str, Any]:
-    """As `geo balance simulate --reports` reads it."""
-    of = {name: [round(usage.used, 3), round(usage.limit, 3)] for name, usage in load_usages(load).items()}
-    return {**of, "bundles": {name: _bundle(one) for name, one in load.bundles.items()}}
-
-
-def decode(found: Mapping[str, Any]) -> BrokerLoad:
-    """The inverse of `encode`. What a newer program says besides is passed over."""
-    bundles = {
-        name: BundleLoad(**{what: value for what, value in one.items() if what in _OF_BUNDLES})
-        for name, one in found["bundles"].items()
-    }
-    cpu, direct_memory, bandwidth_in, bandwidth_out = (Usage(*found[name]) for name in _RESOURCES)
-    return BrokerLoad(cpu, direct_memory, bandwidth_in, bandwidth_out, bundles)
-
-
-_OF_BUNDLES = frozenset(field.name for field in fields(BundleLoad))
-_RESOURCES = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
-
-
-def load_usages(load: BrokerLoad) -> dict[str, Usage]:
-    return {name: getattr(load, name) for name in _RESOURCES}
-
-
-def _bundle(load: BundleLoad) -> dict[str, float]:
-    rates = {name: round(getattr(load, name), 3) for name in ("msg_rate_in", "msg_rate_out", "throughput_in", "throughput_out")}
-    return {**rates, "topics": load.topics}

@@ -6,15 +6,14 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from geo.errors import UsageError
 from geo.fleet.placement.bundles import bundle_hash, bundle_name, even, parse_bundle
-from geo.fleet.placement.load_data import MIB, BrokerLoad, BundleLoad, Usage
+from geo.fleet.placement.load_data import MIB, RESOURCES, BrokerLoad, BundleLoad, Usage, decode
 from geo.fleet.placement.manager import Decision
 from geo.fleet.placement.splitting import range_equally
 
@@ -26,11 +25,8 @@ _MEAN_USAGE = 0.5
 _MESSAGE_BYTES = 1_024
 """Of generated load: what a broker has if all have the same, how much of it can bear that is, and the size of a message."""
 
-_RESOURCES = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
-_RATES = ("msg_rate_in", "msg_rate_out", "throughput_in", "throughput_out")
-
 Amounts = tuple[float, float, float, float]
-"""Of each resource, in the order of `_RESOURCES`."""
+"""Of each resource, in the order of `RESOURCES`."""
 
 _NOTHING: Amounts = (0.0, 0.0, 0.0, 0.0)
 
@@ -75,7 +71,11 @@ class Cluster:
             sums = used[broker]
             for at, amount in enumerate(part.uses):
                 sums[at] += amount
-        return {broker: _load(map(Usage, used[broker], limits), held[broker]) for broker, limits in self.limits.items()}
+        found = {}
+        for broker, limits in self.limits.items():
+            cpu, direct_memory, bandwidth_in, bandwidth_out = map(Usage, used[broker], limits)
+            found[broker] = BrokerLoad(cpu, direct_memory, bandwidth_in, bandwidth_out, held[broker])
+        return found
 
     def do(self, decision: Decision) -> int:
         """Do what was decided. Returns how many bundles moved from one broker to another; the first assignment of one is no move."""
@@ -201,7 +201,7 @@ def recorded(path: str) -> Cluster:
     """
     try:
         document = json.loads(Path(path).read_text())
-        reports = {broker: _report(fields) for broker, fields in document.items()}
+        reports = {broker: decode(fields) for broker, fields in document.items()}
         for load in reports.values():
             for bundle in load.bundles:
                 parse_bundle(bundle)
@@ -211,8 +211,8 @@ def recorded(path: str) -> Cluster:
         raise UsageError(f"{path} has no load reports: it names no broker")
     cluster = Cluster({}, {}, {}, {})
     for broker, load in reports.items():
-        used = _times((getattr(load, resource).used for resource in _RESOURCES), 1)
-        cluster.limits[broker] = _times((getattr(load, resource).limit for resource in _RESOURCES), 1)
+        used = _times((getattr(load, resource).used for resource in RESOURCES), 1)
+        cluster.limits[broker] = _times((getattr(load, resource).limit for resource in RESOURCES), 1)
         cluster.base[broker] = _NOTHING if load.throughput > 0 else used
         for bundle, of in load.bundles.items():
             if bundle in cluster.parts:
@@ -221,16 +221,3 @@ def recorded(path: str) -> Cluster:
             cluster.parts[bundle] = _Part(of, _times(used, share))
             cluster.owners[bundle] = broker
     return cluster
-
-
-def _report(fields: Mapping[str, Any]) -> BrokerLoad:
-    bundles = {
-        bundle: BundleLoad(*_times((float(of[rate]) for rate in _RATES), 1), int(of.get("topics", 0)))
-        for bundle, of in fields["bundles"].items()
-    }
-    return _load((Usage(*map(float, fields[resource])) for resource in _RESOURCES), bundles)
-
-
-def _load(usages: Iterable[Usage], bundles: Mapping[str, BundleLoad]) -> BrokerLoad:
-    cpu, direct_memory, bandwidth_in, bandwidth_out = usages
-    return BrokerLoad(cpu, direct_memory, bandwidth_in, bandwidth_out, bundles)

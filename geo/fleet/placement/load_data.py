@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from typing import Any
 
 from geo.config.placement import MIB as MIB
 from geo.config.placement import Settings as Settings
@@ -108,6 +109,29 @@ class BrokerLoad:
         more.__dict__["msg_rate"] = self.msg_rate + load.msg_rate
         more.__dict__["topics"] = self.topics + load.topics
         return more
+
+
+RESOURCES = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
+_RATES = ("msg_rate_in", "msg_rate_out", "throughput_in", "throughput_out")
+
+
+def encode(load: BrokerLoad) -> dict[str, Any]:
+    """As `geo balance simulate --reports` reads it."""
+    usages = {name: getattr(load, name) for name in RESOURCES}
+    bundles = {
+        name: {rate: round(getattr(one, rate), 3) for rate in _RATES} | {"topics": one.topics}
+        for name, one in load.bundles.items()
+    }
+    return {**{name: [round(of.used, 3), round(of.limit, 3)] for name, of in usages.items()}, "bundles": bundles}
+
+
+def decode(found: Mapping[str, Any]) -> BrokerLoad:
+    """The inverse of `encode`. What a newer program says besides is passed over. Raises ValueError, TypeError or KeyError of what is none."""
+    bundles = {
+        name: BundleLoad(**{rate: float(one[rate]) for rate in _RATES}, topics=int(one.get("topics", 0)))
+        for name, one in found["bundles"].items()
+    }
+    return BrokerLoad(**{name: Usage(*map(float, found[name])) for name in RESOURCES}, bundles=bundles)
 
 
 class Loads(dict[str, BrokerLoad]):

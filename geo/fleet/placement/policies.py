@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from geo.errors import UsageError
-from geo.fleet.placement.holders import Holders
 from geo.text import show
 
 T = TypeVar("T")
@@ -150,14 +149,3 @@ class Allowed:
         if key not in found:
             found[key] = find()
         return found[key]
-
-
-def anti_affinity(candidates: Iterable[str], placed: Mapping[str, str], domains: Mapping[str, Set[str]] | None) -> list[str]:
-    """Those of the candidates on which a namespace of an anti-affinity group is farthest from the others. `placed` has the broker of each
-    namespace of the group; `domains` the brokers of each failure domain, None: they do not count. (The rule by itself: the manager asks
-    `Holders`, which counts while bundles move.)"""
-    newcomer = ""  # is at no broker yet
-    holders = Holders(dict.fromkeys([*placed, newcomer], "group"), domains or {})
-    for namespace, broker in placed.items():
-        holders.add(namespace, broker)
-    return holders.farthest(newcomer, list(candidates))

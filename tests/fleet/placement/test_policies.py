@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.errors import UsageError
-from geo.fleet.placement.policies import Isolation, Policies, anti_affinity, version_of
+from geo.fleet.placement.holders import Holders
+from geo.fleet.placement.policies import Isolation, Policies, version_of
 
 ALL = ["p1", "p2", "s1", "s2", "x1"]
+
+
+def anti_affinity(candidates: list[str], placed: Mapping[str, str], domains: Mapping[str, Set[str]] | None) -> list[str]:
+    """Those of the candidates on which a namespace of a group, the others of which are placed, is farthest from these."""
+    holders = Holders(dict.fromkeys([*placed, ""], "group"), domains or {})
+    for namespace, broker in placed.items():
+        holders.add(namespace, broker)
+    return holders.farthest("", candidates)
 
 
 def test_a_namespace_with_a_policy_has_its_primary_brokers_and_secondary_ones_join_if_too_few_are_there() -> None:

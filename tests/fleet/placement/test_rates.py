@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from geo.fleet.load_reports import decode, encode
-from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
+from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage, decode, encode
 from geo.fleet.placement.rates import Rates
 
 OF = {"t1": "x", "t2": "x", "t3": "y", "t4": "z"}
