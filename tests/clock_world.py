@@ -31,8 +31,7 @@ def clock_world(spark: SparkSession, folder: Path, *, with_brokers: bool = False
     world.replicate("eu")
     renew(world.tables("eu"))  # makes the table of signs of life, which a link that ends before its first one does not
     if with_brokers:
-        world.path.write_text(world.path.read_text() + CONF)
-        world.reload()
+        world.configure(CONF)
         alone = Alone(world, [topic_of("first")], name="first", tables=world.tables("eu"))
         alone.until(lambda: True)
         alone.member.close()

@@ -10,10 +10,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from geo import crash
 from geo.coordination.ownership import owned_now
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.delta.commits import Kind
+from tests.crashing import dies_at
 from tests.world import World
 
 pytestmark = pytest.mark.spark
@@ -75,10 +75,8 @@ def test_a_publish_that_stops_here_goes_on_where_it_was(request: pytest.FixtureR
     makes_topic = point.value.startswith("topic-")
     world: World = request.getfixturevalue("world" if makes_topic else "one_world")
     producer = point.value
-    crash.arm(f"{point.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(point):
         world.publish("eu", 30, producer=producer)
-    crash.arm(None)
     world.publish("eu", 40, producer=producer)
     published = {one: row for one, row in world.messages("eu").items() if row["producer"] == producer}
     assert sorted(entry for _, _, entry in published) == list(range(40))
@@ -111,10 +109,8 @@ def test_a_link_that_stops_here_replicates_everything_once_after_a_restart(
 
 
 def _stopped(world: World, point: CrashPoint) -> None:
-    crash.arm(f"{point.value}:raise")
-    with pytest.raises(InjectedCrash, match=point.value):
+    with dies_at(point):
         world.replicate("eu")
-    crash.arm(None)
 
 
 def test_what_landed_before_a_stop_is_told_by_its_own_commit_and_not_appended_again(linked: World) -> None:

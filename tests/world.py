@@ -105,6 +105,11 @@ class World:
         new.replace(self.path)
         self.reload()
 
+    def configure(self, more: str) -> None:
+        """The configuration has this too from now on."""
+        self.path.write_text(self.path.read_text() + more)
+        self.reload()
+
     def reload(self) -> None:
         """Read the configuration as it is now."""
         self.config: Config = load(self.path)

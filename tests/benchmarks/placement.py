@@ -231,8 +231,7 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
     bench = Bench(spark, folder)
     skewed = [Topic.parse(f"persistent://{NAMESPACE}/t{number}") for number in range(topics - 3)]
     names = [*skewed, *(Topic.parse(f"persistent://{namespace}/one") for namespace in (ALONE, *PAIR))]
-    bench.world.path.write_text(bench.world.path.read_text() + CONF)
-    bench.world.reload()
+    bench.world.configure(CONF)
     for topic in names:
         create_topic(bench.world.tables("us"), topic)
     primary, secondary = reversed(MAY_HAVE_ALONE)

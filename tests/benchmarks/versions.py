@@ -112,8 +112,7 @@ def _bench(spark: SparkSession, folder: Path, clusters: tuple[str, ...], frequen
     bench = Bench(spark, folder)
     world = bench.world
     world.rewrite(clusters)
-    world.path.write_text(f"{world.path.read_text()}snapshots: {{frequency: {frequency}}}\n")
-    world.reload()
+    world.configure(f"snapshots: {{frequency: {frequency}}}\n")
     return bench
 
 

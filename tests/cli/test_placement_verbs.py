@@ -36,8 +36,7 @@ TOPICS = [Topic.parse(f"persistent://shop/web/t{number}") for number in range(6)
 def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Alone]]:
     """A cluster whose only broker has all topics."""
     world = World(spark, tmp_path_factory.mktemp("shared"))
-    world.path.write_text(world.path.read_text() + "placement: {bundles: 2}\n")
-    world.reload()
+    world.configure("placement: {bundles: 2}\n")
     alone = Alone(world, TOPICS)
     alone.until(lambda: True)
     yield world, alone
@@ -162,8 +161,7 @@ def test_verbs_that_look_refuse_or_rehearse_start_no_spark_and_count_topics_that
 def two(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A cluster that brokers a and b share, and run."""
     world = World(spark, tmp_path_factory.mktemp("two"))
-    world.path.write_text(world.path.read_text() + "placement: {bundles: 1}\n")
-    world.reload()
+    world.configure("placement: {bundles: 1}\n")
     elsewhere = Process("another-host", 1, "1", system="another")
     of_b = ClusterTables(Driver(lambda: spark, lambda: elsewhere), world.config.cluster("us"))
     a, b = Alone(world, TOPICS), Alone(world, TOPICS, "b", of_b)

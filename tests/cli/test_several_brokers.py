@@ -89,8 +89,7 @@ class Several:
     has begun yet."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        world.path.write_text(world.path.read_text() + "placement: {bundles: 4, broker_timeout: 1 hour}\n")
-        world.reload()
+        world.configure("placement: {bundles: 4, broker_timeout: 1 hour}\n")
         self.world, self.us = world, world.tables("us")
         self.bundles = [bundle_name("shop/web", part) for part in even(4).ranges]
         first, second, third, fourth = self.bundles

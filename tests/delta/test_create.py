@@ -18,8 +18,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, DecimalType, LongType, StructField, StructType
 
-from geo import crash
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.delta import create
 from geo.delta.arrow_rows import rows_table
 from geo.delta.disk_store import path_of
@@ -27,6 +26,7 @@ from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.errors import RetryableError
 from schemas import LINKS, TOPIC_LOG, TableSchema
+from tests.crashing import dies_at
 
 pytestmark = pytest.mark.spark
 
@@ -110,10 +110,8 @@ def test_one_that_stops_here_is_there_whole_or_made_anew(
     spark: SparkSession, tmp_path: Path, point: CrashPoint, same_process: bool
 ) -> None:
     _table(spark, tmp_path, "first").create(TOPIC_LOG)
-    crash.arm(f"{point.value}:raise:1")
-    with pytest.raises(InjectedCrash):
+    with dies_at(point):
         _table(spark, tmp_path, "here").create(TOPIC_LOG)
-    crash.arm(None)
     here = _table(spark, tmp_path, "here")
     if point is CrashPoint.COMMIT_WRITTEN:  # as a process leaves it that dies there
         assert here.log_folder is not None

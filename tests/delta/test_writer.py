@@ -22,10 +22,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from geo import crash
 from geo.config.model import Cluster
 from geo.coordination.ownership import Runner, claim, release
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.delta import writer
 from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import Kind
@@ -42,6 +41,7 @@ from geo.delta.writer import Added, commit_files, write_files
 from geo.errors import FencedError, UnknownAnswerError
 from geo.journal.cluster import connect
 from schemas import TOPIC_LOG
+from tests.crashing import dies_at
 
 pytestmark = pytest.mark.spark
 
@@ -343,10 +343,8 @@ def test_processes_that_commit_without_any_lock_lose_nothing(log: Table) -> None
 )
 def test_an_append_that_stops_here_is_there_whole_or_not_at_all(log: Table, point: CrashPoint) -> None:
     log.append_rows(_rows(0, 1))
-    crash.arm(f"{point.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(point):
         log.append_rows(_rows(1, 3))
-    crash.arm(None)
     landed = point is CrashPoint.APPEND_COMMITTED
     assert log.read().count() == (3 if landed else 1)
     for first in (3, 5):  # the next one is Spark's where the checksum was not written, the one after it is not

@@ -13,9 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from geo import crash
 from geo.coordination.ownership import Ownership, claim, filling_runners, origin_runners, owners_of, release
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.errors import AlreadyOwnedError, FencedError, OffsetFileError, UsageError
 from geo.fleet import backfill as backfill_module
 from geo.fleet.backfill import Backfill, Filled, Mode, backfill
@@ -28,6 +27,7 @@ from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
+from tests.crashing import dies_at
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
 
@@ -101,10 +101,8 @@ def test_a_backfill_that_stops_here_brings_the_rest_when_it_is_run_again(
         mock.patch.object(backfill_module, "STEP_ROWS", 10),  # the sizes only: three steps
         mock.patch.object(backfill_module, "TURN_BYTES", 4_000),
     ):
-        crash.arm(f"{point.value}:raise:{1 if point is CrashPoint.BACKFILL_FENCED else 2}")
-        with pytest.raises(InjectedCrash):
+        with dies_at(point, 1 if point is CrashPoint.BACKFILL_FENCED else 2):
             _fill(world, what)
-        crash.arm(None)
         landed = {CrashPoint.BACKFILL_FENCED: 0, CrashPoint.BACKFILL_COPIED: 10, CrashPoint.BACKFILL_APPENDED: 20}[point]
         assert len(world.arrived("eu")) == landed
         filled = _filled(world, what)

@@ -61,8 +61,7 @@ def _text(process: GeoProcess) -> str:
 
 
 def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(world: World) -> None:
-    world.path.write_text(world.path.read_text() + CONF)
-    world.reload()
+    world.configure(CONF)
     us, written = world.tables("us"), 0
 
     def write() -> None:
@@ -156,8 +155,7 @@ def test_the_name_of_a_broker_on_another_host_is_taken_once_that_one_is_silent(o
 def one_world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     """Where each point has a namespace of its own."""
     world = World(spark, tmp_path_factory.mktemp("one-world"))
-    world.path.write_text(world.path.read_text() + CONF)
-    world.reload()
+    world.configure(CONF)
     return world
 
 

@@ -20,6 +20,7 @@ from geo.log.topics import create_single
 from geo.ops.delete_topic import delete_topics
 from schemas import FINISHED, LEDGERS
 from schemas.table import VERSION_PROPERTY
+from tests.crashing import dies_at
 from tests.delta.engines import refuses
 from tests.world import TOPIC, World
 
@@ -136,10 +137,8 @@ def test_a_program_of_before_is_refused_from_the_first_place_on_that_it_does_not
     world.publish("us", 6, producer="rows")
     assert ledgers._table.properties()[VERSION_PROPERTY] == "2", "nothing of it is new to that program"
     _write(folder, "a.jsonl", "a1")
-    crash.arm(f"{CrashPoint.PUBLISH_BEFORE_APPEND.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.PUBLISH_BEFORE_APPEND):
         _published(world, folder)
-    crash.arm(None)
     assert ledgers._table.properties()[VERSION_PROPERTY] == "3", "before the first commit that says such a place"
     assert _published(world, folder) == 1
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from geo import crash
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.errors import AlreadyOwnedError, UsageError
 from geo.log.failing_over import By
 from geo.log.publish import PublishOptions, publish_json_lines
 from geo.log.publish_stream import SourceStream
+from tests.crashing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -117,19 +117,15 @@ def test_what_was_read_and_not_published_is_not_reported_again(world: World) -> 
 
 @pytest.mark.parametrize("point", [p for p in CrashPoint if p.value.startswith("publish-")], ids=lambda p: p.value)
 def test_a_switch_that_stops_here_goes_on_and_leaves_nothing_out(world: World, lines: Path, point: CrashPoint) -> None:
-    crash.arm(f"{point.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(point):
         _publish(world, "us", lines, "eu")
-    crash.arm(None)
     _publish(world, "us", lines, "eu")
     assert _keys(world, "us") == list(range(200, 300))
 
 
 def test_what_the_other_producer_committed_and_did_not_record_counts(world: World, lines: Path) -> None:
-    crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.PUBLISH_AFTER_APPEND):
         _publish(world, "eu", lines)
-    crash.arm(None)
     _add(lines, 300, 310)
     assert _publish(world, "us", lines, "eu").published.rows == 10
     assert _keys(world, "us") == list(range(300, 310))
@@ -138,10 +134,8 @@ def test_what_the_other_producer_committed_and_did_not_record_counts(world: Worl
 def test_what_may_have_been_published_in_commits_that_are_gone_is_published_again(
     world: World, lines: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.PUBLISH_AFTER_APPEND):
         _publish(world, "eu", lines)
-    crash.arm(None)
     world.clean_up("eu")
     stream = _publish(world, "us", lines, "eu")
     assert [(one.place[1], one.by, one.may_repeat) for one in stream.continued] == [(200, By.RECORDED, True)]

@@ -28,6 +28,7 @@ from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_order
 from geo.streams import timetable
 from schemas import LEDGERS
+from tests.crashing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -79,10 +80,8 @@ def test_a_record_names_the_producers_own_last_commit_and_says_whether_that_is_a
     assert world.publish("eu", 5).rows == 0
     (row,) = world.tables("eu").journal(LEDGERS).newest(producer="p")
     assert (row["table_version"], row["table_commit"], row["complete"]) == (own.version, own.commit_id, True)
-    crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.PUBLISH_AFTER_APPEND):
         world.publish("eu", 8)
-    crash.arm(None)
     (row,) = world.tables("eu").journal(LEDGERS).newest(producer="p")
     assert (row["table_version"], row["end"], row["complete"]) == (own.version, 4, False)
     assert world.publish("eu", 9).rows == 1
@@ -94,10 +93,8 @@ def test_a_batch_that_landed_unknown_to_its_publisher_is_found_whatever_that_one
     well."""
     with _open(world) as publisher:
         assert _publish(publisher, world.rows(0, 5)) == 5
-        crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")
-        with pytest.raises(InjectedCrash):
+        with dies_at(CrashPoint.PUBLISH_AFTER_APPEND):
             _publish(publisher, world.rows(0, 8))
-        crash.arm(None)
         with pytest.raises(SourceChangedError, match="not by this process as far as it knows"):
             _publish(publisher, world.rows(0, 9))
         publisher.close()
@@ -264,16 +261,12 @@ def test_commits_that_were_cleaned_up_after_a_clean_stop_are_not_missed(world: W
 
 def test_a_producer_that_died_and_whose_commits_were_cleaned_up_says_so(world: World) -> None:
     world.publish("eu", 5)
-    crash.arm(f"{CrashPoint.PUBLISH_BEFORE_APPEND.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.PUBLISH_BEFORE_APPEND):
         world.publish("eu", 8)
-    crash.arm(None)
     world.clean_up("eu")
     assert world.publish("eu", 8).rows == 3, "it died before it published: the log's end says so"
-    crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.PUBLISH_AFTER_APPEND):
         world.publish("eu", 10)
-    crash.arm(None)
     kept = shutil.copytree(Path(world.log("eu").name) / "_delta_log", world.folder / "kept")
     world.clean_up("eu", first=5)
     with pytest.raises(

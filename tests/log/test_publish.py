@@ -24,6 +24,7 @@ from geo.log.source_identity import by_order
 from geo.log.sources import jsonl
 from geo.log.sources.source import Position
 from geo.names import Topic
+from tests.crashing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -257,10 +258,8 @@ def test_a_file_that_is_replaced_after_a_crash_is_found_out(world: World) -> Non
     """Killed after the commit, before anything is noted of it: what is published says itself what was read."""
     path = world.folder / "in.jsonl"
     path.write_text('{"key": "old0"}\n{"key": "old1"}\n{"key": "old2"}\n')
-    crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise:1")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.PUBLISH_AFTER_APPEND):
         _lines(world, path)
-    crash.arm(None)
     path.write_text("".join(f'{{"key": "new{number}"}}\n' for number in range(5)))
     for _ in range(2):
         with pytest.raises(SourceChangedError, match="was changed below line 4"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from geo import crash
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageError
 from geo.journal.journal import Journal
@@ -41,6 +41,7 @@ from geo.subscription.status import subscriptions_in
 from geo.subscription.version_subscriptions import create, version_subscriptions
 from geo.times import utc
 from schemas import LEDGERS, LINKS, MARKERS, OWNERS, REQUESTS, TOPIC_LOG, TOPICS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
+from tests.crashing import dies_at
 from tests.running import TRIGGER, running
 from tests.version_starts import found_start, read_up_to
 from tests.world import TOPIC, World
@@ -174,10 +175,8 @@ def test_a_delete_that_stops_here_is_ended_by_another_one_and_nobody_takes_half_
     published: World, point: CrashPoint
 ) -> None:
     world = published
-    crash.arm(f"{point.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(point):
         _delete(world)
-    crash.arm(None)
     is_deleted = TOPIC in deleted_topics(world.tables("eu"))
     if is_deleted:
         assert world.replicate("eu") == world.replicate("us") == []
@@ -204,10 +203,8 @@ def test_a_delete_that_stops_here_is_ended_by_another_one_and_nobody_takes_half_
 def test_a_copy_that_is_being_deleted_is_no_copy_and_a_delete_that_has_only_begun_is_taken_back(
     linked: World, point: CrashPoint
 ) -> None:
-    crash.arm(f"{point.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(point):
         _delete(linked)
-    crash.arm(None)
     for lost in (lambda: _delete(linked, "us"), lambda: remove_cluster(linked.spark, linked.config, "us")):
         with pytest.raises(UnsafeError, match=r"40 of them in no other cluster \("):
             lost()
@@ -263,10 +260,8 @@ def test_a_producer_that_begins_meanwhile_is_seen_and_the_topic_stays(linked: Wo
 
 
 def test_a_producer_that_comes_and_goes_meanwhile_is_seen_also_where_there_was_no_log(world: World) -> None:
-    crash.arm(f"{CrashPoint.TOPIC_REGISTERED.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.TOPIC_REGISTERED):
         create_single(world.tables("eu"), TOPIC)
-    crash.arm(None)
 
     def come_and_go(point: CrashPoint) -> None:
         """It has asked the registry before."""

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from geo import crash
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.delta.commits import Kind
 from geo.delta.disk_store import path_of
 from geo.ops.erase import erase
+from tests.crashing import dies_at
 from tests.test_crash_points import CHANGE_POINTS
 from tests.world import TOPIC, World
 
@@ -24,10 +25,8 @@ def test_an_erasure_that_stops_here_changed_nothing_and_is_done_when_it_is_asked
 ) -> None:
     log = linked.log("us")
     before = log.latest_version(), log.read().toArrow().sort_by("entry_id").to_pylist()
-    crash.arm(f"{point.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(point):
         erase(linked.spark, linked.config, "us", TOPIC, "key = 'k7'")
-    crash.arm(None)
     assert (log.latest_version(), log.read().toArrow().sort_by("entry_id").to_pylist()) == before
     assert erase(linked.spark, linked.config, "us", TOPIC, "key = 'k7'").messages == 2
     assert {row["entry_id"] for row in log.read().where("payload IS NULL").collect()} == {7}

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geo import crash
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.errors import UnsafeError, UsageError
 from geo.log.topics import replication_clusters, set_replication_clusters
 from geo.ops.remove_cluster import RemovedCluster, remove_cluster
@@ -19,6 +18,7 @@ from geo.replication.link_table import read_links
 from geo.replication.request_table import ask
 from geo.streams.life import State
 from schemas import REQUESTS, VERSION_STARTS
+from tests.crashing import dies_at
 from tests.running import running
 from tests.version_starts import found_start
 from tests.world import TOPIC, World
@@ -169,10 +169,8 @@ def test_a_link_that_lives_is_named_and_nothing_is_removed(three: World) -> None
 def test_a_removal_that_stops_here_is_ended_by_another_one(three: World, point: CrashPoint) -> None:
     for name in ("eu", "us"):
         ask(three.tables(name), "ap", "persistent://shop/*/*", Action.RESTART)
-    crash.arm(f"{point.value}:raise:2")
-    with pytest.raises(InjectedCrash):
+    with dies_at(point, 2):
         _remove(three)
-    crash.arm(None)
     assert [one for one in _remove(three).others if one.cluster == "eu" and (one.links or one.requests)] == []
     assert _links(three) == set(itertools.permutations(("eu", "us"), 2))
     assert [row for name in ("eu", "us") for row in three.tables(name).journal(REQUESTS).newest()] == []

@@ -27,6 +27,7 @@ from geo.replication.repair import reconcile_links
 from geo.replication.topic_link import TopicLink
 from geo.streams import timetable
 from geo.streams.life import State
+from tests.crashing import dies_at
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
 
@@ -390,10 +391,8 @@ def test_what_refills_a_hub_that_was_restored_is_not_doubled_behind_it(hub: Worl
 def test_a_reconcile_that_is_killed_between_two_steps_begins_again_and_ends_complete(world: World) -> None:
     world.write("us", 0, 30)
     with mock.patch("geo.replication.missing.STEP_ROWS", 10):  # the size only
-        crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise:2")
-        with pytest.raises(InjectedCrash):
+        with dies_at(CrashPoint.LINK_AFTER_RECONCILE_APPEND, 2):
             world.replicate("eu")
-        crash.arm(None)
         assert world.arrived("eu", "us") == list(range(20)), "two steps landed"
         world.write("us", 30, 35)
         (report,) = world.replicate("eu")
@@ -408,11 +407,9 @@ def test_a_reset_that_is_killed_between_two_steps_goes_on_as_a_reset(world: Worl
     world.write("us", 0, 30)
     world.replicate("eu")
     assert world.arrived("eu", "us") == []
-    with mock.patch("geo.replication.missing.STEP_ROWS", 10):  # the size only
-        crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise:1")
-        with pytest.raises(InjectedCrash):
-            reconcile_links(world.spark, world.config, "us", "eu", start="earliest")
-        crash.arm(None)
+    # The size only.
+    with mock.patch("geo.replication.missing.STEP_ROWS", 10), dies_at(CrashPoint.LINK_AFTER_RECONCILE_APPEND):
+        reconcile_links(world.spark, world.config, "us", "eu", start="earliest")
     world.replicate("eu")
     assert world.arrived("eu", "us") == list(range(30))
 
@@ -450,10 +447,8 @@ def test_a_catch_up_comes_in_turns_of_whole_commits_and_a_kill_between_two_keeps
     for number in range(20, 26):
         linked.write("us", number, number + 1)
     with mock.patch.object(running_link, "TURN_COMMITS", 2):  # the size only
-        crash.arm(f"{CrashPoint.LINK_BEFORE_APPEND.value}:raise:3")
-        with pytest.raises(InjectedCrash):
+        with dies_at(CrashPoint.LINK_BEFORE_APPEND, 3):
             linked.replicate("eu")
-        crash.arm(None)
         assert linked.arrived("eu", "us") == list(range(24)), "two turns are there for good"
         (report,) = linked.replicate("eu")
     assert (report.state, report.replicated) == (State.STOPPED, 2)

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.cli.main import main
-from geo.crash import CrashPoint, InjectedCrash, arm, watched
+from geo.crash import CrashPoint, watched
 from geo.errors import RetryableError, UsageError
 from geo.fleet.backfill import backfill
 from geo.log.topics import create_topic, ensure_topic, known_topics, replication_clusters, set_replication_clusters
@@ -21,6 +21,7 @@ from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
 from schemas.table import POLICIES_PROPERTY
+from tests.crashing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -145,10 +146,8 @@ def test_a_topic_that_comes_back_into_a_region_that_lost_all_goes_only_where_it_
     us = regional.folder / "us"
     shutil.rmtree(us)
     for point in (CrashPoint.TOPIC_REGISTERED, CrashPoint.REBUILD_APPENDED):
-        arm(f"{point.value}:raise")
-        with pytest.raises(InjectedCrash):
+        with dies_at(point):
             rebuild(regional.spark, regional.config, "us", "eu", str(TOPIC))
-        arm(None)
         regional.replicate("ap")
     (done,) = rebuild(regional.spark, regional.config, "us", "eu", str(TOPIC))
     regional.replicate("ap")

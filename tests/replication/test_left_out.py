@@ -10,9 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from geo import crash
 from geo.cli.main import main
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.ops.verify.quick import verify_by_ends
 from geo.ops.verify.report import Category
@@ -21,6 +20,7 @@ from geo.replication.link_status import LinkStatus, link_statuses
 from geo.replication.link_table import append_links
 from geo.streams.life import State
 from geo.times import in_us
+from tests.crashing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -73,10 +73,8 @@ def test_what_is_left_out_is_recorded_before_the_cursor_passes_it(world: World, 
         world.leave_to_spark("us")
     _forge(world, 5, 7, by_producer=True)
     world.write("us", 7, 8)
-    crash.arm(f"{CrashPoint.LINK_AFTER_APPEND.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.LINK_AFTER_APPEND):
         world.replicate("eu")
-    crash.arm(None)
     assert world.arrived("eu") == [*range(5), 7], "the cursor is in that commit"
     world.replicate("eu")
     assert world.link_state("eu", "us").impossible == 2

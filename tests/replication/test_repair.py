@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo import crash
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.errors import AlreadyOwnedError, RetryableError, UsageError
 from geo.fleet.broker import Broker
 from geo.log.publisher import Publisher
@@ -21,6 +21,7 @@ from geo.ops.verify.report import Category
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
+from tests.crashing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -67,10 +68,8 @@ def test_an_erased_message_is_empty_and_the_links_go_on(linked: World) -> None:
     with pytest.raises(UsageError, match="is no condition on"):
         erase(world.spark, world.config, "us", TOPIC, "colour = 'red'")
     assert erase(world.spark, world.config, "us", TOPIC, "key = 'k7'", dry_run=True).messages == 2
-    crash.arm(f"{CrashPoint.ERASE_UPDATED.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.ERASE_UPDATED):
         erase(world.spark, world.config, "us", TOPIC, "key = 'k7'")
-    crash.arm(None)
     world.write("us", 20, 30)
     assert erase(world.spark, world.config, "us", TOPIC, "key IN ('k7', 'k25')").messages == 1, (
         "what is erased is not erased again"
@@ -107,10 +106,8 @@ def test_a_region_that_is_gone_gets_everything_back(linked: World) -> None:
     assert not world.log("eu").exists(), "made anew it would go wherever the configuration lets it, whatever a person had set"
     (dry,) = rebuild(world.spark, world.config, "eu", "us", dry_run=True)
     assert dry.messages == 30
-    crash.arm(f"{CrashPoint.REBUILD_APPENDED.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.REBUILD_APPENDED):
         rebuild(world.spark, world.config, "eu", "us")
-    crash.arm(None)
     (done,) = rebuild(world.spark, world.config, "eu", "us")
     assert done.messages == 0, "it had landed"
     assert done.unclear is None, "the links out of eu go to us alone, which holds it"

@@ -23,7 +23,7 @@ from geo.coordination.claims import fence_name
 from geo.coordination.heartbeat import last_seen
 from geo.coordination.ownership import Ownership, Runner, _write_fences, claim, origin_runners, release, why_not_run
 from geo.coordination.storage_clock import renew
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.delta import process as processes
 from geo.delta.driver import Driver
 from geo.delta.table import Table
@@ -35,6 +35,7 @@ from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from schemas import OWNERS, PROCESSES
 from tests.clock_off import clock_off
+from tests.crashing import dies_at
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
 
@@ -60,10 +61,8 @@ def _taken_over(world: World, target: str = "eu") -> None:
 
 def test_a_claimer_that_stopped_before_its_fence_was_written_gives_up_and_fences_nobody(linked: World) -> None:
     stale = _link(linked)
-    crash.arm(f"{CrashPoint.CLAIM_WON.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.CLAIM_WON):
         claim(stale.target, [stale.runners])
-    crash.arm(None)
     (won,) = [row for row in stale.target.journal(OWNERS).newest() if row["runner"] == stale.runners[0].name]
     owner = _link(linked)
     ownership = _started(linked, owner)

@@ -76,8 +76,7 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     linked: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     linked.rewrite(("ap", "eu", "us"), [("ap", "us"), ("eu", "us"), ("us", "eu")])
-    linked.path.write_text(f"{linked.path.read_text()}topics:\n- {{match: '{TOPIC}', replication_clusters: [eu, us]}}\n")
-    linked.reload()
+    linked.configure(f"topics:\n- {{match: '{TOPIC}', replication_clusters: [eu, us]}}\n")
     (linked.folder / "ap").mkdir()
     us, log = linked.tables("us"), linked.log("us")
     one = create(us, TOPIC, NAME)

@@ -228,8 +228,7 @@ def test_a_table_of_before_the_switch_and_a_record_of_before_mean_replicated(lin
 
 
 def test_a_version_subscription_of_one_region_only_gets_no_markers_and_does_not_move(linked: World) -> None:
-    linked.path.write_text(linked.path.read_text() + "snapshots: {frequency: 1 seconds}\n")
-    linked.reload()
+    linked.configure("snapshots: {frequency: 1 seconds}\n")
     create_version(linked.tables("us"), TOPIC, "reports", replicated=False)
     finish(linked.tables("us"), TOPIC, "reports", linked.log("us").latest_version())
     assert _sync(linked) == 0

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.coordination.ownership import claim, version_sync_runner
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.delta.history import CommitName
 from geo.errors import AlreadyOwnedError, RetryableError
 from geo.fleet.replicator import Replicator
@@ -42,6 +42,7 @@ from geo.subscription.version_status import VersionStanding, version_standings
 from geo.subscription.version_subscriptions import create, delete, finish
 from geo.subscription.version_sync import VersionSync
 from schemas import MARKERS, VERSION_STARTS
+from tests.crashing import dies_at
 from tests.subscription.consuming import consume
 from tests.subscription.streams_of_others import DeltaStream
 from tests.test_crash_points import SYNC_POINTS
@@ -63,8 +64,7 @@ and clusters that never answer in time are asked ever more rarely. Of two, a tes
 @pytest.fixture
 def synced(linked: World) -> World:
     """Two regions whose consumer in us has finished all that is there; snapshots as often as can be."""
-    linked.path.write_text(linked.path.read_text() + SNAPSHOTS.format(timeout_s=20))
-    linked.reload()
+    linked.configure(SNAPSHOTS.format(timeout_s=20))
     create(linked.tables("us"), TOPIC, NAME)
     return linked
 
@@ -126,8 +126,7 @@ def three(spark: SparkSession, folder: Path) -> World:
         for one, other in permutations(clusters, 2)
     ]
     world = World(spark, folder, clusters, links)
-    world.path.write_text(world.path.read_text() + SNAPSHOTS.format(timeout_s=90))
-    world.reload()
+    world.configure(SNAPSHOTS.format(timeout_s=90))
     (folder / "storage").mkdir()
     (folder / "ap").symlink_to("storage")
     return world
@@ -269,11 +268,9 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
     for at, point in enumerate(SYNC_POINTS):
         synced.write("us", 20 + at, 21 + at)
         finish_all(synced, "us")
-        crash.arm(f"{point.value}:raise")
-        with pytest.raises(InjectedCrash):
+        with dies_at(point):
             for _ in range(3):
                 sync(synced, "us")
-        crash.arm(None)
     synced.write("us", 20 + len(SYNC_POINTS), 21 + len(SYNC_POINTS))
     finish_all(synced, "us")
     with an_update_is_not_written(synced) as lost, syncing(synced) as runs:

@@ -9,8 +9,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from geo import crash
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.errors import SourceChangedError, UsageError
 from geo.fleet.backfill import Backfill, backfill
 from geo.log.failing_over import By
@@ -21,6 +20,7 @@ from geo.log.sources.kafka import KafkaReader
 from geo.log.sources.kafka_arrived import KafkaMessages
 from geo.names import DEFAULT_PRODUCER
 from geo.replication.repair import reconcile_links
+from tests.crashing import dies_at
 from tests.kafka_broker import Broker
 from tests.world import TOPIC, World
 
@@ -125,10 +125,8 @@ def test_what_arrived_counts_where_the_other_records_need_not_say_all(world: Wor
     _produce(broker, "gone", 0, 100)
     _publish(world, broker, "gone", "eu")
     _produce(broker, "gone", 100, 150)
-    crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.PUBLISH_AFTER_APPEND):
         _publish(world, broker, "gone", "eu")
-    crash.arm(None)
     world.replicate("us")
     world.clean_up("eu")
     _produce(broker, "gone", 150, 200)
@@ -184,10 +182,8 @@ def test_what_a_comparison_brought_that_was_killed_does_not_count(
     world.replicate("us")
     _produce(broker, "compared", 100, 150)
     _publish(world, broker, "compared", "eu")
-    crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.LINK_AFTER_RECONCILE_APPEND):
         reconcile_links(world.spark, world.config, "eu", "us")
-    crash.arm(None)
     assert _numbers(world, "us", "eu") == list(range(150)), "it was killed before it recorded that all is there"
     (world.folder / "eu").rename(world.folder / "away")
     stream = _publish(world, broker, "compared", "us", "eu")

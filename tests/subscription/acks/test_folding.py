@@ -11,7 +11,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from geo import crash
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.delta.arrow_rows import rows_frame
 from geo.delta.driver import Reads
 from geo.ids import LedgerId, MessageId
@@ -32,6 +32,7 @@ from geo.subscription.acks.record import decode, encode, key_of
 from geo.subscription.changes import reset
 from geo.times import in_us, utc
 from schemas import CURSORS
+from tests.crashing import dies_at
 from tests.subscription.test_failover import ACKS, NAME, consume, entries, state
 from tests.subscription.test_refused import MALFORMED, NEWER, forge
 from tests.test_crash_points import FOLD_POINTS
@@ -84,10 +85,8 @@ def test_a_cluster_that_joins_late_lacks_nothing_once_only_compact_records_are_l
 
 @pytest.mark.parametrize("point", FOLD_POINTS, ids=lambda point: point.value)
 def test_a_fold_that_stops_here_ends_with_the_same_cursor(consumed: World, point: CrashPoint) -> None:
-    crash.arm(f"{point.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(point):
         fold(consumed)
-    crash.arm(None)
     consumed.write("eu", 20, 30)
     assert consume(consumed, "eu", leave=lambda one: one == ("eu", 25)) == [("eu", 5), *entries("eu", 20, 30)]
     expected = state(consumed, "eu")

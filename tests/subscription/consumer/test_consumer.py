@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.coordination.ownership import producer_runner
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.delta import tail
 from geo.delta.history import LOOK_BACK
 from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, SchemaError, UsageError
@@ -34,6 +34,7 @@ from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import reset
 from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.dead_letters import dead_letter_topic
+from tests.crashing import dies_at
 from tests.running import running
 from tests.subscription.consuming import (
     ALL,
@@ -500,10 +501,8 @@ def test_a_letter_that_is_older_than_its_message_is_found(world: World) -> None:
     world.write("eu", 0, 1)
     world.log("eu").append(world.entries("eu", 1, 2).withColumns({"publish_time": ahead, "publish_date": F.to_date(ahead)}))
     consume(world, "eu", "entry_id = 0", max_redeliveries=0)
-    crash.arm(f"{CrashPoint.CONSUME_DEAD_LETTERED.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.CONSUME_DEAD_LETTERED):
         consume(world, "eu", NONE, max_redeliveries=0)
-    crash.arm(None)
     assert consume(world, "eu", NONE, max_redeliveries=0).consumed.dead_lettered == 1
     assert [row["key"] for row in letters(world, "eu")] == ["k1"], "once"
 
@@ -795,10 +794,8 @@ def test_a_second_start_of_a_consumer_that_runs_is_refused_and_the_run_goes_on(b
 @pytest.mark.parametrize("point", CONSUME_POINTS, ids=lambda point: point.value)
 def test_after_a_stop_anywhere_comes_exactly_what_the_records_do_not_tell_acknowledged(backlog: World, point: CrashPoint) -> None:
     before, given_up = Given(), EU[7:8]
-    crash.arm(f"{point.value}:raise")
-    with pytest.raises(InjectedCrash, match=point.value):
+    with dies_at(point):
         consume(backlog, "eu", before, name="worn", max_redeliveries=0)
-    crash.arm(None)
     told = known(backlog, "eu", "worn").acked
     after = consume(backlog, "eu", name="worn", max_redeliveries=0)
     assert MessageSet.of(after.ids) == MessageSet.of(EU) - told - MessageSet.of(given_up)
@@ -808,10 +805,8 @@ def test_after_a_stop_anywhere_comes_exactly_what_the_records_do_not_tell_acknow
 
 
 def test_a_subscription_whose_creation_was_told_begins_there_whenever_it_is_first_consumed(backlog: World) -> None:
-    crash.arm(f"{CrashPoint.CONSUME_CREATED.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.CONSUME_CREATED):
         consume(backlog, "eu", start="latest")
-    crash.arm(None)
     backlog.write("eu", 20, 25)
     assert consume(backlog, "eu", start="latest").ids == ids("eu", 20, 25)
 

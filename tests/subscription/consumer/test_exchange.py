@@ -10,9 +10,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo import crash
 from geo.coordination.ownership import claim, consumer_runner, release
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.delta.disk_store import path_of
 from geo.errors import AlreadyOwnedError, FencedError, UnsafeError, UsageError
 from geo.replication.link_state import LinkState
@@ -27,6 +26,7 @@ from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer.ack_exchange import Member
 from geo.subscription.consumer.dispatcher import Dispatcher
+from tests.crashing import dies_at
 from tests.subscription.consuming import (
     LIMIT_S,
     NAME,
@@ -259,10 +259,8 @@ def test_a_share_whose_consumer_died_is_taken_over_with_its_letters_and_what_it_
 
 
 def test_a_group_of_another_size_fences_what_is_left_of_the_one_before(linked: World) -> None:
-    crash.arm(f"{CrashPoint.CONSUME_PROCESSED.value}:raise")
-    with pytest.raises(InjectedCrash):
+    with dies_at(CrashPoint.CONSUME_PROCESSED):
         consume(linked, "eu", key_range=(0, 2))
-    crash.arm(None)
     assert consumer_in(linked.tables("eu"), TOPIC, NAME) is not ConsumerState.STOPPED
     for share in range(3):
         consume(linked, "eu", key_range=(share, 3))
