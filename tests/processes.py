@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from geo.crash import CrashPoint
-from tests.waiting import holds
+from tests.waiting import until
 
 JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 """For a JVM that lives half a minute: compile quickly, not well."""
@@ -101,10 +101,7 @@ class GeoProcess:
 
     def until(self, condition: Callable[[], bool], every_s: float | None = None) -> None:
         """Wait for something this process does. Fails if it ends first. Each look takes a core from what it waits for."""
-        deadline = time.monotonic() + LIMIT_S
-        while not holds(condition, every_s):
-            assert self._process.poll() is None, f"ended early:\n{self.log.read_text()}"
-            assert time.monotonic() < deadline, f"did not happen:\n{self.log.read_text()}"
+        until(condition, self.log.read_text, limit_s=LIMIT_S, every_s=every_s, goes_on=lambda: self.poll() is None)
 
     def end(self) -> None:
         if self._process.poll() is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
@@ -15,7 +14,7 @@ from geo.replication import link_work
 from geo.replication.link_topics import LinkReport
 from geo.streams import timetable
 from geo.streams.life import State
-from tests.waiting import holds
+from tests.waiting import until
 from tests.world import World
 
 _LIMIT_S = 120.0
@@ -34,10 +33,7 @@ class Running:
         self._thread.start()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _LIMIT_S
-        while not holds(condition):
-            assert self._thread.is_alive(), f"ended early: {self.reports}"
-            assert time.monotonic() < deadline, f"did not happen: {self.reports}"
+        until(condition, lambda: self.reports, limit_s=_LIMIT_S, goes_on=self._thread.is_alive)
 
     def last(self, topic: Topic) -> tuple[State | None, str | None]:
         """State and reason that were last reported of a topic."""

@@ -17,3 +17,18 @@ def holds(condition: Callable[[], bool], every_s: float | None = None) -> bool:
         return True
     time.sleep(min(max(LEAST_S, 2 * (time.monotonic() - began)), MOST_S) if every_s is None else every_s)
     return False
+
+
+def until(
+    condition: Callable[[], bool],
+    told: Callable[[], object] = lambda: "did not happen",
+    *,
+    limit_s: float = 120.0,
+    every_s: float | None = None,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> None:
+    """Wait until it holds, looking as `holds` does. Fails with what is `told` then, after the limit, or once what it waits for does not go on."""
+    deadline = time.monotonic() + limit_s
+    while not holds(condition, every_s):
+        assert goes_on(), f"ended early: {told()}"
+        assert time.monotonic() < deadline, told()

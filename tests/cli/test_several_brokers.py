@@ -4,7 +4,6 @@ brokers do; no broker runs."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.times import in_us
+from tests.waiting import until
 from tests.world import World
 
 pytestmark = pytest.mark.spark
@@ -48,13 +48,6 @@ def _said(capsys: pytest.CaptureFixture[str], world: World, *arguments: str, cod
 
 def _json(capsys: pytest.CaptureFixture[str], world: World, *arguments: str, code: int = 0) -> Any:
     return json.loads(_said(capsys, world, *arguments, "-o", "json", code=code))
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def _started(what: Callable[[], None]) -> Thread:
@@ -215,7 +208,7 @@ def test_a_person_asks_waits_and_is_told_what_became_of_it(several: Several, cap
         """What the leader and brokers do once it is asked."""
 
         def run() -> None:
-            _until(lambda: request in read_requests(several.us))
+            until(lambda: request in read_requests(several.us))
             several.moves(request.bundle, to, request.number)
 
         return _started(run)

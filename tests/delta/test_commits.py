@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from geo.delta.engines.spark.commit_pages import read_page
 from geo.delta.engines.spark.engine import SparkEngine, first_there
 from geo.delta.table import Table
 from geo.errors import RetryableError
+from tests.waiting import until
 
 APPEND, NEUTRAL, REWRITE = Kind.APPEND, Kind.NEUTRAL, Kind.REWRITE
 
@@ -111,8 +111,5 @@ def test_asking_for_the_process_of_the_driver_runs_no_job(spark: SparkSession) -
     spark.sparkContext.setJobGroup("geo-asked-by-a-job", "without a table of values")
     spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current')").collect()
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-    deadline = time.monotonic() + 60
-    while not jobs.getJobIdsForGroup("geo-asked-by-a-job"):  # told later than it happens, in order
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: bool(jobs.getJobIdsForGroup("geo-asked-by-a-job")))  # told later than it happens, in order
     assert list(jobs.getJobIdsForGroup("geo-asked")) == []

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from geo.delta import locks
 from geo.delta.locks import table_lock, without_waiting
 from geo.delta.process import Process, this_process
 from geo.errors import LockedError, RetryableError
+from tests.waiting import until
 
 _COUNT = """
 import sys
@@ -77,13 +77,6 @@ def _waiting(lock: Path) -> threading.Thread:
     return thread
 
 
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 def test_whoever_waits_says_for_whom_and_waits_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -94,7 +87,7 @@ def test_whoever_waits_says_for_whom_and_waits_on(
     holder = _holder(lock)
     waiting = _waiting(lock)
     try:
-        _until(lambda: len(caplog.messages) >= 3)
+        until(lambda: len(caplog.messages) >= 3, every_s=0.002)
         assert waiting.is_alive(), "a holder that lives is waited for"
         assert all(f"{lock}: waiting since 0 s for process {holder.pid} on " in line for line in caplog.messages)
         assert "stopped" not in caplog.text
@@ -117,7 +110,7 @@ def test_of_a_stopped_holder_it_is_said_how_to_go_on(
     waiting = _waiting(lock)
     try:
         advice = f"Continue it (kill -CONT {holder.pid}) or end it (kill -KILL {holder.pid})"
-        _until(lambda: any(advice in line for line in caplog.messages))
+        until(lambda: any(advice in line for line in caplog.messages), every_s=0.002)
         assert waiting.is_alive()
         holder.send_signal(signal.SIGCONT)
         holder.communicate("go on\n")
@@ -183,7 +176,7 @@ def test_a_halted_process_lives_and_is_known_to_be_halted() -> None:
     try:
         assert process.stopped == ()
         child.send_signal(signal.SIGSTOP)
-        _until(lambda: process.stopped == (child.pid,))
+        until(lambda: [*process.stopped] == [child.pid], every_s=0.002)
         assert Process(me.host, child.pid, started).lives
         assert Process(me.host, child.pid, started="1").stopped == (), "another process that has the id by now"
     finally:

@@ -23,6 +23,7 @@ from geo.delta.table import Table
 from geo.errors import FencedError
 from geo.faults import SPARK_ERRORS
 from schemas import TOPIC_LOG
+from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -108,10 +109,8 @@ def test_files_statistics_and_rows_are_those_of_deltas_own_append(spark: SparkSe
 
 
 def _until_spark_writes(log: Table) -> None:
-    deadline = time.monotonic() + 60.0
-    while not list(Path(log.name).glob("_geo-written-*")):
-        assert time.monotonic() < deadline, "its plan runs elsewhere than into files beside the table"
-        time.sleep(0.01)
+    elsewhere = "its plan runs elsewhere than into files beside the table"
+    until(lambda: any(Path(log.name).glob("_geo-written-*")), lambda: elsewhere, every_s=0.01)
 
 
 @pytest.mark.parametrize("native", [True, False])

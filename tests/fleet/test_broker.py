@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -28,7 +27,7 @@ from geo.subscription.version_subscriptions import create
 from schemas import OWNERS
 from tests.running import TRIGGER
 from tests.subscription.consuming import consume
-from tests.waiting import holds
+from tests.waiting import until
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -59,10 +58,7 @@ class Running:
             self.error = error
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while not holds(condition):
-            assert self._thread.is_alive(), f"ended early: {self.error!r} {self.events}"
-            assert time.monotonic() < deadline, f"did not happen: {self.events} {self.said}"
+        until(condition, lambda: (self.error, self.events, self.said), limit_s=LIMIT_S, goes_on=self._thread.is_alive)
 
     def state(self, name: str) -> State | None:
         return next((event.state for event in reversed(self.events) if event.name == name), None)

@@ -18,16 +18,10 @@ from geo.fleet.fetchers import fetcher_of
 from geo.fleet.turns import LinkTurns
 from geo.names import Topic
 from geo.replication.turns import Most, within
+from tests.waiting import until
 
 LIMIT_S = 20.0
 TOPICS = [Topic("shop", "web", f"t{number}") for number in range(8)]
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen"
-        time.sleep(0.005)
 
 
 def _has_turn(turns: LinkTurns, topic: Topic, stopped: Callable[[], bool]) -> bool:
@@ -85,15 +79,15 @@ def _taking(turns: LinkTurns) -> Iterator[Taking]:
 def test_no_more_turns_at_once_than_fetchers_while_their_number_changes() -> None:
     turns = LinkTurns(2, _unlimited)
     with _taking(turns) as taking:
-        _until(lambda: sum(taking.taken.values()) > 100)
+        until(lambda: sum(taking.taken.values()) > 100)
         assert max(taking.seen) <= 2
         turns.change(5, _unlimited)
-        _until(lambda: max(taking.seen) > 2)
+        until(lambda: max(taking.seen) > 2)
         assert max(taking.seen) <= 5
         turns.change(1, _unlimited)
-        _until(lambda: len(turns._fetchers.on_turn) <= 1 and taking.at_once <= 1)  # those of before have ended
+        until(lambda: len(turns._fetchers.on_turn) <= 1 and taking.at_once <= 1)  # those of before have ended
         taking.seen.clear()
-        _until(lambda: sum(taking.seen.values()) > 50)
+        until(lambda: sum(taking.seen.values()) > 50)
         assert set(taking.seen) == {1}
 
 
@@ -101,9 +95,9 @@ def test_topics_of_one_fetcher_take_turns() -> None:
     """However long each wants to go on, none has two turns more than another that wants one all the time."""
     turns = LinkTurns(1, _unlimited)
     with _taking(turns) as taking:
-        _until(lambda: len(taking.taken) == len(TOPICS))
+        until(lambda: len(taking.taken) == len(TOPICS))
         first = Counter(taking.taken)
-        _until(lambda: sum(taking.taken.values()) > sum(first.values()) + 200)
+        until(lambda: sum(taking.taken.values()) > sum(first.values()) + 200)
         since = [taking.taken[topic] - first[topic] for topic in TOPICS]
     assert max(since) - min(since) <= 2
 
@@ -171,7 +165,7 @@ def test_an_offer_waits_in_line_without_anybody_and_is_anothers_if_nobody_begins
     assert not turns.offer(third), "it was offered, and is asked for too late"
     with turns.turn(first, _never) as has_turn:  # who waits has it then, whether or not anybody else asks
         assert has_turn
-    _until(lambda: turns.offer(second))
+    until(lambda: turns.offer(second))
 
 
 def test_a_rate_counts_what_a_commit_brings_and_not_what_others_wrote_beside_it() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from geo.log import housekeeping
 from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, open_for_writing, wait_for_tidying
 from geo.times import EPOCH, in_us, utc
 from schemas import LINKS, OWNERS, PROCESSES
+from tests.waiting import until
 
 NOW = datetime.now(timezone.utc)
 
@@ -53,13 +54,6 @@ def _config(tables: ClusterTables) -> Config:
     return Config("geo.yaml", {"eu": tables.cluster})
 
 
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def _owner(number: int) -> dict[str, Any]:
     return {"runner": "r", "generation": number, "token": "t", "holder": "{}", "state": "owned", "in_flight": False,
             "sequence": 0, "since": NOW}  # fmt: skip
@@ -85,11 +79,11 @@ def test_as_long_as_something_is_owned_a_process_renews_its_row(tables: ClusterT
     assert last_seen(tables, tables.me) == EPOCH
     before = datetime.now(timezone.utc)
     keep_alive(tables, 2)
-    _until(lambda: len(tables.journal(PROCESSES).newest()) == 1)
+    until(lambda: len(tables.journal(PROCESSES).newest()) == 1)
     first = last_seen(tables, tables.me)
     assert before <= first <= datetime.now(timezone.utc)
     leave(tables)
-    _until(lambda: last_seen(tables, tables.me) > first)
+    until(lambda: last_seen(tables, tables.me) > first)
     heart = heartbeat._beating[tables.place]
     leave(tables)
     assert tables.place not in heartbeat._beating

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -19,6 +18,7 @@ from geo.log.publish_stream import PublishStream
 from geo.log.publish_work import Publishing
 from geo.log.publisher import Published
 from geo.streams import timetable
+from tests.waiting import until
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -71,11 +71,7 @@ def source(world: World, tmp_path: Path) -> Source:
 
 
 def _until(condition: Callable[[], bool], thread: threading.Thread) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert thread.is_alive()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(condition, limit_s=LIMIT_S, goes_on=thread.is_alive)
 
 
 def _started(runner: Publishing) -> tuple[Future[Published], threading.Thread]:

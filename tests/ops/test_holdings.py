@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime, timedelta
 
 import pytest
@@ -15,6 +14,7 @@ from geo.now import now_us
 from geo.ops.holdings import Holdings, message_extents
 from geo.ops.removal import Extents, OnlyThere
 from geo.times import from_us
+from tests.waiting import until
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -59,10 +59,7 @@ def test_no_limit_cuts_off_who_reads_a_log_and_it_is_read_once_a_version(linked:
         context.setJobGroup(f"after {asked}", "told in order, later than it happens")
         linked.spark.range(1).count()
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-        deadline = time.monotonic() + 60
-        while not told.getJobIdsForGroup(f"after {asked}"):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: bool(told.getJobIdsForGroup(f"after {asked}")))
         return len(told.getJobIdsForGroup(asked))
 
     both, none = jobs("both are read", 0), jobs("none is read", 0)

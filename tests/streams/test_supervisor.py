@@ -26,6 +26,7 @@ from geo.streams.life import TRIES, Life, State
 from geo.streams.supervisor import Supervisor
 from geo.streams.work import Found
 from geo.streams.workers import waiting
+from tests.waiting import until
 
 LIMIT_S = 20.0
 TOPIC = Topic("shop", "web", "clicks")
@@ -171,10 +172,7 @@ class Running:
         assert not self._thread.is_alive()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while not condition():
-            assert time.monotonic() < deadline, self.changes
-            time.sleep(0.005)
+        until(condition, lambda: self.changes, limit_s=LIMIT_S, every_s=0.005)
 
     def states(self, name: str) -> list[State]:
         return [state for who, state, _ in self.changes if who == name]

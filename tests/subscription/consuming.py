@@ -27,6 +27,7 @@ from geo.subscription.consumer.dead_letters import ORIGIN_MESSAGE_ID, dead_lette
 from geo.subscription.consumer.user_function import Listener
 from tests.processes import environment
 from tests.running import TRIGGER
+from tests.waiting import until
 from tests.world import TOPIC, World
 
 NAME = "billing"
@@ -144,10 +145,7 @@ class Running:
         consumer.start(given, trigger=TRIGGER)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while not condition():
-            assert not self.subscription.await_termination(0.05), "ended early"
-            assert time.monotonic() < deadline, f"did not happen: {self._told()}"
+        until(condition, self._told, limit_s=LIMIT_S, goes_on=lambda: not self.subscription.await_termination(0))
 
     def _told(self) -> str:
         """What there is to know of a consumer that hangs."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -50,6 +49,7 @@ from tests.subscription.consuming import (
     subscription,
 )
 from tests.test_crash_points import CONSUME_POINTS
+from tests.waiting import until
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -365,10 +365,7 @@ def test_a_reset_that_is_heard_in_a_run_over_what_is_there_is_followed(backlog: 
     def resets(messages: DataFrame) -> DataFrame:
         if len(given.batches) == 1:
             reset(backlog.spark, backlog.config, "eu", TOPIC, NAME, "earliest")
-            deadline = time.monotonic() + LIMIT_S
-            while consumer.state.epoch.counter == 0:
-                assert time.monotonic() < deadline, "was not heard"
-                time.sleep(0.01)
+            until(lambda: consumer.state.epoch.counter > 0, lambda: "was not heard")
         return messages
 
     given, consumer = Given(resets), subscription(backlog, "eu", batch_rows=5)
@@ -403,10 +400,8 @@ def test_after_a_record_that_may_or_may_not_be_there_nothing_more_is_published_a
     def fails_later(messages: DataFrame) -> DataFrame:
         if len(given.batches) == 2:
             in_second.set()
-            deadline = time.monotonic() + LIMIT_S
-            while any(thread.name == f"geo-acks-{TOPIC.namespace}-flush" for thread in threading.enumerate()):
-                assert time.monotonic() < deadline, "the flush goes on"
-                time.sleep(0.01)
+            flush = f"geo-acks-{TOPIC.namespace}-flush"
+            until(lambda: all(thread.name != flush for thread in threading.enumerate()), lambda: "the flush goes on")
             raise ValueError("mine")
         return messages
 
@@ -759,10 +754,7 @@ def test_consumers_in_two_clusters_at_once_process_everything_and_know_of_each_o
 def test_one_consumer_at_a_time_and_one_that_takes_over_fences_the_other(backlog: World) -> None:
     first, given = subscription(backlog, "eu"), Given()
     first.start(given, trigger="100 ms")
-    deadline = time.monotonic() + LIMIT_S
-    while not (given.ids == EU and known(backlog, "eu").acked):
-        assert not first.await_termination(0.05), "ended early"
-        assert time.monotonic() < deadline, "did not acknowledge"
+    until(lambda: given.ids == EU and bool(known(backlog, "eu").acked), goes_on=lambda: not first.await_termination(0))
     with pytest.raises(AlreadyOwnedError, match="already run by"):
         consume(backlog, "eu")
     with consuming(backlog, "eu", take_over=True) as second:
