@@ -27,85 +27,53 @@ def _said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
     return code, json.loads(capsys.readouterr().out)
 
 
-_CONSUME = ["consume", "--config", "geo.yaml", "--cluster", "eu", "--topic", "persistent://a/b/c", "--subscription", "s"]
+_NAMED = "--config geo.yaml --cluster eu --topic persistent://a/b/c --subscription s"
+_CONSUME = f"consume {_NAMED}"
 
 
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("line", "says"),
     [
-        (["verify", "--config", "none.yaml"], "none.yaml"),
-        (["peek", "--config", "geo.yaml", "--cluster", "eu", "--topic", "clicks"], "persistent://"),
-        (["replicate", "--config", "geo.yaml", "--cluster", "eu", "--trigger", "often"], "trigger 'often'"),
-        (["topics", "create", "--config", "geo.yaml", "--cluster", "mars", "--topic", "persistent://a/b/c"], "mars"),
-        (["consume", "--config", "geo.yaml", "--cluster", "eu", "--topic", "persistent://a/b/c", "--subscription", "A"], "'A'"),
-        (
-            [
-                "consume",
-                "--config",
-                "geo.yaml",
-                "--cluster",
-                "eu",
-                "--topic",
-                "persistent://a/b/c",
-                "--subscription",
-                "s",
-                "--ack",
-                "(",
-            ],
-            "neither all nor none nor a regular expression",
-        ),
-        (
-            [
-                "failover",
-                "--config",
-                "geo.yaml",
-                "--topic",
-                "persistent://a/b/c",
-                "--subscription",
-                "s",
-                "--from",
-                "eu",
-                "--to",
-                "mars",
-            ],
-            "mars",
-        ),
-        (["reconcile", "--config", "geo.yaml", "--source", "eu", "--target", "mars", "--topic", "*"], "mars"),
-        (
-            [*_CONSUME[:5], "--topic", "persistent://a/b/*", *_CONSUME[7:], "--limit", "3"],
-            "--limit and --standby work for one topic",
-        ),
-        (["subscriptions", "create", *_CONSUME[1:], "--checkpoint", "x"], "it goes with --mode version"),
-        (["subscriptions", "create", *_CONSUME[1:], "--mode", "version", "--start", "latest"], "--start is of messages"),
+        ("verify --config none.yaml", "none.yaml"),
+        ("peek --config geo.yaml --cluster eu --topic clicks", "persistent://"),
+        ("replicate --config geo.yaml --cluster eu --trigger often", "trigger 'often'"),
+        ("topics create --config geo.yaml --cluster mars --topic persistent://a/b/c", "mars"),
+        ("consume --config geo.yaml --cluster eu --topic persistent://a/b/c --subscription A", "'A'"),
+        (f"{_CONSUME} --ack (", "neither all nor none nor a regular expression"),
+        ("failover --config geo.yaml --topic persistent://a/b/c --subscription s --from eu --to mars", "mars"),
+        ("reconcile --config geo.yaml --source eu --target mars --topic *", "mars"),
+        (f"{_CONSUME} --topic persistent://a/b/* --limit 3", "--limit and --standby work for one topic"),
+        (f"subscriptions create {_NAMED} --checkpoint x", "it goes with --mode version"),
+        (f"subscriptions create {_NAMED} --mode version --start latest", "--start is of messages"),
     ],
 )
 def test_a_wrong_argument_ends_with_2_before_spark_starts(
-    args: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("geo.yaml").write_text("version: 1\nclusters:\n  eu: {root: eu}\n")
-    assert main(args) == 2
+    assert main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert says in err
 
 
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("line", "says"),
     [
-        ([*_CONSUME, "--key-range", "2/2"], "I/N, of N shares the one numbered I, from 0"),
-        ([*_CONSUME, "--standby", "--take-over"], "not allowed with argument"),
-        (["subscriptions", "ack", *_CONSUME[1:], "--version", "-1"], "a version of a table, from 0"),
-        (["subscriptions", "ack", *_CONSUME[1:], "--version", "9" * 30], "a version of a table, from 0"),
+        (f"{_CONSUME} --key-range 2/2", "I/N, of N shares the one numbered I, from 0"),
+        (f"{_CONSUME} --standby --take-over", "not allowed with argument"),
+        (f"subscriptions ack {_NAMED} --version -1", "a version of a table, from 0"),
+        (f"subscriptions ack {_NAMED} --version {'9' * 30}", "a version of a table, from 0"),
         (
-            ["failover", *_CONSUME[1:3], *_CONSUME[5:], "--from", "eu", "--to", "us", "--source-gone", "--wait", "3"],
+            "failover --config geo.yaml --topic persistent://a/b/c --subscription s --from eu --to us --source-gone --wait 3",
             "not allowed with",
         ),
     ],
 )
-def test_what_no_argument_may_be_ends_with_2(args: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_argument_may_be_ends_with_2(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(args)
+        main(line.split())
     assert ended.value.code == 2
     assert says in capsys.readouterr().err
 
