@@ -68,11 +68,11 @@ def test_a_link_by_a_clock_that_is_off_by_more_is_refused_by_name_and_writes_not
     if has_run:
         _told(world, 0, "link", topic)
         world.write("us", 10, 20, topic=topic)
-    before = world.count("eu", topic), read_links(eu).get(("us", str(topic))), eu.journal(OWNERS).version()
+    before = world.count("eu", topic), read_links(eu).get(("us", str(topic))), eu.journal(OWNERS).table.latest_version()
     told = _told(world, off_s, "link", topic)
     assert told["error"] == "WrongClockError"
     assert f"clock that is {'ahead of' if off_s > 0 else 'behind'} the storage's" in told["text"]
-    assert (world.count("eu", topic), read_links(eu).get(("us", str(topic))), eu.journal(OWNERS).version()) == before
+    assert (world.count("eu", topic), read_links(eu).get(("us", str(topic))), eu.journal(OWNERS).table.latest_version()) == before
     assert _told(world, 0, "link", topic) == {"replicated": 10, "expired": 0, "impossible": 0}
     world.assert_clean(topic)
 
@@ -98,7 +98,7 @@ def test_no_owner_who_lives_is_replaced_and_one_who_died_is_within_the_owner_tim
         before = owners_of(world.tables("eu"), f"origin us of {topics[-1]}")
         assert _told(world, off_s, "take", topics[-1])["error"] == "WrongClockError"
         assert owners_of(world.tables("eu"), f"origin us of {topics[-1]}") == before
-        assert {row["state"] for row in before} == {"owned"}
+        assert {one.state for one in before} == {"owned"}
     for owner in owners.values():
         end(owner)
     died = time.monotonic()

@@ -134,7 +134,7 @@ def _until_owned_by_another(stale: GeoProcess, world: World, generation: int) ->
     """The taker has raised the generation: from here it needs the table's lock, which the stopped runner holds."""
     from geo.coordination.ownership import owned_now
 
-    stale.until(lambda: any(row["generation"] > generation for row in owned_now(world.tables("eu"))))
+    stale.until(lambda: any(one.generation > generation for one in owned_now(world.tables("eu"))))
 
 
 _OUTLIVES = """

@@ -121,7 +121,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
     if lead is not None and not lead.released and not owners.shares:
         why = why_not_run(tables, broker_runner(tables))
         alone = (
-            f"{lead.process} runs {args.cluster} alone; no broker takes part while it lives"
+            f"{Process.decode(lead.holder)} runs {args.cluster} alone; no broker takes part while it lives"
             if why is None
             else f"no broker runs: {why}"
         )

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
+
+OWNED, RELEASED = "owned", "released"
 
 
 class Liveness(str, Enum):
@@ -27,17 +30,27 @@ class Liveness(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The newest claim of a runner, as `system/owners` has it."""
+    """The newest claim of a runner, or its release: a row of `system/owners`."""
 
     runner: str
     generation: int
     token: str
     holder: str
     """Its process, encoded (geo.delta.process)."""
-    released: bool
+    state: str
     in_flight: bool
     """An append of the owners before it may still land: it has not fenced, or it did and has not said so, which a release
     does."""
+    since: datetime
+    sequence: int = 0
+
+    @property
+    def is_owned(self) -> bool:
+        return self.state == OWNED
+
+    @property
+    def released(self) -> bool:
+        return self.state == RELEASED
 
 
 @dataclass(frozen=True, slots=True)

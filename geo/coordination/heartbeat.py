@@ -13,7 +13,7 @@ from geo.coordination.storage_clock import renew
 from geo.delta.process import Process
 from geo.journal.cluster import ClusterTables, House
 from geo.text import first_line
-from geo.times import EPOCH, utc
+from geo.times import EPOCH
 from schemas import PROCESSES
 
 log = logging.getLogger(__name__)
@@ -86,4 +86,4 @@ def leave(tables: ClusterTables) -> None:
 def last_seen(tables: ClusterTables, process: Process) -> datetime:
     """When a process last gave a sign of life, beside its claims, by the storage's clock."""
     rows = tables.journal(PROCESSES).newest(process=process.name)
-    return max((utc(row["renewed_at"]) for row in rows), default=EPOCH)
+    return max((row["renewed_at"] for row in rows), default=EPOCH)

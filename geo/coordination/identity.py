@@ -19,9 +19,9 @@ def identify(tables: ClusterTables, *, rehearsal: bool = False) -> None:
     exists = registry.exists()
     if tables.identity is not None:
         return
-    rows = tables.journal(OWNERS).newest()
-    names = {name.cluster for row in rows if (name := RunnerName.parse(row["runner"])) is not None}
+    owners = tables.journal(OWNERS).newest()
+    names = {name.cluster for one in owners if (name := RunnerName.parse(one["runner"])) is not None}
     if names and tables.cluster.name not in names:
         raise tables.belongs_to(min(names))
     if exists and not rehearsal:
-        registry.set_property_once(CLUSTER_PROPERTY, str(Identity.of_new(tables.cluster.name)))
+        registry.table.set_property_once(CLUSTER_PROPERTY, str(Identity.of_new(tables.cluster.name)))

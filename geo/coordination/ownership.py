@@ -35,16 +35,16 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from geo.coordination.claims import Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
+from geo.coordination.claims import OWNED, RELEASED, Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
 from geo.coordination.clock import SIGN_APART_US, refuse_wrong
 from geo.coordination.heartbeat import keep_alive, last_seen, leave
 from geo.coordination.liveness import silent_s
@@ -62,7 +62,7 @@ from geo.journal.journal import Journal
 from geo.names import Topic
 from geo.now import now_us
 from geo.sql_text import identifier
-from geo.times import from_us, in_us, utc
+from geo.times import from_us, in_us
 from schemas import OWNERS
 
 log = logging.getLogger(__name__)
@@ -76,8 +76,6 @@ _CLAIMS = "geo.claims"
 
 _CLAIM_TRIES = 20
 """Claims of other runners of the cluster may come between; each try takes half a second, and losing twenty is no accident."""
-
-_RELEASED = {"state": "released", "sequence": 1}
 
 _RAISED = "GEO_FENCED"
 
@@ -233,7 +231,7 @@ class Ownership:
 
     def precedes(self, runner: Runner) -> bool:
         """Whether somebody claimed another runner of the cluster after this claim."""
-        return any(row["generation"] > self.generation for row in self._tables.journal(OWNERS).newest(runner=runner.name))
+        return any(one.generation > self.generation for one in self._tables.journal(OWNERS).read(Owner, runner=runner.name))
 
     def still_owns(self) -> bool:
         """Whether nobody took a runner over, as far as can be seen now. For what is not an append; an append asks in its plan."""
@@ -319,8 +317,8 @@ def release(ownerships: Sequence[Ownership]) -> None:
     if ownerships:
         tables = ownerships[0]._tables
         since = from_us(storage_now_us(tables))
-        rows = [_row(tables, r, o.generation, o.token, since, in_flight=o.in_flight) for o in ownerships for r in o.runners]
-        tables.journal(OWNERS).append([{**row, **_RELEASED} for row in rows])
+        claims = [_claim(tables, r, o.generation, o.token, since, in_flight=o.in_flight) for o in ownerships for r in o.runners]
+        tables.journal(OWNERS).append([replace(one, state=RELEASED, sequence=1) for one in claims])
     for ownership in ownerships:
         ownership.abandon()
 
@@ -344,24 +342,24 @@ def claim(
     replaced = runners.keys() if take_over is True else {runner.name for runner in take_over or ()}
     owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
     if known_now_us(tables, who) is None and owners.exists():
-        refuse_wrong(who, now_us(), in_us(owners.committed_at(owners.version())))
+        refuse_wrong(who, now_us(), in_us(owners.table.committed_at(owners.table.latest_version())))
     for _ in range(_CLAIM_TRIES):
-        rows, decision = _looked(tables, owners, runners, replaced)
+        before, decision = _looked(tables, owners, runners, replaced)
         with owners.alone() as alone:
-            if alone is not None:
+            if alone.is_alone:
                 waited_for = decision.dead
-                rows, decision = _looked(tables, alone, runners, replaced, wait=False)
+                before, decision = _looked(tables, alone, runners, replaced, wait=False)
                 if not decision.dead <= waited_for:
                     continue
             before_us, known_us = now_us(), known_now_us(tables, who)
             since = from_us(before_us if known_us is None else known_us)
             claims = [
-                _row(tables, r, decision.generation, token, since, in_flight=r.name in decision.in_flight)
+                _claim(tables, r, decision.generation, token, since, in_flight=r.name in decision.in_flight)
                 for r in runners.values()
             ]
-            if alone is not None:
+            if alone.is_alone:
                 alone.append(claims)
-                version = alone.version()
+                version = alone.table.latest_version()
                 break
         # Of two takers that read the same generation only one appends; the other looks again.
         if (found := owners.append_once(claims, (_CLAIMS, decision.generation), token)) is not None:
@@ -372,9 +370,9 @@ def claim(
     reach(CrashPoint.CLAIM_WON)
     if known_us is None:
         try:
-            held = note(tables, before_us, in_us(owners.committed_at(version)), who)
+            held = note(tables, before_us, in_us(owners.table.committed_at(version)), who)
         except UnsafeError:
-            owners.append([_given_back(claim_, rows.get(claim_["runner"])) for claim_ in claims])
+            owners.append([_given_back(one, before.get(one.runner)) for one in claims])
             raise
         if held.apart_us > SIGN_APART_US:
             renew(tables)  # the claim, the first sign of life of this process, has this host's time
@@ -390,31 +388,29 @@ def claim(
 
 def _looked(
     tables: ClusterTables, owners: Journal, runners: Mapping[str, Runner], replaced: Collection[str], *, wait: bool = True
-) -> tuple[dict[str, Row], Take]:
+) -> tuple[dict[str, Owner], Take]:
     """The newest claims of the cluster by runner, and what may be done about `runners`. Waits for the JVMs of the dead to end.
     Raises AlreadyOwnedError."""
-    rows = {row["runner"]: row for row in owners.newest()}
-    found = [_owner(row) for row in rows.values()]
-    held = [owner for owner in found if owner.runner in runners and not owner.released]
+    found = {one.runner: one for one in owners.read(Owner)}
+    held = [owner for name, owner in found.items() if name in runners and not owner.released]
     there = {
         name: [fence_generation(file) for file in tables.files.names(_fences_of(tables, runner))]
         for name, runner in runners.items()
     }
-    decision = decide(found, runners, _liveness(tables, held, rows), there, take_over=replaced)
+    decision = decide(found.values(), runners, _liveness(tables, held), there, take_over=replaced)
     if isinstance(decision, Refuse):
-        raise _refused(rows[decision.owner.runner], "Start again with --take-over to replace it.")
+        raise _refused(decision.owner, "Start again with --take-over to replace it.")
     for holder in decision.dead if wait else ():
         _wait_for_end(holder, next(owner.runner for owner in held if owner.holder == holder))
-    return rows, decision
+    return found, decision
 
 
-def _given_back(claimed: dict[str, Any], before: Row | None) -> dict[str, Any]:
+def _given_back(claimed: Owner, before: Owner | None) -> Owner:
     """The row by which a claim that fenced nobody leaves a runner to whoever had it: that one may live, and has its fence. What
     the claim found in flight stays in flight: its generation is above the fences by which the next one would find it."""
     if before is None:
-        return {**claimed, **_RELEASED}
-    theirs = {"token": before["token"], "holder": before["holder"], "state": before["state"], "since": utc(before["since"])}
-    return {**claimed, **theirs, "sequence": 1}
+        return replace(claimed, state=RELEASED, sequence=1)
+    return replace(before, generation=claimed.generation, in_flight=claimed.in_flight, sequence=1)
 
 
 def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, version: int) -> None:
@@ -425,11 +421,11 @@ def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: 
         tables.files.create(f"{folder}/{name}", token)
     reach(CrashPoint.CLAIM_FENCED)
     owners = tables.journal(OWNERS)
-    for row in owners.newest() if owners.version() != version else ():
-        if row["runner"] in folders and row["token"] != token:
+    for one in owners.read(Owner) if owners.table.latest_version() != version else ():
+        if one.runner in folders and one.token != token:
             for folder in folders.values():
                 tables.files.remove(f"{folder}/{name}")
-            raise _refused(row, "It claimed at the same moment.")
+            raise _refused(one, "It claimed at the same moment.")
     reach(CrashPoint.CLAIM_NEWEST)
     for folder in folders.values():
         for other in tables.files.names(folder):
@@ -437,63 +433,58 @@ def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: 
                 tables.files.remove(f"{folder}/{other}")
 
 
-def owned_now(tables: ClusterTables) -> list[Row]:
-    """The runners of a cluster that are owned and not released: rows of schemas.OWNERS."""
-    return [row for row in tables.journal(OWNERS).newest() if row["state"] == "owned"]
+def owned_now(tables: ClusterTables) -> list[Owner]:
+    """The runners of a cluster that are owned and not released."""
+    return [one for one in tables.journal(OWNERS).read(Owner) if one.is_owned]
 
 
 def why_not_run(tables: ClusterTables, runner: Runner) -> str | None:
     """Why nobody runs this now, as far as the tables and this host say; None: its owner lives, or may. Looks only, and needs no Spark."""
-    row = next(iter(tables.journal(OWNERS).newest(runner=runner.name)), None)
-    return "nobody ever has" if row is None else why_dead(tables, row)
+    owner = next(iter(tables.journal(OWNERS).read(Owner, runner=runner.name)), None)
+    return "nobody ever has" if owner is None else why_dead(tables, owner)
 
 
-def why_dead(tables: ClusterTables, row: Row) -> str | None:
-    """Why the owner in a row of schemas.OWNERS runs nothing now; None: it lives, or may. As `why_not_run`."""
-    holder, since = Process.decode(row["holder"]), utc(row["since"])
-    if row["state"] == "released":
-        return f"{holder} ended at {since:%Y-%m-%d %H:%M:%S} UTC"
+def why_dead(tables: ClusterTables, owner: Owner) -> str | None:
+    """Why an owner runs nothing now; None: it lives, or may. As `why_not_run`."""
+    holder = Process.decode(owner.holder)
+    if owner.released:
+        return f"{holder} ended at {owner.since:%Y-%m-%d %H:%M:%S} UTC"
     if holder is not None and holder.is_seen_here:
-        lives = (row["token"], row["runner"]) in _live if holder.is_mine else holder.lives
+        lives = (owner.token, owner.runner) in _live if holder.is_mine else holder.lives
         return None if lives else f"{holder} runs it no longer"
     now_us = storage_now_us(tables, writes=False)
-    silence_s = silent_s(now_us, [in_us(since)]) if holder is None else _silent_s(tables, holder, since, now_us)
+    silence_s = silent_s(now_us, [in_us(owner.since)]) if holder is None else _silent_s(tables, holder, owner.since, now_us)
     return None if silence_s <= tables.cluster.owner_timeout_s else f"{holder} gave no sign of life for {silence_s:,.0f} s"
 
 
 def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
     """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
-    refuse_living(tables, [row for name, row in named_owners(tables, RunnerKind.PRODUCER) if name.topic == topic])
+    refuse_living(tables, [one for name, one in named_owners(tables, RunnerKind.PRODUCER) if name.topic == topic])
 
 
-def refuse_living(tables: ClusterTables, rows: Sequence[Row], else_: str = "Nothing was written.") -> None:
-    """Raises AlreadyOwnedError, which ends with `else_`, if the owner in one of these rows of schemas.OWNERS lives, or may."""
-    rows = [row for row in rows if row["state"] == "owned"]
-    liveness = _liveness(tables, list(map(_owner, rows)), {row["runner"]: row for row in rows})
-    for row in rows:
-        if liveness[row["holder"]] is Liveness.LIVES:
-            raise _refused(row, else_)
-        _wait_for_end(row["holder"], row["runner"])
+def refuse_living(tables: ClusterTables, owners: Sequence[Owner], else_: str = "Nothing was written.") -> None:
+    """Raises AlreadyOwnedError, which ends with `else_`, if one of these owners lives, or may."""
+    owners = [one for one in owners if one.is_owned]
+    liveness = _liveness(tables, owners)
+    for one in owners:
+        if liveness[one.holder] is Liveness.LIVES:
+            raise _refused(one, else_)
+        _wait_for_end(one.holder, one.runner)
 
 
-def named_owners(tables: ClusterTables, kind: RunnerKind | None = None) -> list[tuple[RunnerName, Row]]:
-    """Everybody, or all of a kind, who ever owned something of a topic in this cluster: with the newest row of each, of
-    schemas.OWNERS."""
-    rows = tables.journal(OWNERS).newest(None if kind is None else ("runner", f"{kind.value} "))
-    found = [(name, row) for row in rows if (name := RunnerName.parse(row["runner"])) is not None]
-    return [(name, row) for name, row in found if name.cluster == tables.cluster.name]
+def named_owners(tables: ClusterTables, kind: RunnerKind | None = None) -> list[tuple[RunnerName, Owner]]:
+    """Everybody, or all of a kind, who ever owned something of a topic in this cluster."""
+    owners = tables.journal(OWNERS).read(Owner, None if kind is None else ("runner", f"{kind.value} "))
+    found = [(name, one) for one in owners if (name := RunnerName.parse(one.runner)) is not None]
+    return [(name, one) for name, one in found if name.cluster == tables.cluster.name]
 
 
-def owners_of(tables: ClusterTables, prefix: str) -> list[Row]:
-    """The newest rows, of schemas.OWNERS, of the runners whose names begin so."""
-    return list(tables.journal(OWNERS).newest(("runner", prefix)))
+def owners_of(tables: ClusterTables, prefix: str) -> list[Owner]:
+    """The newest claims of the runners whose names begin so."""
+    return tables.journal(OWNERS).read(Owner, ("runner", prefix))
 
 
-def _owner(row: Row) -> Owner:
-    return Owner(row["runner"], row["generation"], row["token"], row["holder"], row["state"] == "released", row["in_flight"])
-
-
-def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]) -> dict[str, Liveness]:
+def _liveness(tables: ClusterTables, held: Sequence[Owner]) -> dict[str, Liveness]:
     """What is known of each holder. Asks for signs of life only of those that this process cannot see."""
     found: dict[str, Liveness] = {}
     for owner in held:
@@ -507,7 +498,7 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]
             can_wait = bool(holder.jvm_started) and holder.jvm != tables.me.jvm
             found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD if can_wait else Liveness.SILENT
         else:
-            silence_s = _silent_s(tables, holder, utc(rows[owner.runner]["since"]), storage_now_us(tables))
+            silence_s = _silent_s(tables, holder, owner.since, storage_now_us(tables))
             lives = silence_s <= tables.cluster.owner_timeout_s or found.get(owner.holder) is Liveness.LIVES
             found[owner.holder] = Liveness.LIVES if lives else Liveness.SILENT
             if not lives:
@@ -520,30 +511,19 @@ def _silent_s(tables: ClusterTables, holder: Process, since: datetime, now_us: i
     return silent_s(now_us, [in_us(since), in_us(last_seen(tables, holder))])
 
 
-def _row(
-    tables: ClusterTables, runner: Runner, generation: int, token: str, since: datetime, *, in_flight: bool
-) -> dict[str, Any]:
-    return {
-        "runner": runner.name,
-        "generation": generation,
-        "token": token,
-        "holder": tables.me.encode(),
-        "state": "owned",
-        "sequence": 0,
-        "in_flight": in_flight,
-        "since": since,
-    }
+def _claim(tables: ClusterTables, runner: Runner, generation: int, token: str, since: datetime, *, in_flight: bool) -> Owner:
+    return Owner(runner.name, generation, token, tables.me.encode(), OWNED, in_flight, since)
 
 
-def _refused(row: Row, else_: str) -> AlreadyOwnedError:
-    runner, since, holder = row["runner"], utc(row["since"]), Process.decode(row["holder"])
+def _refused(owner: Owner, else_: str) -> AlreadyOwnedError:
+    holder = Process.decode(owner.holder)
     elsewhere = (
         ""
         if holder is None or holder.is_seen_here
         else " From here one cannot look whether it lives; it gave a sign of life lately."
     )
     return AlreadyOwnedError(
-        f"{runner}: already run by {holder} since {since:%Y-%m-%d %H:%M:%S} UTC.{elsewhere} One runner at a time: stop that one first. {else_}"
+        f"{owner.runner}: already run by {holder} since {owner.since:%Y-%m-%d %H:%M:%S} UTC.{elsewhere} One runner at a time: stop that one first. {else_}"
     )
 
 

@@ -99,7 +99,7 @@ def _hold(tables: ClusterTables, *, writes: bool) -> Held | None:
         known = _held.get(tables.place)
         _sign(tables, before if known is None else known.now_us(steady_us()))
         signs = tables.journal(PROCESSES)
-        came_us = in_us(signs.committed_at(signs.version()))
+        came_us = in_us(signs.table.committed_at(signs.table.latest_version()))
     else:
         return None
     if came_us is None and not writes:

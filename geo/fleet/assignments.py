@@ -4,13 +4,11 @@ claims of bundles in `system/owners`. Beside them `system/load_averages`, which 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
 
-from pyspark.sql import Row
-
+from geo.coordination.claims import Owner
 from geo.coordination.ownership import Ownership, Runner, broker_runner
 from geo.crash import CrashPoint, reach
 from geo.delta.process import Process
@@ -19,10 +17,9 @@ from geo.fleet.placement.bundles import Bundles
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import Orders
 from geo.journal.cluster import ClusterTables
-from geo.journal.journal import Journal
+from geo.journal.rows import Row, as_row, from_row
 from geo.now import utc_now
 from geo.text import first_line
-from geo.times import utc
 from schemas import ASSIGNMENTS, BUNDLES, LOAD_AVERAGES, OWNERS
 
 log = logging.getLogger(__name__)
@@ -48,16 +45,6 @@ def _prefix(tables: ClusterTables) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """The newest claim of something, or its release. `process`: who made it; None: no version of ours."""
-
-    process: Process | None
-    generation: int
-    released: bool
-    since: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Owners:
     """The newest claims of a cluster's bundles by their names, and of the lead. `shares`: who has the lead, or had it, is one of several
     brokers, and not one that is alone."""
@@ -68,44 +55,32 @@ class Owners:
 
     def claims(self, names: Mapping[str, str]) -> dict[str, Claim]:
         """The bundles' claims. `names` has the broker of each process by the process's name; one that has none is called by its process."""
-        found = {}
-        for bundle, one in self.bundles.items():
-            broker = "?" if one.process is None else names.get(one.process.name, str(one.process))
-            found[bundle] = Claim(broker, one.generation, released=one.released)
-        return found
+        brokers = {}
+        for holder in {one.holder for one in self.bundles.values()}:
+            process = Process.decode(holder)
+            brokers[holder] = "?" if process is None else names.get(process.name, str(process))
+        return {name: Claim(brokers[one.holder], one.generation, released=one.released) for name, one in self.bundles.items()}
 
     def leader(self, names: Mapping[str, str]) -> str | None:
         """The broker that leads, or led last and has not given that up; None: nobody, or one that shares with nobody."""
-        if self.lead is None or self.lead.released or self.lead.process is None or not self.shares:
+        if self.lead is None or self.lead.released or not self.shares:
             return None
-        return names.get(self.lead.process.name)
+        process = Process.decode(self.lead.holder)
+        return None if process is None else names.get(process.name)
 
 
 def read_owners(tables: ClusterTables) -> Owners:
     """Who owns the bundles of a cluster, and who leads."""
-    prefix, bundles, others = _prefix(tables), dict[str, Owner](), dict[str, Row]()
-    for row in tables.journal(OWNERS).newest():
-        if row["runner"].startswith(prefix):
-            bundles[row["runner"].removeprefix(prefix)] = _owner(row)
-        else:
-            others[row["runner"]] = row
-    lead, leader = others.get(broker_runner(tables).name), others.get(leader_runner(tables).name)
-    shares = lead is not None and leader is not None and lead["token"] == leader["token"]
-    return Owners(bundles, None if lead is None else _owner(lead), shares)
-
-
-def _owner(row: Row) -> Owner:
-    return Owner(Process.decode(row["holder"]), row["generation"], row["state"] == "released", utc(row["since"]))
+    prefix, owners = _prefix(tables), {one.runner: one for one in tables.journal(OWNERS).read(Owner)}
+    bundles = {name.removeprefix(prefix): one for name, one in owners.items() if name.startswith(prefix)}
+    lead, leader = owners.get(broker_runner(tables).name), owners.get(leader_runner(tables).name)
+    return Owners(bundles, lead, shares=lead is not None and leader is not None and lead.token == leader.token)
 
 
 def read_assignments(tables: ClusterTables) -> dict[str, Assigned]:
     """Who is to own each bundle."""
-    return {row["bundle"]: _assigned(row) for row in tables.journal(ASSIGNMENTS).newest()}
-
-
-def _assigned(row: Row) -> Assigned:
-    since = utc(row["since"]).timestamp()
-    return Assigned(row["broker"], row["term"], row["number"], since, row["take_over"], row["reason"], row["request"])
+    rows = tables.journal(ASSIGNMENTS).newest()
+    return {row["bundle"]: from_row(Assigned, {**row, "since": row["since"].timestamp()}) for row in rows}
 
 
 def read_bundles(tables: ClusterTables) -> dict[str, Bundles]:
@@ -118,29 +93,19 @@ def write_orders(tables: ClusterTables, leader: Ownership, orders: Orders) -> No
     Raises FencedError otherwise."""
     journal = tables.journal(BUNDLES)
     last = max((row["number"] for row in journal.newest()), default=0) if orders.bundles else 0
-    _append(
-        journal,
-        leader,
-        [
-            {
-                "namespace": namespace,
-                "boundaries": list(bundles.boundaries),
-                "term": leader.generation,
-                "number": last + 1,
-                "reason": reason,
-            }
-            for namespace, (bundles, reason) in orders.bundles.items()
-        ],
-    )
-    if orders.bundles:
+    same = {"term": leader.generation, "number": last + 1}
+    rows: list[Row] = [
+        {"namespace": namespace, "boundaries": bundles.boundaries, "reason": reason, **same}
+        for namespace, (bundles, reason) in orders.bundles.items()
+    ]
+    journal.append(rows, leader.append)
+    if rows:
         reach(CrashPoint.PLACEMENT_BUNDLES_WRITTEN)
     rows = [
-        {"bundle": bundle, "broker": one.broker, "term": one.term, "number": one.number,
-         "since": datetime.fromtimestamp(one.since, timezone.utc), "take_over": one.take_over, "reason": one.reason,
-         "request": one.request}
+        {**as_row(one), "bundle": bundle, "since": datetime.fromtimestamp(one.since, timezone.utc)}
         for bundle, one in orders.assigned.items()
-    ]  # fmt: skip
-    _append(tables.journal(ASSIGNMENTS), leader, rows)
+    ]
+    tables.journal(ASSIGNMENTS).append(rows, leader.append)
     if rows:
         reach(CrashPoint.PLACEMENT_ASSIGNED)
     if orders.averages is not None:
@@ -152,7 +117,7 @@ def keep_averages(tables: ClusterTables, leader: Ownership, averages: Averages) 
     journal = tables.journal(LOAD_AVERAGES)
     row = {"cluster": tables.cluster.name, "averages": encode(averages), "term": leader.generation,
            "number": max((row["number"] for row in journal.newest()), default=0) + 1, "kept_at": utc_now()}  # fmt: skip
-    _append(journal, leader, [row])
+    journal.append([row], leader.append)
 
 
 def read_averages(tables: ClusterTables) -> Averages | None:
@@ -163,8 +128,3 @@ def read_averages(tables: ClusterTables) -> Averages | None:
         except (ValueError, KeyError, TypeError) as error:
             log.warning("%s: averages of loads are not understood, and begin anew: %s", tables.cluster.name, first_line(error))
     return None
-
-
-def _append(journal: Journal, leader: Ownership, rows: Sequence[Mapping[str, Any]]) -> None:
-    if rows:
-        journal.append_as(leader.append, rows)

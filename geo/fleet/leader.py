@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 
 from geo.config.placement import Placement
+from geo.coordination.claims import Owner
 from geo.coordination.ownership import Ownership, broker_runner, claim, release, why_not_run
 from geo.coordination.storage_clock import storage_now_us
+from geo.delta.process import Process
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.faults import FAULTS
-from geo.fleet.assignments import Owner, Owners, keep_averages, leader_runner, read_averages, write_orders
+from geo.fleet.assignments import Owners, keep_averages, leader_runner, read_averages, write_orders
 from geo.fleet.placement.leading import Facts, Leading
 from geo.journal.cluster import ClusterTables
 from geo.text import first_line
@@ -86,8 +88,9 @@ class Lead:
 
 def _lives(lead: Owner, names: Mapping[str, str], living: Set[str]) -> bool:
     """Whether the broker that leads gives signs of life."""
-    if lead.released or lead.process is None:
+    process = Process.decode(lead.holder)
+    if lead.released or process is None:
         return False
-    if lead.process.is_mine or (lead.process.is_seen_here and not lead.process.lives):
+    if process.is_mine or (process.is_seen_here and not process.lives):
         return False  # its own, of which this broker does not know: it was interrupted while it claimed
-    return names.get(lead.process.name) in living
+    return names.get(process.name) in living

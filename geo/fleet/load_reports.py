@@ -11,7 +11,6 @@ from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.fleet.placement.load_data import BrokerLoad, decode, encode
 from geo.journal.cluster import ClusterTables
-from geo.times import utc
 from geo.version import program_version
 from schemas import LOAD_REPORTS
 
@@ -42,7 +41,7 @@ def read_reports(tables: ClusterTables) -> dict[str, LoadReport]:
     for row in tables.journal(LOAD_REPORTS).newest():
         said, name = json.loads(row["load"]), row["broker"]
         load, version = decode(said), str(said.get(_VERSION, ""))
-        found[name] = LoadReport(name, row["holder"], row["state"], load, utc(row["loaded_at"]), row["sequence"], version)
+        found[name] = LoadReport(name, row["holder"], row["state"], load, row["loaded_at"], row["sequence"], version)
     return found
 
 

@@ -138,7 +138,7 @@ class Member:
         self._said_load: BrokerLoad | None = None
         self._loaded_at, self._load_at = utc_now(), time.monotonic()
         self._sign_at, self._said_state = -float("inf"), UP
-        is_local = tables.journal(OWNERS).is_local
+        is_local = tables.journal(OWNERS).table.is_near
         self._round_s = timetable.MEMBER_ROUND_S if is_local else timetable.REMOTE_MEMBER_ROUND_S
         self.refuse(placement)
         self._signs, self._meter = Signs(), LoadMeter(tables, is_local=is_local)
@@ -183,8 +183,8 @@ class Member:
 
     def _is_silent(self) -> bool:
         """Whether the broker that has the name is of another host, and says nothing for the broker timeout."""
-        (row,) = (row for row in owners_of(self._tables, member_runner(self._tables, self.name).name))
-        holder, deadline = Process.decode(row["holder"]), time.monotonic() + self._placement.broker_timeout_s
+        (owner,) = owners_of(self._tables, member_runner(self._tables, self.name).name)
+        holder, deadline = Process.decode(owner.holder), time.monotonic() + self._placement.broker_timeout_s
         if holder is None or holder.is_seen_here:
             return False  # of one on this host the system says whether it lives
         self._say(f"broker {self.name}: {holder} has the name; it is watched for {self._placement.broker_timeout_s} s")
@@ -413,12 +413,12 @@ class Member:
         """The bundles of this broker's, of topics of which something is still owned by this process: nobody knows how it ended, so whoever continues it fences it
         first. The leader has such a bundle taken over; released, what it lacks would look alive."""
         mine, of_others, me = set[str](), set[str](), self._tables.me.encode()
-        for row in owned_now(self._tables):
-            name = RunnerName.parse(row["runner"])
-            if row["runner"] == version_sync_runner(self._tables).name and row["holder"] == me:
+        for one in owned_now(self._tables):
+            name = RunnerName.parse(one.runner)
+            if one.runner == version_sync_runner(self._tables).name and one.holder == me:
                 mine.add(str(PLACE))
             elif name is not None and name.who != MARKERS_PRODUCER:  # version sync writes into all logs
-                if row["holder"] == me:
+                if one.holder == me:
                     mine.add(str(name.topic))
                 elif _is_a_brokers(name):
                     of_others.add(str(name.topic))

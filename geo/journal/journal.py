@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo.delta.arrow_rows import rows_frame, rows_table
+from geo.delta.arrow_rows import rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
 from geo.delta.delta_log import count_data_files, read_folder, remove_below
 from geo.delta.predicate import All, Among, Begins, to_sql
@@ -24,6 +23,7 @@ from geo.delta.rewrite import replace_rows
 from geo.delta.scan import small_rows
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S, Tail, passes_journal
+from geo.journal.rows import Row, as_row, from_row
 from geo.times import with_zone
 from schemas import TableSchema
 from schemas.table import VERSION_PROPERTY
@@ -61,20 +61,17 @@ class Journal:
         *,
         own: Callable[[], Mapping[str, str]] = dict,
         admit: Callable[[Mapping[str, str]], None] = lambda properties: None,
+        is_alone: bool = False,
     ) -> None:
         """`own`: properties that it has beside those of its schema once it comes into being. `admit` raises if it is not to be
-        used, by its properties."""
-        self._table, self._schema, self._own, self._admit = table, schema, own, admit
+        used, by its properties. `is_alone`: nobody else appends (`alone`)."""
+        self.table, self.is_alone = table, is_alone
+        self._schema, self._own, self._admit = schema, own, admit
         self._there = self._is_whole = False
         self._remembered: _Remembered | None = None
 
     def __str__(self) -> str:
-        return str(self._table)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether a look at it is a matter of microseconds."""
-        return self._table.is_near
+        return str(self.table)
 
     def exists(self) -> bool:
         """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program, and as `admit`."""
@@ -83,7 +80,7 @@ class Journal:
         missing = self._remembered
         if missing is not None and missing.version < 0 and self._is_current(missing):
             return False
-        if (seen := self._table.find_checked(self._schema)) is not None:
+        if (seen := self.table.find_checked(self._schema)) is not None:
             self._admit(seen.properties)
             self._there, self._remembered = True, None
             self._is_whole = set(self._schema.names) <= set(seen.columns.names)
@@ -93,10 +90,7 @@ class Journal:
 
     def rows(self) -> DataFrame | None:
         """All rows ever appended, columns as the schema; None if there are none."""
-        return self._read_all() if self.exists() else None
-
-    def _read_all(self) -> DataFrame:
-        return self._whole(self._table.read())
+        return self._whole(self.table.read()) if self.exists() else None
 
     def _whole(self, rows: DataFrame) -> DataFrame:
         """Rows with the columns that the table lacks."""
@@ -106,9 +100,9 @@ class Journal:
     def _make(self) -> None:
         """Make the table if it is missing, and add the columns that it lacks."""
         if not self.exists():
-            self._create()
+            self.table.create(self._schema, own=self._own())
         elif not self._is_whole:
-            self._table.add_columns(self._schema)
+            self.table.add_columns(self._schema)
         self._is_whole = True
 
     def newest_rows(self) -> DataFrame | None:
@@ -128,24 +122,32 @@ class Journal:
         if not all(one.values for one in one_of):
             return []
         where = All((*one_of, *([] if begins is None else [Begins(*begins)])))
-        small = small_rows(self._table, names, where)
+        small = small_rows(self.table, names, where)
         if small is None:
-            return self._remembered_or(where, lambda: self._collect(self._newest_of(self._read_all().where(to_sql(where)))))
-        last: dict[tuple[Any, ...], dict[str, Any]] = {}
+            return self._remembered_or(
+                where, lambda: self._collect(self._newest_of(self._whole(self.table.read()).where(to_sql(where))))
+            )
+        last: dict[tuple[Any, ...], Row] = {}
         for one in small:
             subject = tuple(_hashable(one[name]) for name in self._schema.subject)
             if subject not in last or self._schema.order_of(one) >= self._schema.order_of(last[subject]):
                 last[subject] = one
-        return [Row(*names)(*one.values()) for one in last.values()]
+        return list(last.values())
+
+    def read(
+        self, kind: type[_R], begins: tuple[str, str] | None = None, **equal: str | Collection[str] | Collection[bytes]
+    ) -> list[_R]:
+        """As `newest`, as values of a dataclass (`geo.journal.rows`)."""
+        return [from_row(kind, row) for row in self.newest(begins, **equal)]
 
     def _remembered_or(self, asked: Hashable, read: Callable[[], list[Row]]) -> list[Row]:
         """The answer that was read before, as long as it is current."""
         known = self._remembered
         if known is None or not self._is_current(known):
-            if not self._table.is_asked_by_name:
+            if not self.table.is_asked_by_name:
                 return read()
             # A commit between this look and the read makes the next call read again.
-            known = self._remembered = _Remembered(self._table.latest_version())
+            known = self._remembered = _Remembered(self.table.latest_version())
         if asked in known.answers:
             return [*known.answers[asked]]
         found = read()
@@ -158,13 +160,13 @@ class Journal:
     def _is_current(self, known: _Remembered) -> bool:
         """Whether nothing has come since: as `Tail` looks for what has. Where that is more than one request it is never current."""
         now = time.monotonic()
-        if not self._table.is_asked_by_name or now - known.looked_at >= REMOTE_FULL_LOOK_S:
+        if not self.table.is_asked_by_name or now - known.looked_at >= REMOTE_FULL_LOOK_S:
             return False
-        if self._table.has_commit(known.version + 1):
+        if self.table.has_commit(known.version + 1):
             return False
         if now - known.asked_at < REMOTE_PRESENCE_S:
             return True
-        if known.version < 0 or not self._table.has_commit(known.version):
+        if known.version < 0 or not self.table.has_commit(known.version):
             return False
         known.asked_at = now
         return True
@@ -174,9 +176,9 @@ class Journal:
         if not self.exists():
             return set()
         where = Among(column, frozenset(numbers))
-        if (small := small_rows(self._table, (column,), where)) is not None:
+        if (small := small_rows(self.table, (column,), where)) is not None:
             return {row[column] for row in small}
-        there = self._table.read().select(column).where(to_sql(where)).distinct()
+        there = self.table.read().select(column).where(to_sql(where)).distinct()
         return {row[column] for row in there.collect()}
 
     def _newest_of(self, rows: DataFrame) -> DataFrame:
@@ -185,89 +187,67 @@ class Journal:
         return rows.groupBy(*self._schema.subject).agg(last.alias("row")).select("row.*")
 
     def _collect(self, rows: DataFrame) -> list[Row]:
-        return [Row(*self._schema.names)(*map(with_zone, row)) for row in rows.select(*self._schema.names).collect()]
+        names = self._schema.names
+        return [dict(zip(names, map(with_zone, row), strict=True)) for row in rows.select(*names).collect()]
 
-    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows, given by column name, in one commit."""
-        self._append(rows)
+    def append(self, rows: Sequence[object], by: Callable[[Table, pa.Table], None] = Table.append_rows) -> None:
+        """Append rows, given by column name or as values of a dataclass, in one commit; without any nothing is done. `by`: what appends
+        rows to a table, as `Ownership.append` does."""
+        if rows:
+            self._make()
+            by(self.table, self._table_of(rows))
+
+    def _table_of(self, rows: Sequence[object]) -> pa.Table:
+        return rows_table(self._schema.types, [one if isinstance(one, Mapping) else as_row(one) for one in rows])
 
     def append_next(self, row: Mapping[str, Any]) -> int:
         """Append a row with the number after all that are there as its `sequence`, which is returned. Where there is no lock two at the same
         moment get one number."""
-        with self.alone() as alone:
-            journal = self if alone is None else alone
+        with self.alone() as journal:
             number: int = max((one["sequence"] for one in journal.newest()), default=0) + 1
             journal.append([{**row, "sequence": number}])
         return number
 
-    def append_as(self, append: Callable[[Table, pa.Table], None], rows: Sequence[Mapping[str, Any]]) -> None:
-        """As `append`, by a function that appends rows to a table, as `Ownership.append` does."""
-        self._make()
-        append(self._table, rows_table(self._schema.types, rows))
-
-    def append_once(self, rows: Sequence[Mapping[str, Any]], transaction: tuple[str, int], token: str) -> int | None:
+    def append_once(self, rows: Sequence[object], transaction: tuple[str, int], token: str) -> int | None:
         """Append rows unless this Delta transaction (application id, number), or a higher number of it, was used before.
 
         Returns the version in which they were appended, derived from `token`, which this call alone uses, in the newest commits.
         None can also mean that a dozen commits came in the moment between; nobody else has the number then either.
         """
-        self._append(rows, token, transaction)
-        newest = self.version()
-        commits = self._table.commits(max(0, newest - 12), newest)
+        self._make()
+        frame = self.table.spark.createDataFrame(self._table_of(rows)).coalesce(1)
+        self.table.append(frame, user_metadata=token, transaction=transaction)
+        newest = self.table.latest_version()
+        commits = self.table.commits(max(0, newest - 12), newest)
         return next((commit.version for commit in commits if commit.user_metadata == token), None)
 
     @contextmanager
-    def alone(self) -> Iterator[Journal | None]:
+    def alone(self) -> Iterator[Journal]:
         """Nobody else appends meanwhile: the journal as it is to be used inside, for rows that follow from those that are there.
-        None where there is no lock that could see to that; there `append_once` does it, for the price of a Spark job."""
-        with self._table.alone() as table:
-            yield None if table is None else Journal(table, self._schema, own=self._own, admit=self._admit)
-
-    def version(self) -> int:
-        """The newest version, of a journal that exists."""
-        return self._table.latest_version()
+        Not so (`is_alone`) where there is no lock that could see to that; there `append_once` does it, for the price of a Spark job."""
+        with self.table.alone() as table:
+            yield self if table is None else Journal(table, self._schema, own=self._own, admit=self._admit, is_alone=True)
 
     def stand(self) -> tuple[int, Hashable] | None:
         """Its newest version, and what tells that commit's file from one in its place. None where it is not there, or not on a local disk."""
-        if not self.exists() or self._table.log_folder is None:
+        if not self.exists() or self.table.log_folder is None:
             return None
-        version = self.version()
-        stamp = self._table.commit_stamp(version)
+        version = self.table.latest_version()
+        stamp = self.table.commit_stamp(version)
         return None if stamp is None else (version, stamp)
 
     def stands_at(self, stand: tuple[int, Hashable]) -> bool:
         """Whether nothing has come into it since it stood there: a look at two names."""
         version, stamp = stand
-        return not self._table.has_commit(version + 1) and self._table.commit_stamp(version) == stamp
-
-    def committed_at(self, version: int) -> datetime | None:
-        """When the storage says that a version came; None if it cannot say."""
-        return self._table.committed_at(version)
-
-    def _append(
-        self, rows: Sequence[Mapping[str, Any]], token: str | None = None, transaction: tuple[str, int] | None = None
-    ) -> None:
-        self._make()
-        if transaction is None:
-            self._table.append_rows(rows_table(self._schema.types, rows), user_metadata=token)
-        else:
-            frame = rows_frame(self._table.spark, self._schema.types, rows).coalesce(1)
-            self._table.append(frame, user_metadata=token, transaction=transaction)
-
-    def _create(self) -> None:
-        self._table.create(self._schema, own=self._own())
-
-    def set_property_once(self, key: str, value: str) -> None:
-        """As `Table.set_property_once`, of a journal that exists."""
-        self._table.set_property_once(key, value)
+        return not self.table.has_commit(version + 1) and self.table.commit_stamp(version) == stamp
 
     def files(self) -> int:
         """How many files its rows are in. Without a Spark job where this process reads its log."""
         if not self.exists():
             return 0
-        folder = self._table.read_folder
+        folder = self.table.read_folder
         count = None if folder is None else count_data_files(folder)
-        return len(self._table.read().inputFiles()) if count is None else count
+        return len(self.table.read().inputFiles()) if count is None else count
 
     def clean(self, keep: str = "true", *, dry_run: bool = False) -> int:
         """Replace all rows by the newest of each subject that fulfil `keep` (SQL), in one commit and one file. Returns how many
@@ -275,14 +255,12 @@ class Journal:
 
         An append that comes between stays (`replace_rows`).
         """
-        if not self.exists():
+        if (rows := self.rows()) is None:
             return 0
-        if not dry_run:
-            self._make()
-        rows = self._read_all()
         kept = self._newest_of(rows).where(keep)
         superseded = rows.count() - kept.count()
         if not dry_run and (superseded or self.files() > 1):
+            self._make()
             self.replace(lambda newest: newest.where(keep))
         return superseded
 
@@ -290,53 +268,43 @@ class Journal:
         """Keep the rows that fulfil this (SQL), in one file and one commit. What is appended meanwhile stays, and streams do not see
         it."""
         if self.exists():
-            replace_rows(self._table, lambda rows: self._whole(rows).where(where))
+            replace_rows(self.table, lambda rows: self._whole(rows).where(where))
 
     def append_rows(self, rows: DataFrame) -> None:
         """As `append`, of rows that Spark has."""
-        if not self.exists():
-            self._create()
-        self._table.append(rows)
+        self._make()
+        self.table.append(rows)
 
     def replace(self, make: Callable[[DataFrame], DataFrame]) -> None:
         """Replace its rows by what `make` makes of the newest one of each subject, in one file and one commit. What is appended meanwhile
         stays. The journal exists."""
-        replace_rows(self._table, lambda rows: make(self._newest_of(self._whole(rows))))
+        replace_rows(self.table, lambda rows: make(self._newest_of(self._whole(rows))))
 
     def upgrade(self) -> None:
         """Let the table, which exists, have the version of its schema: programs that know only those before refuse it from now on."""
-        stored = self._table.properties().get(VERSION_PROPERTY, "")
+        stored = self.table.properties().get(VERSION_PROPERTY, "")
         if stored.isdigit() and int(stored) < self._schema.version:  # a later program's stays, which nobody looked for since
-            self._table.set_property(VERSION_PROPERTY, str(self._schema.version))
+            self.table.set_property(VERSION_PROPERTY, str(self._schema.version))
 
     def stream(self, settings: Mapping[str, str]) -> DataFrame:
         """The rows as they are appended, in a session of its own with these settings; the table is made if it is missing."""
-        if not self.exists():
-            self._create()
-        return self._table.read_stream({}, settings=settings)
+        self._make()
+        return self.table.read_stream({}, settings=settings)
 
     def tail(self) -> Tail:
         """What comes into it from now on, also while it is kept small. Raises RetryableError if it is not there."""
-        return Tail.at_newest(self._table, passes_journal)
-
-    def table_id(self) -> str:
-        """Delta's id of a table that exists."""
-        return self._table.table_id()
+        return Tail.at_newest(self.table, passes_journal)
 
     def fence_by(self, fence: Callable[[Table], None]) -> None:
         """From here on nothing that an earlier owner has in flight comes into it, by a function that fences a table, as
         `Ownership.fence` does. It is made if it is missing."""
-        if not self.exists():
-            self._create()
-        fence(self._table)
-
-    def has_commit(self, version: int) -> bool:
-        return self._table.has_commit(version)
+        self._make()
+        fence(self.table)
 
     def cut(self, readers: Collection[Reader] = ()) -> int:
         """Let old commits go, which nobody else looks at; returns how many. Other storages than a local disk are left to Delta's
         clean-up."""
-        folder = self._table.log_folder if self.exists() else None
+        folder = self.table.log_folder if self.exists() else None
         if folder is None:
             return 0
         found = read_folder(folder)
@@ -347,11 +315,11 @@ class Journal:
         process left there that died while Spark wrote."""
         if not self.exists():
             return
-        folder = self._table.log_folder
+        folder = self.table.log_folder
         if folder is None or sum(name.endswith(".parquet") for name in folder.parent.names()) > VACUUM_FILES:
-            self._table.vacuum()
+            self.table.vacuum()
         else:
-            self._table.sweep()
+            self.table.sweep()
 
 
 class Watched(Generic[_R]):
@@ -371,7 +339,7 @@ class Watched(Generic[_R]):
 
 
 def _size(row: Row) -> int:
-    return len(row) + sum(len(value) for value in row if isinstance(value, (str, bytes, bytearray, dict, list)))
+    return len(row) + sum(len(value) for value in row.values() if isinstance(value, (str, bytes, bytearray, dict, list)))
 
 
 def _hashable(value: Any) -> Any:

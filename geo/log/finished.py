@@ -95,45 +95,36 @@ def move_ended(tables: ClusterTables, now: datetime) -> int:
 
 
 def _ended(rows: DataFrame, before: datetime) -> DataFrame:
-    """Of the newest row of each ledger key, the sources of which nothing was published since `before`. Columns as FINISHED but `sequence`, with the
-    name of the source."""
-    found = rows.groupBy("topic", "producer", "source").agg(
-        F.max_by(F.struct("source_end", "source_count"), _order()).alias("end"),
-        F.max(_used_at()).alias("youngest"),
-        F.max(_order()).alias("own"),
-        F.bool_and(F.col("source_hash") == 0).alias("is_never_compared"),
-    )
-    found = found.join(F.broadcast(_last_of_producers(rows)), ["topic", "producer"])
-    found = found.where((F.col("own") < F.col("last")) & (F.col("youngest") < F.lit(before)) & F.col("is_never_compared"))
+    """Of the newest row of each ledger key, the sources that `_resting` gives and that say what they are. Columns as FINISHED but
+    `sequence`, with the name of the source."""
     named = F.col("source").startswith("id:") | F.col("source_end").rlike(IS_MARKED)
-    ended = found.select("topic", "producer", "source", "end.source_end", "end.source_count")
-    return ended.where(F.col("source_end").isNotNull() & named)
+    ended = _resting(rows, before).where(F.col("is_never_compared") & F.col("source_end").isNotNull() & named)
+    return ended.drop("is_never_compared")
 
 
 def _without(rows: DataFrame, finished: DataFrame, before: datetime) -> DataFrame:
-    """The rows but for all those of a source that is finished at the end that its newest row says, of which nothing was recorded since
-    `before`, and that has not the newest row of its producer: that one says up to where all are exact."""
+    """The rows but for all those of a source that `_resting` gives and that is finished at the end that its newest row says."""
     moved = finished.select("topic", "producer", F.col("source").alias("key"), "source_end")
-    ends = rows.groupBy("topic", "producer", "source").agg(
-        F.max_by("source_end", _order()).alias("source_end"), F.max(_used_at()).alias("youngest"), F.max(_order()).alias("own")
-    )
-    ends = ends.join(F.broadcast(_last_of_producers(rows)), ["topic", "producer"]).withColumn("key", _key())
-    gone = ends.where((F.col("own") < F.col("last")) & (F.col("youngest") < F.lit(before))).join(
-        moved, moved.columns, "left_semi"
-    )
+    gone = _resting(rows, before).withColumn("key", _key()).join(moved, moved.columns, "left_semi")
     return rows.join(gone.select("topic", "producer", "source"), ["topic", "producer", "source"], "left_anti").select(
         *rows.columns
     )
 
 
-def _used_at() -> Column:
-    """When something was published or recorded of a source last."""
-    return F.greatest("publish_time", "recorded_at")
-
-
-def _last_of_producers(rows: DataFrame) -> DataFrame:
-    """topic, producer, `last`: the order of the producer's newest row."""
-    return rows.groupBy("topic", "producer").agg(F.max(_order()).alias("last"))
+def _resting(rows: DataFrame, before: datetime) -> DataFrame:
+    """The sources of which nothing was published or recorded since `before`, with the end that their newest row says; but for one that has
+    the newest row of its producer: that one says up to where all are exact. Columns: topic, producer, source, source_end, source_count,
+    is_never_compared."""
+    found = rows.groupBy("topic", "producer", "source").agg(
+        F.max_by(F.struct("source_end", "source_count"), _order()).alias("end"),
+        F.max(F.greatest("publish_time", "recorded_at")).alias("youngest"),
+        F.max(_order()).alias("own"),
+        F.bool_and(F.col("source_hash") == 0).alias("is_never_compared"),
+    )
+    last = rows.groupBy("topic", "producer").agg(F.max(_order()).alias("last"))
+    found = found.join(F.broadcast(last), ["topic", "producer"])
+    found = found.where((F.col("own") < F.col("last")) & (F.col("youngest") < F.lit(before)))
+    return found.select("topic", "producer", "source", "end.*", "is_never_compared")
 
 
 def _stamped() -> Column:

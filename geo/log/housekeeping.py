@@ -31,7 +31,7 @@ from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.streams import timetable
 from geo.text import first_line
-from geo.times import from_us, in_us, utc
+from geo.times import from_us, in_us
 from schemas import (
     ASSIGNMENTS,
     BUNDLE_REQUESTS,
@@ -225,7 +225,7 @@ def _alive(tables: ClusterTables) -> set[str]:
     for row in tables.journal(PROCESSES).newest():
         process = Process.decode(row["holder"])
         gone = process is not None and process.is_here and not process.lives
-        if silent_s(now_us, [in_us(utc(row["renewed_at"]))]) <= tables.cluster.owner_timeout_s and not gone:
+        if silent_s(now_us, [in_us(row["renewed_at"])]) <= tables.cluster.owner_timeout_s and not gone:
             found.add(row["process"])
     return found
 

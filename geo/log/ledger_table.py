@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import date, timedelta
+from types import MappingProxyType
 
-from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from geo.config.model import Config
@@ -17,6 +17,7 @@ from geo.delta.history import CommitName
 from geo.delta.table import Table
 from geo.errors import SourceChangedError
 from geo.journal.cluster import ClusterTables
+from geo.journal.rows import Row
 from geo.log.continuing import Tail, continued, fold, tail_of
 from geo.log.finished import forget, recall
 from geo.log.ledgers import RECORDS, Batch, Ledger, LedgerKey, Progress, SourceEnd
@@ -25,13 +26,17 @@ from geo.log.promises import LOST
 from geo.log.sources.json_mark import is_newer
 from geo.names import Topic
 from geo.now import utc_now
-from geo.times import EPOCH, from_us, in_us, utc
+from geo.times import EPOCH, from_us, in_us
 from schemas import LEDGERS
 
 log = logging.getLogger(__name__)
 
 _RECORDS = (*RECORDS, EXPIRED, ERASED)
 """What is read of other commits' userMetadata."""
+
+
+_UNPUBLISHED = MappingProxyType({"source_end": None, "source_count": 0, "source_hash": 0})
+"""Of a ledger whose source is not known any more."""
 
 
 class LedgerTable:
@@ -212,9 +217,7 @@ class LedgerTable:
                     "source_count": source.count if source else 0,
                     "source_hash": source.hash if source else 0,
                     "publish_time": from_us(ledger.time_us),
-                    "table_id": self.exact_to.table_id,
-                    "table_version": self.exact_to.version,
-                    "table_commit": self.exact_to.commit_id,
+                    **_exact(self.exact_to),
                     "complete": complete,
                     "checkpoint_id": self.checkpoint_id,
                     "generation": self._generation,
@@ -224,11 +227,9 @@ class LedgerTable:
             )
         for key, at in (lost or {}).items():
             row = next(row for row in rows if (row["source"], row["replicate_to"]) == (key.source, key.listed))
-            named = {"table_id": at.table_id, "table_version": at.version, "table_commit": at.commit_id}
-            unpublished = {"source_end": None, "source_count": 0, "source_hash": 0}
             # The newest row of the producer says up to where all are exact, and that is not this one.
             at_last = {"sequence": self._sequence - 1, "source": f"{LOST}{row['ledger_id']}"}
-            rows.append({**row, **named, **unpublished, **at_last})
+            rows.append({**row, **_exact(at), **_UNPUBLISHED, **at_last})
         self.refuse_older(source.offset for source in progress.sources.values())
         self._journal.append(rows)
         self.complete = complete
@@ -242,7 +243,7 @@ class LedgerTable:
 
     def recorded_us(self) -> int | None:
         """When the storage says that the newest row of the whole table came; None if it cannot say."""
-        return in_us(self._journal.committed_at(self._journal.version()))
+        return in_us(self._journal.table.committed_at(self._journal.table.latest_version()))
 
     def recall(self, sources: Collection[str]) -> dict[str, SourceEnd]:
         """The ends of those of the sources that ended long ago (geo.log.finished)."""
@@ -259,24 +260,21 @@ def close_ledgers(tables: ClusterTables, topic: Topic, why: str, generation: int
     records does not count. Returns the producers; idempotent."""
     journal, now = tables.journal(LEDGERS), utc_now()
     rows = sorted(journal.newest(topic=str(topic)), key=LEDGERS.order_of)
-    last = {row["producer"]: (max(row["generation"], generation), row["sequence"] + 1) for row in rows}
-    anew = {"closed": why, "source_end": None, "source_count": 0, "source_hash": 0, "complete": True, "checkpoint_id": None}
-    closed = [
-        {
-            **row.asDict(),
-            **anew,
-            "publish_time": utc(row["publish_time"]),
-            "generation": last[row["producer"]][0],
-            "sequence": last[row["producer"]][1],
-            "recorded_at": now,
-        }
-        for row in rows
-        if row["closed"] is None or row["source_end"] is not None or not row["complete"]
-    ]
-    if closed:
-        journal.append(closed)
+    last = {row["producer"]: {"generation": max(row["generation"], generation), "sequence": row["sequence"] + 1} for row in rows}
+    anew = {"closed": why, **_UNPUBLISHED, "complete": True, "checkpoint_id": None, "recorded_at": now}
+    journal.append(
+        [
+            {**row, **anew, **last[row["producer"]]}
+            for row in rows
+            if row["closed"] is None or row["source_end"] is not None or not row["complete"]
+        ]
+    )
     forget(tables, topic, now)
     return sorted(last)
+
+
+def _exact(at: CommitName) -> Row:
+    return {"table_id": at.table_id, "table_version": at.version, "table_commit": at.commit_id}
 
 
 def _progress(rows: list[Row]) -> Progress:
@@ -286,8 +284,7 @@ def _progress(rows: list[Row]) -> Progress:
     for row in rows:
         key = LedgerKey.of(row["source"], row["replicate_to"])
         if row["closed"] is None:
-            time_us = in_us(utc(row["publish_time"])) or 0
-            ledgers[key] = Ledger(row["ledger_id"], row["end"], time_us, tuple(row["uncompared"]))
+            ledgers[key] = Ledger(row["ledger_id"], row["end"], in_us(row["publish_time"]), tuple(row["uncompared"]))
         if row["source_end"] is not None:
             sources[row["source"]] = SourceEnd(row["source_end"], row["source_count"], row["source_hash"])
     return Progress(ledgers, sources)

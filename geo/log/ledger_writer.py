@@ -136,7 +136,7 @@ class LedgerWriter:
 
     def append_to(self, journal: Journal, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append to a system table in one commit, if the producer is still owned. Raises as `Ownership.append`."""
-        journal.append_as(self._ownership.append, rows)
+        journal.append(rows, self._ownership.append)
 
     def refuse_if_replaced(self) -> None:
         """Raises FencedError if another process took the producer over."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from pyspark.sql import Row
-
 from geo.config.model import Config
+from geo.coordination.claims import Owner
 from geo.coordination.ownership import RunnerKind, RunnerName, named_owners
 from geo.coordination.storage_clock import checked_now_us
 from geo.delta.cut import HOLDS_S, KEEP, KEEP_S, Cut, Reader, cut_below
@@ -23,10 +22,11 @@ from geo.disk import local_path
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables, connect
+from geo.journal.rows import Row
 from geo.log.ledgers import Batch
 from geo.names import Topic
 from geo.text import first_line
-from geo.times import from_us, utc
+from geo.times import from_us
 from schemas import LEDGERS, LINKS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 
 log = logging.getLogger(__name__)
@@ -95,12 +95,12 @@ class LogCutter:
         }
         for name, owner in self._owned_ways:
             if name.topic == topic and name.who not in recorded:
-                yield Reader(f"{name}, which compares both logs", None, self._age_s(owner["since"]), HOLDS_S)
+                yield Reader(f"{name}, which compares both logs", None, self._age_s(owner.since), HOLDS_S)
 
     @cached_property
-    def _owned_ways(self) -> list[tuple[RunnerName, Row]]:
+    def _owned_ways(self) -> list[tuple[RunnerName, Owner]]:
         """Who brings what: a rebuild, or the first comparison of a link, knows the commits since it began and has no row."""
-        return [(name, row) for name, row in named_owners(self._tables, RunnerKind.ORIGIN) if row["state"] == "owned"]
+        return [(name, one) for name, one in named_owners(self._tables, RunnerKind.ORIGIN) if one.is_owned]
 
     def _link(self, name: str, row: Row, version: int | None) -> Reader:
         return Reader(f"{name}, {row['state']}", version, self._age_s(row["updated_at"]))
@@ -158,7 +158,7 @@ class LogCutter:
                 yield Reader(name, max(oldest, version + 1), self._age_s(known["recorded_at"]), outage_s)
 
     def _age_s(self, time: datetime) -> float:
-        return (self._now - utc(time)).total_seconds()
+        return (self._now - time).total_seconds()
 
 
 def _cut(folder: WritePath, found: LogFolder, cut: Cut, *, dry_run: bool) -> LogCut:

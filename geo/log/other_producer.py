@@ -275,7 +275,7 @@ def _recorded(
     if folder is not None and not folder.is_dir():
         raise RetryableError(f"{folder} is not there")
     runner = producer_runner(there, topic, producer).name
-    owners = [row for row in owners_of(there, runner) if row["runner"] == runner]
+    owners = [one for one in owners_of(there, runner) if one.runner == runner]
     refuse_living(there, owners, "Going on beside it would publish the same records twice. Nothing was published.")
     table = there.log(topic)
     ledgers = LedgerTable(there, config, topic, producer, table, 0)

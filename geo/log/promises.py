@@ -14,7 +14,7 @@ from typing import Any
 from geo.delta.history import CommitName
 from geo.ids import LedgerId
 from geo.names import MARKERS_PRODUCER
-from geo.times import in_us, utc
+from geo.times import in_us
 
 LOST = "geo:lost:"
 """Begins the `source` of a row in `system/ledgers` that keeps the end of a ledger which was given up because the log held less of it:
@@ -43,7 +43,7 @@ def promise_of(origin: str, row: Any) -> Promise | None:
         LedgerId(origin, row["ledger_id"]),
         row["end"],
         CommitName(row["table_id"], row["table_version"], row["table_commit"]),
-        in_us(utc(row["publish_time"])),
+        in_us(row["publish_time"]),
         None if to is None else tuple(to),
     )
 

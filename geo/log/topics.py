@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 
-from pyspark.sql import Row
 from pyspark.sql.types import StructField, StructType
 
 from geo.config.model import Config
@@ -29,7 +28,7 @@ from geo.log.kept_policies import DELETED, REPLICATION_CLUSTERS, UNCLEAR, UNENDE
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
-from geo.times import EPOCH, utc
+from geo.times import EPOCH
 from schemas import LEDGERS, LINKS, TOPIC_LOG, TOPICS
 from schemas.table import POLICIES_PROPERTY
 
@@ -47,42 +46,55 @@ class Unended(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A topic in one cluster's registry. `replication_clusters` None: as the configuration says. `is_deleted`: it was here.
-    `unended`: how far its delete is; None: it has ended, or there was none."""
+    """A topic in one cluster's registry, or one that it lacks though its log is there or others have read it."""
 
     topic: Topic
     created_at: datetime
     typed: bool
-    replication_clusters: tuple[str, ...] | None
-    is_deleted: bool = False
-    unended: Unended | None = None
-    is_unknown: bool = False
-    """The registry lacks it, though its log is there or others have read it."""
-    is_unclear: bool = False
-    """Nobody knows where it may go: the registry lost it, and its log does not say. Links that have carried it do so; no other does."""
-    kept: str | None = None
-    """Its policies, as its log keeps them (`geo.log.kept_policies.kept`)."""
+    policies: Policies | None
+    sequence: int = 0
+    """Of its newest row; 0: the registry lacks it."""
 
     @classmethod
     def unknown(cls, topic: Topic, told: str | None) -> Registered:
         """`told`: what its log says of its policies (POLICIES_PROPERTY)."""
-        policies = restored(told)
-        return cls(topic, EPOCH, False, clusters_of(policies), is_unknown=True, is_unclear=UNCLEAR in policies, kept=told)
+        return cls(topic, EPOCH, False, restored(told))
 
-    @classmethod
-    def of(cls, row: Row) -> Registered:
-        policies = row["policies"] or {}
-        unended = Unended(policies[UNENDED]) if UNENDED in policies else None
-        return cls(
-            Topic.parse(row["topic"]), row["created_at"], row["typed"], clusters_of(policies), DELETED in policies, unended,
-            is_unclear=UNCLEAR in policies, kept=kept(policies),
-        )  # fmt: skip
+    @property
+    def is_unknown(self) -> bool:
+        return self.sequence == 0
+
+    @property
+    def replication_clusters(self) -> tuple[str, ...] | None:
+        """None: as the configuration says."""
+        return clusters_of(self.policies)
+
+    @property
+    def is_deleted(self) -> bool:
+        """It was here."""
+        return DELETED in (self.policies or {})
+
+    @property
+    def unended(self) -> Unended | None:
+        """How far its delete is; None: it has ended, or there was none."""
+        found = (self.policies or {}).get(UNENDED)
+        return None if found is None else Unended(found)
+
+    @property
+    def is_unclear(self) -> bool:
+        """Nobody knows where it may go: the registry lost it, and its log does not say. Links that have carried it do so; no other does."""
+        return UNCLEAR in (self.policies or {})
+
+    @property
+    def kept(self) -> str | None:
+        """Its policies, as its log keeps them (`geo.log.kept_policies.kept`)."""
+        return kept(self.policies)
 
 
 def known_topics(tables: ClusterTables) -> list[Registered]:
     """The topics of a cluster by name, and those that were deleted there; none if it has no registry yet (nothing was ever
     published or replicated there)."""
-    return sorted(map(Registered.of, tables.journal(TOPICS).newest()), key=lambda found: found.topic)
+    return sorted(tables.journal(TOPICS).read(Registered), key=lambda found: found.topic)
 
 
 def registered_topics(tables: ClusterTables) -> list[Registered]:
@@ -133,8 +145,7 @@ def unlike(tables: ClusterTables, one: Registered, seen: Seen | None = None) -> 
     both are asked again: somebody may set it just now."""
     for again in (False, True):
         if again:
-            rows, seen = tables.journal(TOPICS).newest(topic=str(one.topic)), None
-            one = Registered.of(rows[0]) if rows else one
+            one, seen = _registered(tables.journal(TOPICS), one.topic) or one, None
         if one.is_deleted or (seen := seen or tables.log(one.topic).look()) is None:
             return None
         why = unlike_log(one.topic, one.kept, seen.properties.get(POLICIES_PROPERTY), tables.cluster.name)
@@ -164,11 +175,9 @@ def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...]
 
     Raises UnsafeError for one that was deleted. (Who asks has its log: a delete has not ended.)
     """
-    rows = tables.journal(TOPICS).newest(topic=str(topic))
-    if not rows:
-        seen = tables.log(topic).look()
-        return None if seen is None else Registered.unknown(topic, seen.properties.get(POLICIES_PROPERTY)).replication_clusters
-    found = Registered.of(rows[0])
+    found = _registered(tables.journal(TOPICS), topic)
+    if found is None:
+        return told_clusters(tables, topic)
     if found.is_deleted:
         raise _half_deleted(tables, topic)
     return found.replication_clusters
@@ -181,12 +190,12 @@ def ensure_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     if (seen := table.find_checked(TOPIC_LOG)) is None:
         return create_topic(tables, topic, columns, again=again)
     told = seen.properties.get(POLICIES_PROPERTY)
-    if not (rows := registry.newest(topic=str(topic))):
+    if (one := _registered(registry, topic)) is None:
         one = Registered.unknown(topic, told)
         log.warning("%s: registered again; %s", topic, lost_by_registry(one, tables.cluster.name, str(registry)))
-        _register(tables, topic, restored(told), typed=bool(user_columns(seen.columns)))
-    elif told is None and (policies := kept(rows[0]["policies"])) is not None:
-        table.set_property_once(POLICIES_PROPERTY, policies)
+        _register(registry, topic, one.policies, typed=bool(user_columns(seen.columns)))
+    elif told is None and one.kept is not None:
+        table.set_property_once(POLICIES_PROPERTY, one.kept)
     return seen.columns
 
 
@@ -201,24 +210,25 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     log is not there yet is passed over by links, and the next call for it creates the log.
     """
     registry, table = tables.journal(TOPICS), tables.log(topic)
-    rows = registry.newest(topic=str(topic))
-    if rows and (there := Registered.of(rows[0])).is_deleted:
+    there = _registered(registry, topic)
+    if there is not None and there.is_deleted:
         if not again:
             raise RetryableError(f"{topic} was deleted in {tables.cluster.name}. `geo topics create` makes it again.")
         if there.unended is not None or table.exists():
             raise _half_deleted(tables, topic)
-    if not rows and table.exists():
+    if there is None and table.exists():
         return ensure_topic(tables, topic)
-    if not rows or Registered.of(rows[0]).is_deleted:
-        policies = _inherited(tables, topic)
-        _register(tables, topic, policies, typed=bool(columns), sequence=rows[0]["sequence"] + 1 if rows else 1)
+    if there is None or there.is_deleted:
+        policies = _inherited(registry, topic)
+        _register(registry, topic, policies, typed=bool(columns), sequence=1 if there is None else there.sequence + 1)
     else:
-        policies = rows[0]["policies"]
+        policies = there.policies
     reach(CrashPoint.TOPIC_REGISTERED)
     told = kept(policies)
     table.create(TOPIC_LOG, columns, own={} if told is None else {POLICIES_PROPERTY: told})
     # Who set them meanwhile found no log.
-    since = kept(next((row["policies"] for row in registry.newest(topic=str(topic))), None))
+    one = _registered(registry, topic)
+    since = kept(None) if one is None else one.kept
     if since is not None and since != told:
         table.set_property(POLICIES_PROPERTY, since)
     return open_log(tables, topic)[1]
@@ -228,21 +238,19 @@ def register_unclear(tables: ClusterTables, topic: Topic, columns: Sequence[Stru
     """Register a topic that is to come back into a cluster which has neither its row nor its log: only links that have carried it do, until
     a person says where it may go. (A partition has the policies of those that are there.)"""
     registry = tables.journal(TOPICS)
-    is_there = bool(registry.newest(topic=str(topic))) or tables.log(topic).exists()
-    if not is_there and not (topic.partitioned and _partition_rows(registry, topic.partitioned)):
-        _register(tables, topic, restored(None), typed=bool(columns))
+    is_there = _registered(registry, topic) is not None or tables.log(topic).exists()
+    if not is_there and not (topic.partitioned and _partitions(registry, topic.partitioned)):
+        _register(registry, topic, restored(None), typed=bool(columns))
         reach(CrashPoint.TOPIC_REGISTERED)
 
 
-def _register(tables: ClusterTables, topic: Topic, policies: Policies | None, *, typed: bool, sequence: int = 1) -> None:
-    row = {
-        "topic": str(topic),
-        "created_at": utc_now(),
-        "typed": typed,
-        "policies": policies or None,
-        "sequence": sequence,
-    }
-    tables.journal(TOPICS).append([row])
+def _registered(registry: Journal, topic: Topic) -> Registered | None:
+    """A topic of the registry, also one that was deleted; None: it lacks it."""
+    return next(iter(registry.read(Registered, topic=str(topic))), None)
+
+
+def _register(registry: Journal, topic: Topic, policies: Policies | None, *, typed: bool, sequence: int = 1) -> None:
+    registry.append([Registered(topic, utc_now(), typed, policies or None, sequence)])
 
 
 def refuse_deleted(tables: ClusterTables, topic: Topic) -> None:
@@ -264,9 +272,8 @@ def set_deleted(tables: ClusterTables, topic: Topic, *, deleted: bool, unended: 
         if deleted:
             policies |= {DELETED: when, **({UNENDED: unended.value} if unended is not None else {})}
 
-    with tables.journal(TOPICS).alone() as alone:
-        registry = tables.journal(TOPICS) if alone is None else alone
-        _change_policies(registry, registry.newest(topic=str(topic)), change)
+    with tables.journal(TOPICS).alone() as registry:
+        _change_policies(registry, registry.read(Registered, topic=str(topic)), change)
 
 
 def _half_deleted(tables: ClusterTables, topic: Topic) -> UnsafeError:
@@ -278,14 +285,13 @@ def _half_deleted(tables: ClusterTables, topic: Topic) -> UnsafeError:
     )
 
 
-def _change_policies(registry: Journal, rows: Sequence[Row], change: Callable[[dict[str, str]], None]) -> None:
+def _change_policies(registry: Journal, topics: Iterable[Registered], change: Callable[[dict[str, str]], None]) -> None:
     """Append the next row of each of these topics, with policies that were changed. `registry`: nobody else writes it meanwhile,
     where there is a lock that sees to that."""
     changed = []
-    for row in rows:
-        change(policies := dict(row["policies"] or {}))
-        same = {**row.asDict(), "created_at": utc(row["created_at"])}
-        changed.append({**same, "policies": policies or None, "sequence": row["sequence"] + 1})
+    for one in topics:
+        change(policies := dict(one.policies or {}))
+        changed.append(replace(one, policies=policies or None, sequence=one.sequence + 1))
     registry.append(changed)
 
 
@@ -308,19 +314,13 @@ def grow(log: Table, there: StructType, wanted: Sequence[StructField], who: str)
 
 def partitions(tables: ClusterTables, topic: Topic) -> list[Topic]:
     """The partitions of a partitioned topic that a cluster has, in order; none if it is not partitioned there."""
-    return [Topic.parse(row["topic"]) for row in _partition_rows(tables.journal(TOPICS), topic)]
+    return [one.topic for one in _partitions(tables.journal(TOPICS), topic)]
 
 
-def _partition_rows(registry: Journal, topic: Topic) -> list[Row]:
-    """The newest registry rows of a topic's partitions, in order."""
-    rows = registry.newest(("topic", f"{topic}-partition-"))
-    named = [(Topic.parse(row["topic"]), row) for row in _living(rows)]
-    return [
-        row
-        for _, row in sorted(
-            ((one.partition, row) for one, row in named if one.partitioned == topic), key=lambda found: found[0] or 0
-        )
-    ]
+def _partitions(registry: Journal, topic: Topic) -> list[Registered]:
+    """A topic's partitions in a registry, in order."""
+    found = (one for one in registry.read(Registered, ("topic", f"{topic}-partition-")) if not one.is_deleted)
+    return sorted((one for one in found if one.topic.partitioned == topic), key=lambda one: one.topic.partition or 0)
 
 
 def _used_partitions(tables: ClusterTables, topic: Topic) -> set[Topic]:
@@ -331,18 +331,14 @@ def _used_partitions(tables: ClusterTables, topic: Topic) -> set[Topic]:
     return {one for one in named if one.partitioned == topic}
 
 
-def _living(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if DELETED not in (row["policies"] or {})]
-
-
 def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: Sequence[StructField] = ()) -> list[Topic]:
     """Make `topic` a partitioned topic with `count` partitions, or give it more. Idempotent. Returns those created now.
 
     New ones have the columns and policies of the others. Raises UsageError if there are more already (a partition cannot be
     taken away: its messages are in it), if they have other columns, or if `topic` is a topic of its own.
     """
-    registry = tables.journal(TOPICS)
-    if topic.partition is not None or _living(registry.newest(topic=str(topic))):
+    single = _registered(tables.journal(TOPICS), topic)
+    if topic.partition is not None or (single is not None and not single.is_deleted):
         raise UsageError(
             f"{topic} is a topic of its own in {tables.cluster.name}, it cannot be partitioned. Choose another name."
         )
@@ -380,10 +376,10 @@ def _refuse_others(topic: Topic, own: Sequence[StructField], wanted: Sequence[St
         raise UsageError(f"{topic} is there and has other columns, {has}. Nothing was changed.")
 
 
-def _inherited(tables: ClusterTables, topic: Topic) -> Mapping[str, str] | None:
+def _inherited(registry: Journal, topic: Topic) -> Policies | None:
     """The policies of the partitions that are there already."""
-    rows = _partition_rows(tables.journal(TOPICS), topic.partitioned) if topic.partitioned else []
-    return next((row["policies"] for row in rows if row["policies"]), None)
+    there = _partitions(registry, topic.partitioned) if topic.partitioned else []
+    return next((one.policies for one in there if one.policies), None)
 
 
 def set_replication_clusters(
@@ -412,30 +408,29 @@ def set_replication_clusters(
         if clusters is not None:
             policies[REPLICATION_CLUSTERS] = ",".join(sorted(set(clusters)))
 
-    def rows_in(registry: Journal) -> list[Row]:
-        return [*_living(registry.newest(topic=str(topic))), *_partition_rows(registry, topic)]
+    def found_in(registry: Journal) -> list[Registered]:
+        single = [one for one in registry.read(Registered, topic=str(topic)) if not one.is_deleted]
+        return [*single, *_partitions(registry, topic)]
 
     for one in all_topics(tables, [topic, *_used_partitions(tables, topic)]):
         if one.is_unknown and topic in (one.topic, one.topic.partitioned):
             ensure_topic(tables, one.topic)
-    before = rows_in(tables.journal(TOPICS))
-    changed = {row["topic"]: dict(row["policies"] or {}) for row in before}
+    changed = {one.topic: dict(one.policies or {}) for one in found_in(tables.journal(TOPICS))}
     for policies in changed.values():
         change(policies)
     _keep(tables, changed)
-    with tables.journal(TOPICS).alone() as alone:
-        registry = tables.journal(TOPICS) if alone is None else alone
-        rows = rows_in(registry)
-        if not rows:
+    with tables.journal(TOPICS).alone() as registry:
+        found = found_in(registry)
+        if not found:
             raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
-        _change_policies(registry, rows, change)
-    _keep(tables, {row["topic"]: row["policies"] or {} for row in rows_in(tables.journal(TOPICS))})  # logs that came meanwhile
-    return [Topic.parse(row["topic"]) for row in rows]
+        _change_policies(registry, found, change)
+    _keep(tables, {one.topic: one.policies or {} for one in found_in(tables.journal(TOPICS))})  # logs that came meanwhile
+    return [one.topic for one in found]
 
 
-def _keep(tables: ClusterTables, policies: Mapping[str, Policies]) -> None:
+def _keep(tables: ClusterTables, policies: Mapping[Topic, Policies]) -> None:
     """Let the logs that are there keep these policies, by topic."""
     for topic, of_topic in policies.items():
-        table, told = tables.log(Topic.parse(topic)), kept(of_topic)
+        table, told = tables.log(topic), kept(of_topic)
         if told is not None and (seen := table.look()) is not None and seen.properties.get(POLICIES_PROPERTY) != told:
             table.set_property(POLICIES_PROPERTY, told)

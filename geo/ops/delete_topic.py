@@ -112,7 +112,7 @@ def _facts(tables: ClusterTables, holdings: Holdings, config: Config, topic: Top
     lives, replaced = None, markers_producer(tables, topic)
     try:
         refuse_living(
-            tables, [row for name, row in named_owners(tables) if name.topic == topic and name.runner != replaced], else_=""
+            tables, [one for name, one in named_owners(tables) if name.topic == topic and name.runner != replaced], else_=""
         )
     except AlreadyOwnedError as error:
         lives = str(error).strip()
@@ -225,7 +225,7 @@ def _refuse_loss(tables: ClusterTables, holdings: Holdings, config: Config, fact
 def _refuse_others(tables: ClusterTables, topic: Topic, ownership: Ownership, version: int | None) -> None:
     """Raises AlreadyOwnedError, RetryableError if somebody began, or wrote the log, since it was seen at `version` (None: it was
     not there)."""
-    others = [row for name, row in named_owners(tables) if name.topic == topic and row["token"] != ownership.token]
+    others = [one for name, one in named_owners(tables) if name.topic == topic and one.token != ownership.token]
     refuse_living(tables, others, else_=_NOT_DONE)
     log = tables.log(topic)
     if (log.latest_version() if log.exists() else None) != version:

@@ -188,16 +188,15 @@ def _tables(tables: ClusterTables) -> Iterator[Symptom]:
 
 
 def _owners(tables: ClusterTables) -> Iterator[Symptom]:
-    for row in owned_now(tables):
-        holder = Process.decode(row["holder"])
-        if (why := why_dead(tables, row)) is not None:
-            name = RunnerName.parse(row["runner"])
+    for one in owned_now(tables):
+        if (why := why_dead(tables, one)) is not None:
+            name = RunnerName.parse(one.runner)
             # Users' own processes may have ended for good; what a cluster needs is to run.
             level: Level = "warn" if name is not None and name.kind in (RunnerKind.PRODUCER, RunnerKind.CONSUMER) else "error"
             fix = "start it again: the next start fences and heals"
-            yield Symptom(level, row["runner"], f"did not stop cleanly: {why}", fix)
+            yield Symptom(level, one.runner, f"did not stop cleanly: {why}", fix)
         else:
-            yield Symptom("ok", row["runner"], f"owned by {holder} since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
+            yield Symptom("ok", one.runner, f"owned by {Process.decode(one.holder)} since {one.since:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def _links(tables: ClusterTables, config: Config) -> Iterator[Symptom]:

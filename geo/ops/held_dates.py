@@ -23,7 +23,6 @@ from geo.log.topics import deleted_topics, replication_clusters, told_clusters
 from geo.names import Topic
 from geo.subscription.acks.record import RefusedRecordError, parse_key
 from geo.text import first_line
-from geo.times import utc
 from schemas import CURSORS, LINKS
 
 GRACE = timedelta(days=1)
@@ -70,7 +69,7 @@ def _held_by(
     if not states:
         return Held(link.name, tuple(due), "it has never run", silent=True)
     (state,) = states
-    last = utc(state["updated_at"])
+    last = state["updated_at"]
     silent = now - last > GRACE
     when = f"last heard of at {last:%Y-%m-%d %H:%M:%S} UTC, {state['state']}"
     if state["source_version"] is None:
@@ -91,7 +90,7 @@ def _unfolded(tables: ClusterTables, acks: Topic, table: Table, due: Sequence[da
         except RefusedRecordError:
             return False
         cursor = cursors.get(row["key"])
-        if cursor is None or cursor["compacted_at"] is None or utc(cursor["compacted_at"]).date() <= row["publish_date"]:
+        if cursor is None or cursor["compacted_at"] is None or cursor["compacted_at"].date() <= row["publish_date"]:
             return True
         return bool(cursor["folded"].get(str(LedgerId(row["origin"], row["ledger_id"])), -1) < row["end"])
 

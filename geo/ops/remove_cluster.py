@@ -9,10 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from geo.asking import ask_all
 from geo.config.model import Config
+from geo.coordination.claims import Owner
 from geo.coordination.ownership import Runner, RunnerKind, claim, named_owners, refuse_living, release
 from geo.crash import CrashPoint, reach
 from geo.delta.files import remove_folder
@@ -117,7 +118,7 @@ def _hangs_in(tables: ClusterTables, name: str, *, is_configured: bool) -> InClu
     links = _links(tables, name)
     lives = None
     try:
-        refuse_living(tables, [row for _, row in _ways(tables, name, links.values())], else_="")
+        refuse_living(tables, [owner for _, owner in _ways(tables, name, links.values())], else_="")
     except AlreadyOwnedError as error:
         lives = str(error).strip()
     asked = tables.journal(REQUESTS).newest(source=name)
@@ -136,14 +137,14 @@ def _links(tables: ClusterTables, name: str) -> dict[str, LinkState]:
     return {topic: state for (source, topic), state in read_links(tables).items() if source == name}
 
 
-def _ways(tables: ClusterTables, name: str, links: Collection[LinkState]) -> list[tuple[Runner, Row]]:
+def _ways(tables: ClusterTables, name: str, links: Collection[LinkState]) -> list[tuple[Runner, Owner]]:
     """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link brings,
-    backfills beside it too; with the newest row of each, of schemas.OWNERS."""
+    backfills beside it too; with who has, or had, each."""
     brought = {(origin, state.topic) for state in links for origin in state.origins}
     return [
-        (way.runner, row)
+        (way.runner, owner)
         for kind in (RunnerKind.ORIGIN, RunnerKind.FILLING)
-        for way, row in sorted(named_owners(tables, kind), key=lambda one: str(one[0]))
+        for way, owner in sorted(named_owners(tables, kind), key=lambda one: str(one[0]))
         if way.who == name or (way.who, str(way.topic)) in brought
     ]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from geo.delta.commits import read_record
 from geo.delta.history import CommitName
+from geo.journal.rows import in_columns
 from geo.log.ledgers import BACKFILL_KEY, BACKFILL_VERSION, LINK_KEY, LINK_VERSION
 from geo.streams.life import State
 
@@ -82,8 +83,8 @@ class LinkState:
     reason: str | None
     generation: int
     origins: tuple[str, ...]
-    cursor: CommitName | None
-    target: CommitName | None
+    cursor: CommitName | None = field(metadata=in_columns("source_table_id", "source_version", "source_commit"))
+    target: CommitName | None = field(metadata=in_columns("target_table_id", "target_version", "target_commit"))
     floors: Mapping[str, int] | None
     expired: int
     sequence: int

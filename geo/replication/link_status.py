@@ -25,7 +25,7 @@ from geo.replication.request_table import read_requests
 from geo.replication.rule import Rule
 from geo.streams.life import State
 from geo.text import first_line
-from geo.times import in_us, utc
+from geo.times import in_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _status(
         try:
             lacks = absent(source, registered)
             now_us = storage_now_us(target, writes=False)
-            of_target = None if is_new(in_us(utc(registered.created_at)), now_us) else target_lacks
+            of_target = None if is_new(in_us(registered.created_at), now_us) else target_lacks
             lacks = "; ".join(filter(None, (lacks, of_target))) or None
             stands = stands_at(row, link, target.log(topic))
             at, newest, lag, why = _behind(

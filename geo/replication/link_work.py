@@ -220,7 +220,7 @@ def own(target: ClusterTables, works: Sequence[LinkWork]) -> None:
     owned = claim(target, [work.link.runners for work in works], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
     try:
         known = read_links(target)  # since it is owned nobody else's row comes after these
-        held = {row["runner"] for row in owned_now(target)}
+        held = {one.runner for one in owned_now(target)}
     except BaseException:
         for ownership in owned:
             ownership.abandon()

@@ -127,7 +127,7 @@ def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
     journal, ends = tables.journal(MARKERS), list[DeltaEnd]()
     with suppress(UsageError, UnicodeDecodeError):  # of what nobody can read nobody goes on
         ends = [end for batch in planned for end in read_ends("\n".join(tables.files.lines(f"{place}/offsets/{batch}"))).tables]
-    if goes_on(ends, journal.version(), journal.has_commit):
+    if goes_on(ends, journal.table.latest_version(), journal.table.has_commit):
         return
     log.warning("%s: its controllers do not go on from %s; they are built anew", journal, place)
     if not remove_folder(place):
@@ -210,8 +210,7 @@ class ControllerQuery:
             return
         self._ownership.refuse_if_lost()
         starts = [one for topic, told in by_topic.items() for one in self._starts(topic, told)]
-        if starts:
-            self._tables.journal(VERSION_STARTS).append(starts)
+        self._tables.journal(VERSION_STARTS).append(starts)
         reach(CrashPoint.CONTROLLERS_STARTS)
         writing: dict[str, Callable[[], int]] = {}
         for topic, told in by_topic.items():
@@ -259,7 +258,7 @@ class ControllerQuery:
         found: dict[tuple[str, str], dict[str, Any]] = {}
 
         def forget(name: str, here_too: bool, sequence: int) -> None:
-            known = {(row["subscription"], row["cluster"]): row.asDict() for row in self._known_starts(topic, name)} | found
+            known = {(row["subscription"], row["cluster"]): row for row in self._known_starts(topic, name)} | found
             for subject, row in known.items():
                 if subject[0] == name and (here_too or row["sender"] is None):
                     found[subject] = {"start": None, "sender": None, "sequence": sequence}
@@ -284,7 +283,7 @@ class ControllerQuery:
         for (subscription, cluster), fields in found.items():
             yield {"topic": topic, "subscription": subscription, "cluster": cluster, "updated_at": now, **fields}
 
-    def _known_starts(self, topic: str, subscription: str) -> list[Row]:
+    def _known_starts(self, topic: str, subscription: str) -> list[dict[str, Any]]:
         return self._tables.journal(VERSION_STARTS).newest(topic=topic, subscription=subscription)
 
     def _write(self, topic: str, told: Sequence[_Told]) -> int:

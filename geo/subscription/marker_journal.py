@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -21,6 +21,7 @@ from geo.delta.cut import Reader
 from geo.delta.history import CommitName
 from geo.ids import Position
 from geo.journal.cluster import ClusterTables
+from geo.journal.rows import as_row, from_row, in_columns
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import now_us
 from geo.streams.checkpoint import goes_on_from
@@ -51,7 +52,7 @@ class LookedAt:
     """What was known of a topic's log when a row was written: up to which commit it was looked at, and the newest version that brought
     a message."""
 
-    commit: CommitName
+    commit: CommitName = field(metadata=in_columns("table_id", "read_to", "commit_id"))
     moved: int
 
 
@@ -105,7 +106,7 @@ TRIM_S, TRIM_FILES = 600.0, 600
 
 def controllers_place(tables: ClusterTables) -> str:
     """The checkpoint of the stream over the table, which exists: another table has another one, and so have states of another version."""
-    return tables.checkpoint("markers", tables.journal(MARKERS).table_id(), f"states-{STATE_VERSION}")
+    return tables.checkpoint("markers", tables.journal(MARKERS).table.table_id(), f"states-{STATE_VERSION}")
 
 
 class MarkerJournal:
@@ -115,9 +116,7 @@ class MarkerJournal:
         self._tables, self._ownership, self._journal = tables, ownership, tables.journal(MARKERS)
         self._journal.fence_by(ownership.fence)
         newest = self._journal.newest()
-        self.looked_at = {
-            row["topic"]: LookedAt(CommitName(row["table_id"], row["read_to"], row["commit_id"]), row["moved"]) for row in newest
-        }
+        self.looked_at = {row["topic"]: from_row(LookedAt, row) for row in newest}
         """By topic, by its newest row."""
         self._last = max((row["seq"] for row in newest), default=0)
         self._trimmed_at = -math.inf if self._journal.files() >= TRIM_FILES else time.monotonic()
@@ -130,21 +129,12 @@ class MarkerJournal:
     def append(self, rows: Iterable[Heard]) -> None:
         """In one commit, if it is still owned."""
         written_at, rows = from_us(now_us()), list(rows)
-        self._journal.append_as(
-            self._ownership.append,
+        self._journal.append(
             [
-                {
-                    "topic": one.topic,
-                    "seq": one.row.seq,
-                    "fact": encode(one.row),
-                    "table_id": one.at.commit.table_id,
-                    "read_to": one.at.commit.version,
-                    "commit_id": one.at.commit.commit_id,
-                    "moved": one.at.moved,
-                    "written_at": written_at,
-                }
+                {**as_row(one.at), "topic": one.topic, "seq": one.row.seq, "fact": encode(one.row), "written_at": written_at}
                 for one in rows
             ],
+            self._ownership.append,
         )
         self.looked_at.update({one.topic: one.at for one in rows})
 

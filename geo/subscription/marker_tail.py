@@ -477,6 +477,6 @@ def _fillings(tables: ClusterTables) -> Mapping[Topic, Mapping[str, bool]]:
     """Of each topic the backfills, comparisons and rebuilds into its log here that there ever were, and whether they are under way. One that
     was killed is, until somebody ends it."""
     found: dict[Topic, dict[str, bool]] = {}
-    for name, row in named_owners(tables, RunnerKind.FILLING):
-        found.setdefault(name.topic, {})[str(name)] = row["state"] == "owned"
+    for name, one in named_owners(tables, RunnerKind.FILLING):
+        found.setdefault(name.topic, {})[str(name)] = one.is_owned
     return found

@@ -4,13 +4,13 @@ found out."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from geo.journal.cluster import ClusterTables
+from geo.journal.rows import from_row, in_columns
 from geo.names import Topic, topic_glob_matches
 from geo.now import utc_now
-from geo.times import utc
 from schemas import VERSION_STARTS
 
 
@@ -24,7 +24,7 @@ class VersionStart:
     start: int
     snapshot_id: str | None
     taken_at: datetime | None
-    told_by: str
+    told_by: str = field(metadata=in_columns("sender"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,7 @@ def read_starts(tables: ClusterTables, topic: Topic) -> VersionStarts:
     rows = tables.journal(VERSION_STARTS).newest(topic=str(topic))
     of_topic = max((row for row in rows if not row["subscription"]), key=lambda row: row["sequence"], default=None)
     starts = [
-        VersionStart(
-            row["subscription"],
-            row["cluster"],
-            row["start"],
-            row["snapshot_id"],
-            None if row["taken_at"] is None else utc(row["taken_at"]),
-            row["sender"] or me,
-        )
+        from_row(VersionStart, {**row, "sender": row["sender"] or me})
         for row in rows
         if row["subscription"] and row["start"] is not None
     ]
@@ -72,6 +65,5 @@ def forget(tables: ClusterTables, topic: Topic, subscription: str) -> None:
     told = [row for row in journal.newest(topic=str(topic), subscription=subscription) if row["sender"] is None]
     nothing = {"start": None, "snapshot_id": None, "taken_at": None, "updated_at": now}
     # Just behind what it lets go of: of a number by the clock here, which may be ahead, the next start would be older.
-    gone = [{**row.asDict(), **nothing, "sequence": row["sequence"] + 1} for row in told if row["start"] is not None]
-    if gone:
-        journal.append(gone)
+    gone = [{**row, **nothing, "sequence": row["sequence"] + 1} for row in told if row["start"] is not None]
+    journal.append(gone)

@@ -10,17 +10,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Row
 
 from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
+from geo.journal.rows import as_row
 from geo.log.topic_log import open_log
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.now import utc_now
@@ -31,7 +31,6 @@ from geo.subscription.stream_progress import read_progress
 from geo.subscription.version_reader import VIEW_SUFFIX, query
 from geo.subscription.version_starts import forget
 from geo.text import first_line
-from geo.times import utc
 from schemas import VERSION_SUBSCRIPTIONS
 
 log = logging.getLogger(__name__)
@@ -52,15 +51,13 @@ class VersionSubscription:
     """Spark's id of it, if there is a checkpoint."""
     created_at: datetime
     replicated: bool = True
+    deleted: bool = False
+    """Unsubscribed here, until somebody creates it again."""
+    sequence: int = field(default=0, compare=False)
+    """Of its newest row."""
 
     def __str__(self) -> str:
         return f"version subscription {self.subscription} of {self.topic}"
-
-    @classmethod
-    def of(cls, row: Row) -> VersionSubscription:
-        topic, created_at = Topic.parse(row["topic"]), utc(row["created_at"])
-        progress = row["table_id"], row["finished"], row["checkpoint"], row["query_id"]
-        return cls(topic, row["subscription"], *progress, created_at, row["replicated"] is not False)
 
 
 def replicated_subscriptions(tables: ClusterTables) -> list[VersionSubscription]:
@@ -70,21 +67,21 @@ def replicated_subscriptions(tables: ClusterTables) -> list[VersionSubscription]
 
 def version_subscriptions(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[VersionSubscription]:
     """Those of a cluster whose topics match a glob, by name; not those that were deleted."""
-    rows = tables.journal(VERSION_SUBSCRIPTIONS).newest()
-    found = [VersionSubscription.of(row) for row in rows if not row["deleted"]]
-    matching = [one for one in found if topic_glob_matches(topics, one.topic)]
+    found = tables.journal(VERSION_SUBSCRIPTIONS).read(VersionSubscription)
+    matching = [one for one in found if not one.deleted and topic_glob_matches(topics, one.topic)]
     return sorted(matching, key=lambda one: (one.topic, one.subscription))
 
 
 def unused_subscriptions(tables: ClusterTables, topic: Topic) -> list[str]:
     """Names of those of a topic that need no snapshots any more: they were deleted, or are of this region only."""
-    rows = tables.journal(VERSION_SUBSCRIPTIONS).newest(topic=str(topic))
-    return [row["subscription"] for row in rows if row["deleted"] or row["replicated"] is False]
+    found = tables.journal(VERSION_SUBSCRIPTIONS).read(VersionSubscription, topic=str(topic))
+    return [one.subscription for one in found if one.deleted or not one.replicated]
 
 
 def version_subscription(tables: ClusterTables, topic: Topic, subscription: str) -> VersionSubscription | None:
     """The one of that name; None if there is none, or it was deleted."""
-    return _living(_newest(tables.journal(VERSION_SUBSCRIPTIONS), topic, check_subscription(subscription)))
+    found = _newest(tables.journal(VERSION_SUBSCRIPTIONS), topic, check_subscription(subscription))
+    return None if found is None or found.deleted else found
 
 
 def progress(tables: ClusterTables, one: VersionSubscription) -> int | None:
@@ -279,12 +276,9 @@ def _refuse_other_query(one: VersionSubscription, found: str | None) -> None:
         )
 
 
-def _newest(journal: Journal, topic: Topic, subscription: str) -> Row | None:
-    return next(iter(journal.newest(topic=str(topic), subscription=subscription)), None)
-
-
-def _living(row: Row | None) -> VersionSubscription | None:
-    return None if row is None or row["deleted"] else VersionSubscription.of(row)
+def _newest(journal: Journal, topic: Topic, subscription: str) -> VersionSubscription | None:
+    """Also one that was deleted."""
+    return next(iter(journal.read(VersionSubscription, topic=str(topic), subscription=subscription)), None)
 
 
 def _change(
@@ -296,29 +290,11 @@ def _change(
     deleted: bool = False,
 ) -> VersionSubscription:
     """What `change` makes of it, recorded if that is something else."""
-    journal = tables.journal(VERSION_SUBSCRIPTIONS)
-    with journal.alone() as alone:  # where there is no lock two at the same moment get one number
-        subscriptions = journal if alone is None else alone
+    # Where there is no lock two at the same moment get one number.
+    with tables.journal(VERSION_SUBSCRIPTIONS).alone() as subscriptions:
         last = _newest(subscriptions, topic, subscription)
-        there = _living(last)
-        new = change(there)
-        if new != there or deleted:
-            subscriptions.append([_row(new, deleted, str(tables.me), 1 if last is None else last["sequence"] + 1)])
+        there = None if last is None or last.deleted else last
+        new = replace(change(there), deleted=deleted, sequence=1 if last is None else last.sequence + 1)
+        if new != there:
+            subscriptions.append([{**as_row(new), "by": str(tables.me), "updated_at": utc_now()}])
     return new
-
-
-def _row(one: VersionSubscription, deleted: bool, by: str, sequence: int) -> dict[str, object]:
-    return {
-        "topic": str(one.topic),
-        "subscription": one.subscription,
-        "deleted": deleted,
-        "table_id": one.table_id,
-        "finished": one.finished,
-        "checkpoint": one.checkpoint,
-        "query_id": one.query_id,
-        "created_at": one.created_at,
-        "by": by,
-        "sequence": sequence,
-        "updated_at": utc_now(),
-        "replicated": one.replicated,
-    }

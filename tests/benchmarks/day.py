@@ -12,7 +12,6 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -29,6 +28,7 @@ from geo.replication.link_table import append_links, read_links
 from geo.streams import timetable
 from schemas import LEDGERS, LINKS, PROCESSES
 from tests.benchmarks.bench import Bench, grown
+from tests.rows import ledger_row
 
 _CHECKPOINT = 100
 """delta.checkpointInterval of all tables."""
@@ -106,7 +106,7 @@ class Day:
         for kind, (cluster, schema, append) in tables.items():
             rows = round(seconds / _EACH_S[kind])
             self.written[kind] += rows
-            table = cluster.journal(schema)._table
+            table = cluster.journal(schema).table
             until = table.latest_version() + rows
             append()
             while (newest := table.latest_version()) < until:
@@ -122,21 +122,16 @@ class Day:
             house.round()
 
     def _ledger(self, number: int) -> dict[str, Any]:
-        now = datetime.now(timezone.utc)
-        row: dict[str, Any] = {column.name: None for column in LEDGERS.columns}
-        return row | {
-            "topic": str(self._topic), "producer": "bench", "ledger_id": 1, "source": "", "uncompared": [], "end": number,
-            "source_count": number, "source_hash": 0, "publish_time": now, "table_id": "t", "table_version": 10**9,
-            "complete": False, "generation": 1, "sequence": number, "recorded_at": now,
-        }  # fmt: skip
+        same = {"producer": "bench", "table_version": 10**9}
+        return ledger_row(self._topic, end=number, source_count=number, sequence=number, **same)
 
     def sizes(self) -> dict[str, Size]:
         tables = {
             "topic log, us": self.logs[0],
             "topic log, eu": self.logs[1],
-            "system/ledgers, us": self._us.journal(LEDGERS)._table,
-            "system/links, eu": self._eu.journal(LINKS)._table,
-            "system/processes, eu": self._eu.journal(PROCESSES)._table,
+            "system/ledgers, us": self._us.journal(LEDGERS).table,
+            "system/links, eu": self._eu.journal(LINKS).table,
+            "system/processes, eu": self._eu.journal(PROCESSES).table,
         }
         return {name: _size(table) for name, table in tables.items()}
 

@@ -65,5 +65,5 @@ def _copy(spark: SparkSession, config: Path, topics: int) -> None:
             shutil.copytree(log, tables.log(copy).name, copy_function=os.link)
         for schema in (TOPICS, LINKS):
             journal = tables.journal(schema)
-            rows = [row.asDict() for row in journal.newest(topic=TOPIC)]
+            rows = journal.newest(topic=TOPIC)
             journal.append([{**row, "topic": str(copy), "sequence": 1} for copy in copies for row in rows])

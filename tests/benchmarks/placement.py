@@ -163,9 +163,9 @@ class Seen:
     def runs(self) -> dict[Topic, str]:
         """The hosts whose processes own the links of the topics."""
         found: dict[Topic, str] = {}
-        for row in owned_now(self.tables):
-            if row["runner"].startswith("origin us of ") and (holder := Process.decode(row["holder"])) is not None:
-                found[Topic.parse(row["runner"].split()[3])] = holder.host
+        for one in owned_now(self.tables):
+            if one.runner.startswith("origin us of ") and (holder := Process.decode(one.holder)) is not None:
+                found[Topic.parse(one.runner.split()[3])] = holder.host
         return found
 
     def up(self) -> set[int]:
@@ -281,7 +281,7 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         had, held = [topic for topic, host in seen.runs().items() if host == paused], owned_now(seen.tables)
         brokers.signal(paused, signal.SIGSTOP)
         took = _again(bench, load, seen, names, paused, had, 180)
-        tokens = {row["token"] for row in held if (by := Process.decode(row["holder"])) is not None and by.host == paused}
+        tokens = {one.token for one in held if (by := Process.decode(one.holder)) is not None and by.host == paused}
         ends_before = {topic: bench.world.log("eu", topic).latest_version() for topic in had}
         brokers.signal(paused, signal.SIGCONT)
         resumed = time.monotonic()

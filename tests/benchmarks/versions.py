@@ -101,7 +101,7 @@ def _at_rest(bench: Bench, brokers: Sequence[subprocess.Popen[str]]) -> float:
     while time.monotonic() - changed < _RESTS_S:
         assert all(broker.poll() is None for broker in brokers)
         journals = {name: bench.world.tables(name).journal(MARKERS) for name in ("us", "eu")}
-        now = {name: journal.version() for name, journal in journals.items() if journal.exists()}
+        now = {name: journal.table.latest_version() for name, journal in journals.items() if journal.exists()}
         if now != stood:
             stood, changed = now, time.monotonic()
         time.sleep(1.0)

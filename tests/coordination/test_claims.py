@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.coordination.claims import Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
+from geo.coordination.claims import OWNED, RELEASED, Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
+from geo.times import EPOCH
 
 LIVES, DEAD, LEFT, SILENT = Liveness.LIVES, Liveness.DEAD, Liveness.LEFT, Liveness.SILENT
 
 
 def _owner(runner: str, generation: int, holder: str = "h", *, released: bool = False, in_flight: bool = False) -> Owner:
-    return Owner(runner, generation, f"t{generation}", holder, released, in_flight)
+    return Owner(runner, generation, f"t{generation}", holder, RELEASED if released else OWNED, in_flight, EPOCH)
 
 
 def _take(generation: int, dead: str = "", in_flight: str = "") -> Take:

@@ -9,7 +9,6 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,6 +29,7 @@ from geo.journal import journal as journals
 from geo.journal.journal import Journal
 from schemas import OWNERS
 from tests.delta.engines import refuses
+from tests.rows import owner
 
 T = TypeVar("T")
 
@@ -175,13 +175,8 @@ def far(spark: SparkSession, tmp_path: Path) -> Far:
     return Far(session, folder)
 
 
-def _owner(token: str) -> dict[str, object]:
-    same = {"runner": "r", "holder": "{}", "state": "owned", "in_flight": False, "sequence": 0}
-    return {**same, "generation": int(token), "token": token, "since": datetime.now(timezone.utc)}
-
-
-def _tokens(journal: Journal) -> list[str]:
-    return [row["token"] for row in journal.newest()]
+def _generations(journal: Journal) -> list[int]:
+    return [row["generation"] for row in journal.newest()]
 
 
 @pytest.mark.spark
@@ -191,7 +186,7 @@ def test_a_table_is_seen_as_spark_sees_it_and_without_spark(far: Far, tmp_path: 
     by_name, missing = (far.table(Driver(_no_spark, store=lambda: store), name) for name in ("owners", "missing"))
     with pytest.raises(AssertionError, match="Spark was asked"):
         missing.look()
-    Journal(by_spark, OWNERS).append([_owner("1")])
+    Journal(by_spark, OWNERS).append([owner(generation=1)])
     assert by_name.look() == by_spark.look()
     assert by_name.look() is not None
     assert by_name.latest_version() == by_spark.latest_version() == 1
@@ -206,8 +201,8 @@ def test_the_first_commit_that_is_there_is_looked_for_by_name(far: Far, tmp_path
     """Spark makes eight requests for a name that is not there."""
     table = far.table(far.and_store(tmp_path))
     journal = Journal(table, OWNERS)
-    for token in ("1", "2", "3"):
-        journal.append([_owner(token)])
+    for generation in (1, 2, 3):
+        journal.append([owner(generation=generation)])
     (far.folder / "owners" / "_delta_log" / f"{0:020}.json").unlink()
     monkeypatch.setattr(SparkEngine, "has_commit", refuses)
     assert [commit.version for commit in table.commits(0, 3)] == [1, 2, 3]
@@ -218,31 +213,31 @@ def test_a_journal_is_read_again_when_something_has_come(far: Far, tmp_path: Pat
     table = far.table(far.and_store(tmp_path))
     journal, other = Journal(table, OWNERS), Journal(far.table(far.by_spark), OWNERS)
     assert journal.newest() == []
-    other.append([_owner("1")])
-    assert [_tokens(journal) for _ in range(3)] == [["1"]] * 3
+    other.append([owner(generation=1)])
+    assert [_generations(journal) for _ in range(3)] == [[1]] * 3
     assert table.times_read == 1
-    assert [row["token"] for row in journal.newest(runner="r")] == ["1"]
+    assert [row["generation"] for row in journal.newest(runner="r")] == [1]
     assert journal.newest(runner="s") == []
     assert table.times_read == 3, "other questions"
-    other.append([_owner("2")])
-    assert [_tokens(journal) for _ in range(2)] == [["2"]] * 2
-    journal.append([_owner("3")])
-    assert [_tokens(journal) for _ in range(2)] == [["3"]] * 2
+    other.append([owner(generation=2)])
+    assert [_generations(journal) for _ in range(2)] == [[2]] * 2
+    journal.append([owner(generation=3)])
+    assert [_generations(journal) for _ in range(2)] == [[3]] * 2
     assert table.times_read == 5
     known = journal._remembered
     assert known is not None
     known.asked_at -= REMOTE_PRESENCE_S
-    assert _tokens(journal) == ["3"], "its commit is still there"
+    assert _generations(journal) == [3], "its commit is still there"
     assert table.times_read == 5
     known.looked_at -= REMOTE_FULL_LOOK_S
-    assert [_tokens(journal) for _ in range(2)] == [["3"]] * 2
+    assert [_generations(journal) for _ in range(2)] == [[3]] * 2
     assert table.times_read == 6
-    newest = far.folder / "owners" / "_delta_log" / f"{journal.version():020}.json"
+    newest = far.folder / "owners" / "_delta_log" / f"{journal.table.latest_version():020}.json"
     newest.unlink()  # as in an older copy of the log
-    assert _tokens(journal) == ["3"]
+    assert _generations(journal) == [3]
     assert journal._remembered is not None
     journal._remembered.asked_at -= REMOTE_PRESENCE_S
-    assert [_tokens(journal) for _ in range(2)] == [["2"]] * 2
+    assert [_generations(journal) for _ in range(2)] == [[2]] * 2
     assert table.times_read == 7
 
 
@@ -250,8 +245,8 @@ def test_a_journal_is_read_again_when_something_has_come(far: Far, tmp_path: Pat
 def test_no_more_is_remembered_of_a_journal_than_it_may_be(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = far.table(far.and_store(tmp_path))
     journal = Journal(table, OWNERS)
-    journal.append([_owner("1")])
-    monkeypatch.setattr(journals, "MOST_REMEMBERED", 1 + len(OWNERS.names) + len("r" + "1" + "{}" + "owned"))
+    journal.append([owner(generation=1)])
+    monkeypatch.setattr(journals, "MOST_REMEMBERED", 1 + len(OWNERS.names) + len("r" + "1-0" + "{}" + "owned"))
     for runner in ("r", "s", "r", "s"):
         journal.newest(runner=runner)
     assert table.times_read == 3, "the answer with a row fills it"
@@ -260,7 +255,7 @@ def test_no_more_is_remembered_of_a_journal_than_it_may_be(far: Far, tmp_path: P
 @pytest.mark.spark
 def test_a_journal_that_is_not_there_is_looked_for_by_its_first_commit(far: Far, tmp_path: Path) -> None:
     driver = far.and_store(tmp_path)
-    Journal(far.table(driver, "another"), OWNERS).append([_owner("1")])
+    Journal(far.table(driver, "another"), OWNERS).append([owner(generation=1)])
     assert far.table(driver, "another").latest_version() == 1
     table = far.table(driver)
     journal = Journal(table, OWNERS)
@@ -270,25 +265,25 @@ def test_a_journal_that_is_not_there_is_looked_for_by_its_first_commit(far: Far,
     journal._remembered.asked_at -= REMOTE_PRESENCE_S
     assert [journal.exists() for _ in range(3)] == [False] * 3
     assert table.looks == 2
-    Journal(far.table(far.by_spark), OWNERS).append([_owner("2")])
-    assert _tokens(journal) == ["2"]
+    Journal(far.table(far.by_spark), OWNERS).append([owner(generation=2)])
+    assert _generations(journal) == [2]
     assert table.looks == 3
 
 
 @pytest.mark.spark
 def test_a_journal_that_comes_into_being_while_somebody_looks_is_there(far: Far, tmp_path: Path) -> None:
     driver = far.and_store(tmp_path)
-    Journal(far.table(driver, "another"), OWNERS).append([_owner("1")])
+    Journal(far.table(driver, "another"), OWNERS).append([owner(generation=1)])
     table = far.table(driver)
     journal = Journal(table, OWNERS)
 
     def as_other_threads_do() -> None:
-        Journal(far.table(far.by_spark), OWNERS).append([_owner("2")])
-        assert _tokens(journal) == ["2"]
+        Journal(far.table(far.by_spark), OWNERS).append([owner(generation=2)])
+        assert _generations(journal) == [2]
 
     table.behind_look = as_other_threads_do
     assert journal.exists()
-    assert _tokens(journal) == ["2"]
+    assert _generations(journal) == [2]
 
 
 @pytest.mark.spark
@@ -305,9 +300,9 @@ def test_where_a_store_does_not_show_what_spark_has_spark_is_asked(far: Far, tmp
         _unreadable(other / "owners" / "_delta_log")
     table = far.table(driver)
     journal = Journal(table, OWNERS)
-    for token in ("1", "2", "3"):
-        there.append([_owner(token)])
-        assert _tokens(journal) == [token]
+    for generation in (1, 2, 3):
+        there.append([owner(generation=generation)])
+        assert _generations(journal) == [generation]
     assert table.look() == far.table(far.by_spark).look()
     assert table.has_commit(3)
     assert not table.is_asked_by_name

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
@@ -18,6 +18,7 @@ from geo.delta.engines.native.small_table import read_small
 from geo.delta.predicate import Compare
 from geo.delta.table import Table
 from geo.journal.journal import Journal
+from geo.journal.rows import Row
 from geo.times import with_zone
 from schemas import CURSORS, LEDGERS, TableSchema
 from tests.delta.engines import refuses

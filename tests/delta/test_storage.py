@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ from geo.log.topic_log import user_columns
 from geo.log.topics import create_partitions, create_topic, set_replication_clusters
 from geo.names import Topic
 from schemas import LEDGERS, OWNERS, TOPICS
+from tests.rows import ledger_row, owner
 
 _DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
 _SINGLE = "org.apache.spark.sql.delta.storage.S3SingleDriverLogStore"
@@ -106,7 +105,7 @@ def test_tables_of_a_catalog_on_this_disk_are_locked_wherever_the_checkpoints_ar
     tables.refuse_unsafe_storage()
     assert tables.location == f"file:{tmp_path / 'warehouse'}"
     owners = tables.journal(OWNERS)
-    owners.append([{**_OWNER, "runner": "r"}])
+    owners.append([owner()])
     assert [row["runner"] for row in owners.newest()] == ["r"]
     own = [StructField("amount", DecimalType(10, 2)), StructField("tags", ArrayType(StringType()))]
     columns = create_topic(tables, Topic.parse(_TOPIC), own)
@@ -114,12 +113,6 @@ def test_tables_of_a_catalog_on_this_disk_are_locked_wherever_the_checkpoints_ar
     assert tables.log(Topic.parse(_TOPIC)).properties()["delta.enableChangeDataFeed"] == "true"
     locks = sorted(str(path.relative_to(tmp_path / "warehouse" / "locks")) for path in tmp_path.rglob("*.lock"))
     assert locks == ["system/owners.lock", "system/topics.lock", "topics/shop/web/clicks.lock"]
-
-
-_NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
-_OWNER = MappingProxyType(
-    {"generation": 1, "token": "t", "holder": "{}", "state": "owned", "in_flight": False, "sequence": 0, "since": _NOW}
-)
 
 
 @pytest.mark.spark
@@ -149,13 +142,7 @@ def test_partitions_that_the_registry_of_a_catalog_lost_are_set_with_the_others(
     cluster = Cluster("eu", catalog="spark_catalog", schema=schema, checkpoints=str(tmp_path / "c"))
     tables = connect(spark, cluster)
     parts = create_partitions(tables, Topic.parse(_TOPIC), 2)
-    row: dict[str, Any] = {column.name: None for column in LEDGERS.columns}
-    row |= {
-        "topic": str(parts[1]), "producer": "p", "ledger_id": 1, "source": "", "uncompared": [], "end": 1, "source_count": 1,
-        "source_hash": 0, "publish_time": _NOW, "table_id": "t", "table_version": 1, "complete": True, "generation": 1, "sequence": 1,
-        "recorded_at": _NOW,
-    }  # fmt: skip
-    tables.journal(LEDGERS).append([row])
+    tables.journal(LEDGERS).append([ledger_row(parts[1])])
     spark.sql(f"DELETE FROM spark_catalog.{schema}.system_topics WHERE topic = '{parts[1]}'")
     config = Config("geo.yaml", {"eu": cluster}, ())
     assert set_replication_clusters(connect(spark, cluster), config, Topic.parse(_TOPIC), ["eu"]) == parts

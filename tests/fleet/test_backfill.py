@@ -254,7 +254,7 @@ def test_what_ends_in_a_fault_with_nothing_in_flight_is_owned_no_longer(world: W
     assert "geo reconcile" in _fill(world)[1][str(TOPIC)]
 
     def states() -> set[str]:
-        return {row["state"] for row in owners_of(world.tables("eu"), "backfill ")}
+        return {one.state for one in owners_of(world.tables("eu"), "backfill ")}
 
     assert states() == {"released"}
     (way,) = claim(world.tables("eu"), [origin_runners({"us"}, TOPIC, "eu")])

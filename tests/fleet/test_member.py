@@ -6,7 +6,6 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import ExitStack
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,7 @@ from schemas import LOAD_REPORTS, OWNERS
 from tests.clock_off import clock_off
 from tests.members import Alone, bundle_owners, leader
 from tests.processes import GeoProcess, geo
+from tests.rows import owner
 from tests.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -45,8 +45,8 @@ def _runs(tables: ClusterTables) -> dict[Topic, str]:
     """The broker that runs the link of each topic."""
     reports = read_reports(tables)
     names = {one.holder: name for name, one in reports.items()}
-    rows = [row for row in owned_now(tables) if row["runner"].startswith("origin eu of ")]
-    return {Topic.parse(row["runner"].split()[3]): names.get(row["holder"], "?") for row in rows}
+    owners = [one for one in owned_now(tables) if one.runner.startswith("origin eu of ")]
+    return {Topic.parse(one.runner.split()[3]): names.get(one.holder, "?") for one in owners}
 
 
 def _placed(tables: ClusterTables, without: str = "") -> bool:
@@ -140,15 +140,13 @@ def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(w
 def test_the_name_of_a_broker_on_another_host_is_taken_once_that_one_is_silent(one_world: World) -> None:
     us, name = one_world.tables("us"), "pod"
     runner, there = member_runner(us, name).name, Process("elsewhere", 7, "1")
-    row = {"runner": runner, "generation": 1_000, "token": "t", "holder": there.encode(), "state": "owned", "sequence": 0,
-           "in_flight": False, "since": datetime.now(timezone.utc)}  # fmt: skip
-    us.journal(OWNERS).append([row])
+    us.journal(OWNERS).append([owner(runner, 1_000, holder=there)])
     with pytest.raises(AlreadyOwnedError, match="it gave a sign of life lately"):
         claim(us, [[member_runner(us, name)]])
     alone = Alone(one_world, [], name=name)
     assert alone.said == [f"broker pod: {there} has the name; it is watched for 5 s"]
     alone.member.close()
-    assert {r["state"] for r in owners_of(us, runner)} == {"released"}
+    assert {one.state for one in owners_of(us, runner)} == {"released"}
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from geo.log.housekeeping import SILENT_FOR, rows_kept
 from schemas import LINKS, OWNERS, PROCESSES, TableSchema
 from schemas.table import VERSION_PROPERTY
 from tests.delta.engines import refuses
+from tests.rows import owner
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
@@ -35,13 +36,6 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 def _journal(spark: SparkSession, folder: Path, schema: TableSchema = OWNERS, kind: type[Table] = Table) -> Journal:
     table = kind(Driver.of(spark), str(folder / schema.kind), by_path=True, lock=None)
     return Journal(table, schema)
-
-
-def _owner(runner: str, generation: int, sequence: int = 0) -> dict[str, Any]:
-    return {
-        "runner": runner, "generation": generation, "token": f"{generation}-{sequence}", "holder": "{}", "state": "owned",
-        "in_flight": False, "sequence": sequence, "since": NOW,
-    }  # fmt: skip
 
 
 def _process(name: str, sequence: int, at: datetime = NOW) -> dict[str, Any]:
@@ -56,7 +50,7 @@ def _tokens(journal: Journal) -> dict[str, str]:
 def test_the_row_that_is_last_by_generation_and_then_by_sequence_counts(spark: SparkSession, tmp_path: Path) -> None:
     journal = _journal(spark, tmp_path)
     assert (journal.exists(), journal.newest(), journal.files(), journal.clean(), journal.cut()) == (False, [], 0, 0, 0)
-    journal.append([_owner("a", 2, 0), _owner("a", 1, 9), _owner("b", 1, 1), _owner("b", 1, 0)])
+    journal.append([owner("a", 2, 0), owner("a", 1, 9), owner("b", 1, 1), owner("b", 1, 0)])
     assert _tokens(journal) == {"a": "2-0", "b": "1-1"}
     assert [row["token"] for row in journal.newest(runner="b")] == ["1-1"]
     assert sorted(row["token"] for row in journal.newest(runner=["a", "b", "c"])) == ["1-1", "2-0"]
@@ -89,18 +83,18 @@ def test_whether_something_has_come_is_seen_without_reading_also_where_another_t
 ) -> None:
     journal = _journal(spark, tmp_path)
     assert journal.stand() is None, "it is not there"
-    journal.append([_owner("a", 1)])
+    journal.append([owner("a", 1)])
     before = journal.stand()
     assert before is not None
     assert journal.stands_at(before)
     shutil.move(tmp_path / OWNERS.kind, tmp_path / "moved")
     journal = _journal(spark, tmp_path)
-    journal.append([_owner("b", 1)])
+    journal.append([owner("b", 1)])
     assert not journal.stands_at(before), "another table at the same version"
     now = journal.stand()
     assert now is not None
     assert now[0] == before[0]
-    journal.append([_owner("b", 2)])
+    journal.append([owner("b", 2)])
     assert not journal.stands_at(now)
 
 
@@ -108,7 +102,7 @@ def test_whether_something_has_come_is_seen_without_reading_also_where_another_t
 def test_appends_do_nothing_but_append_and_cleaning_keeps_what_counts(spark: SparkSession, tmp_path: Path) -> None:
     journal = _journal(spark, tmp_path)
     for number in range(9):
-        journal.append([_owner("a", number), _owner(f"r{number % 2}", number)])
+        journal.append([owner("a", number), owner(f"r{number % 2}", number)])
     folder = tmp_path / "owners" / "_delta_log"
     assert [commit.operation for commit in _table(journal).commits(0, 99)] == ["CREATE TABLE", *["WRITE"] * 9]
     assert journal.files() == len(_table(journal).read().inputFiles()) == 9
@@ -123,7 +117,7 @@ def test_appends_do_nothing_but_append_and_cleaning_keeps_what_counts(spark: Spa
 
 
 def _table(journal: Journal) -> Table:
-    return journal._table
+    return journal.table
 
 
 class _Meeting(Table):
@@ -161,13 +155,13 @@ def test_an_append_in_the_middle_of_cleaning_is_not_lost(spark: SparkSession, tm
     _Meeting.pipe, _Meeting.by_spark = str(pipe), by_spark
     journal, other = _journal(spark, tmp_path, kind=_Meeting), _journal(spark, tmp_path)
     for number in range(3):
-        journal.append([_owner("a", number)])
+        journal.append([owner("a", number)])
     done: list[int] = []
     cleaning = threading.Thread(target=lambda: done.append(journal.clean()))
     cleaning.start()
     with open(pipe, "w"):
-        other.append([_owner("a", 7)])
-        assert other.append_once([_owner("b", 8)], ("geo.claims", 8), "8-0")
+        other.append([owner("a", 7)])
+        assert other.append_once([owner("b", 8)], ("geo.claims", 8), "8-0")
     cleaning.join()
     assert done == [2]
     assert _tokens(other) == {"a": "7-0", "b": "8-0"}
@@ -180,14 +174,14 @@ def test_an_append_in_the_middle_of_cleaning_is_not_lost(spark: SparkSession, tm
 @pytest.mark.spark
 def test_a_number_that_was_used_stays_used_after_cleaning(spark: SparkSession, tmp_path: Path) -> None:
     journal = _journal(spark, tmp_path)
-    assert journal.append_once([_owner("a", 5)], ("geo.claims", 5), "5-0")
-    journal.append([_owner("a", 5, 1)])
+    assert journal.append_once([owner("a", 5)], ("geo.claims", 5), "5-0")
+    journal.append([owner("a", 5, 1)])
     assert journal.clean() == 1
-    assert not journal.append_once([_owner("b", 5)], ("geo.claims", 5), "other")
+    assert not journal.append_once([owner("b", 5)], ("geo.claims", 5), "other")
     assert _tokens(journal) == {"a": "5-1"}
     fresh = _journal(spark.newSession(), tmp_path)
-    assert not fresh.append_once([_owner("b", 4)], ("geo.claims", 4), "older")
-    assert fresh.append_once([_owner("b", 6)], ("geo.claims", 6), "6-0")
+    assert not fresh.append_once([owner("b", 4)], ("geo.claims", 4), "older")
+    assert fresh.append_once([owner("b", 6)], ("geo.claims", 6), "6-0")
 
 
 @pytest.mark.spark
@@ -204,21 +198,21 @@ def test_processes_that_are_long_silent_are_dropped(spark: SparkSession, tmp_pat
 def test_old_commits_of_a_journal_go(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "KEEP_OF_JOURNAL", 3)
     journal = _journal(spark, tmp_path)
-    journal.append([_owner("a", 1)])
+    journal.append([owner("a", 1)])
     _table(journal).set_property("delta.checkpointInterval", "4")
     for number in range(2, 8):
-        assert journal.append_once([_owner("a", number)], ("geo.claims", number), f"{number}-0")
+        assert journal.append_once([owner("a", number)], ("geo.claims", number), f"{number}-0")
     assert journal.cut() == 4
     assert read_folder(on_disk(tmp_path / "owners" / "_delta_log")).commits == (4, 5, 6, 7, 8)
     assert _tokens(_journal(spark.newSession(), tmp_path)) == {"a": "7-0"}
-    assert not journal.append_once([_owner("b", 2)], ("geo.claims", 2), "again"), "the numbers are in the checkpoint"
+    assert not journal.append_once([owner("b", 2)], ("geo.claims", 2), "again"), "the numbers are in the checkpoint"
     assert journal.cut() == 0
 
 
 @pytest.mark.spark
 def test_an_upgrade_leaves_the_version_of_a_later_program_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
     table = Table(Driver.of(spark), str(tmp_path / OWNERS.kind), by_path=True, lock=None)
-    Journal(table, OWNERS).append([_owner("a", 1)])
+    Journal(table, OWNERS).append([owner("a", 1)])
     known = OWNERS.version
     journal = Journal(table, replace(OWNERS, version=known + 1))
     journal.newest()
@@ -238,11 +232,11 @@ def test_whoever_cleans_holds_up_nobody_while_the_rows_are_read(spark: SparkSess
     journal = Journal(_Meeting(Driver.of(spark), place, by_path=True, lock=lock), OWNERS)
     other = Journal(Table(Driver.of(spark), place, by_path=True, lock=lock), OWNERS)
     for number in range(3):
-        journal.append([_owner("a", number)])
+        journal.append([owner("a", number)])
     cleaning = threading.Thread(target=journal.clean)
     cleaning.start()
     with open(pipe, "w"):  # its task is at it
-        other.append([_owner("b", 7)])
+        other.append([owner("b", 7)])
     cleaning.join()
     assert _tokens(other) == {"a": "2-0", "b": "7-0"}
     assert _table(other).read().count() == 2

@@ -67,11 +67,11 @@ def test_a_finished_file_is_known_for_ever(world: World, tmp_path: Path, monkeyp
     _write(folder, "d.jsonl", "d1")
     assert _published(world, folder) == 1
     ledgers = tables.journal(LEDGERS)
-    ledgers._table.set_property(VERSION_PROPERTY, "2")  # a root of before
+    ledgers.table.set_property(VERSION_PROPERTY, "2")  # a root of before
 
     assert move_ended(tables, datetime.now(timezone.utc)) == 3
     assert [Path(row["source"]).name for row in ledgers.newest()] == ["d.jsonl"]
-    assert ledgers._table.properties()[VERSION_PROPERTY] == "3"
+    assert ledgers.table.properties()[VERSION_PROPERTY] == "3"
     assert move_ended(tables, datetime.now(timezone.utc)) == 0, "the newest row of the producer stays"
 
     (folder / "a.jsonl").rename(folder / "renamed.jsonl")
@@ -111,7 +111,7 @@ def test_a_topic_that_is_made_again_knows_no_file_that_the_deleted_one_had_finis
     assert move_ended(tables, datetime.now(timezone.utc)) == 1
     file = str(folder / "a.jsonl")
     (known,) = recall(tables, TOPIC, "p", [file]).values()
-    moved = [row.asDict() for row in tables.journal(FINISHED).newest(topic=str(TOPIC), producer="p")]
+    moved = tables.journal(FINISHED).newest(topic=str(TOPIC), producer="p")
     assert len(moved) == 2, "by its name, and whatever it is called"
     delete_topics(world.spark, world.config, "us", str(TOPIC), lose=True)
     tables.journal(FINISHED).append(moved)  # by who had read the ledgers before, and committed after the deletion
@@ -133,13 +133,13 @@ def test_a_program_of_before_is_refused_from_the_first_place_on_that_it_does_not
     folder, ledgers = tmp_path / "in", world.tables("us").journal(LEDGERS)
     folder.mkdir()
     world.publish("us", 3, producer="rows")
-    ledgers._table.set_property(VERSION_PROPERTY, "2")  # a root of before
+    ledgers.table.set_property(VERSION_PROPERTY, "2")  # a root of before
     world.publish("us", 6, producer="rows")
-    assert ledgers._table.properties()[VERSION_PROPERTY] == "2", "nothing of it is new to that program"
+    assert ledgers.table.properties()[VERSION_PROPERTY] == "2", "nothing of it is new to that program"
     _write(folder, "a.jsonl", "a1")
     with dies_at(CrashPoint.PUBLISH_BEFORE_APPEND):
         _published(world, folder)
-    assert ledgers._table.properties()[VERSION_PROPERTY] == "3", "before the first commit that says such a place"
+    assert ledgers.table.properties()[VERSION_PROPERTY] == "3", "before the first commit that says such a place"
     assert _published(world, folder) == 1
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -24,11 +23,10 @@ from geo.errors import AlreadyOwnedError
 from geo.journal.cluster import ClusterTables, connect
 from geo.log import housekeeping
 from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, open_for_writing, wait_for_tidying
-from geo.times import EPOCH, in_us, utc
+from geo.times import EPOCH, in_us
 from schemas import LINKS, OWNERS, PROCESSES
+from tests.rows import owner
 from tests.waiting import until
-
-NOW = datetime.now(timezone.utc)
 
 
 def test_it_is_the_turn_of_the_one_with_the_least_name() -> None:
@@ -54,14 +52,9 @@ def _config(tables: ClusterTables) -> Config:
     return Config("geo.yaml", {"eu": tables.cluster})
 
 
-def _owner(number: int) -> dict[str, Any]:
-    return {"runner": "r", "generation": number, "token": "t", "holder": "{}", "state": "owned", "in_flight": False,
-            "sequence": 0, "since": NOW}  # fmt: skip
-
-
 def _filled(tables: ClusterTables, files: int) -> None:
     for number in range(files):
-        tables.journal(OWNERS).append([_owner(number)])
+        tables.journal(OWNERS).append([owner(generation=number)])
 
 
 def _sign_of_life(tables: ClusterTables, process: Process, age_s: float) -> None:
@@ -102,19 +95,25 @@ def test_the_last_sign_of_life_counts(tables: ClusterTables) -> None:
     assert 4 < (datetime.now(timezone.utc) - last_seen(tables, other)).total_seconds() < 60
     (mine,) = tables.journal(PROCESSES).newest(process=tables.me.name)
     assert Process.decode(mine["holder"]) == tables.me
-    assert utc(mine["renewed_at"]) == last_seen(tables, tables.me)
+    assert mine["renewed_at"] == last_seen(tables, tables.me)
 
 
 # -- keeping house -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spark
-def test_only_the_one_whose_turn_it_is_keeps_house(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "FILES", 2)
+def _house(tables: ClusterTables) -> Housekeeper:
+    """Of a cluster whose owners are in three files; rounds are made by hand, and all is looked through later."""
     _filled(tables, 3)
     house = Housekeeper(tables, _config(tables))
     house.stop()
     house._full_at = time.monotonic()
+    return house
+
+
+@pytest.mark.spark
+def test_only_the_one_whose_turn_it_is_keeps_house(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "FILES", 2)
+    house = _house(tables)
     before_me = Process("", 1, "1")
     assert before_me.name < tables.me.name
     _sign_of_life(tables, before_me, 5)
@@ -133,10 +132,7 @@ def test_only_the_one_whose_turn_it_is_keeps_house(tables: ClusterTables, monkey
 @pytest.mark.spark
 def test_one_that_is_silent_or_dead_has_no_turn(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "FILES", 2)
-    _filled(tables, 3)
-    house = Housekeeper(tables, _config(tables))
-    house.stop()
-    house._full_at = time.monotonic()
+    house = _house(tables)
     _sign_of_life(tables, Process("", 1, "1"), 31)
     _sign_of_life(tables, dataclasses.replace(this_process(0), pid=-1, started="1"), 1)
     house.round()

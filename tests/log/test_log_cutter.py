@@ -29,6 +29,7 @@ from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.topics import create_topic
 from geo.names import Topic
 from schemas import LEDGERS, LINKS
+from tests.rows import ledger_row
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 HOUR = 3600.0
@@ -292,12 +293,8 @@ def test_the_newest_commit_before_a_time_is_found_by_halving(tmp_path: Path) -> 
 @pytest.mark.spark
 def test_a_producer_that_did_not_stop_finds_the_commits_it_has_not_recorded(log: Log) -> None:
     def record(version: int, sequence: int, *, complete: bool = False, age: timedelta = timedelta(hours=40)) -> None:
-        row: dict[str, Any] = {column.name: None for column in LEDGERS.columns}
-        row |= {
-            "topic": str(TOPIC), "producer": "p", "ledger_id": 1, "source": "", "uncompared": [], "end": 1, "source_count": 1,
-            "source_hash": 0, "publish_time": datetime.now(timezone.utc), "table_id": "t", "table_version": version,
-            "complete": complete, "generation": 1, "sequence": sequence, "recorded_at": datetime.now(timezone.utc) - age,
-        }  # fmt: skip
+        at = datetime.now(timezone.utc) - age
+        row = ledger_row(TOPIC, table_version=version, sequence=sequence, complete=complete, recorded_at=at)
         log.us.journal(LEDGERS).append([row])
 
     record(4, 1)

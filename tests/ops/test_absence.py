@@ -152,7 +152,7 @@ def test_the_target_of_a_one_way_link_that_was_moved_away_is_named(
     registry = world.tables("us").journal(TOPICS)
     (row,) = registry.newest(topic=str(TOPIC))
     an_hour_ago = utc(row["created_at"]) - timedelta(hours=1)
-    registry.append([{**row.asDict(), "created_at": an_hour_ago, "sequence": row["sequence"] + 1}])
+    registry.append([{**row, "created_at": an_hour_ago, "sequence": row["sequence"] + 1}])
     assert verbs.findings() == {}
     (world.folder / "eu").rename(world.folder / "eu-away")
     found = verbs.findings()
@@ -187,7 +187,7 @@ def test_what_is_due_for_longer_than_its_link_explains_is_no_longer_in_flight(
     world.publish("us", 10)
     links = world.tables("eu").journal(LINKS)
     (row,) = links.newest(source="us", topic=str(TOPIC))
-    links.append([{**row.asDict(), "state": "RUNNING", "sequence": row["sequence"] + 1, "updated_at": utc(row["updated_at"])}])
+    links.append([{**row, "state": "RUNNING", "sequence": row["sequence"] + 1}])
     assert verbs("verify", "--quick")[0] == 0
     in_an_hour = now_us() + 3600 * 1_000_000
     for module in (verify, quick):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from geo.journal.cluster import connect, connect_later
 from geo.names import Topic
 from geo.ops.doctor import Symptom, examine
 from schemas import OWNERS
+from tests.rows import owner
 from tests.world import TOPIC, World
 
 
@@ -116,12 +117,8 @@ def test_who_owns_something_and_is_dead_is_told_and_what_a_cluster_needs_is_an_e
     silent = replace(tables.me, host="elsewhere")
     producer, broker = producer_runner(tables, topic, "p"), broker_runner(tables)
     (living,) = claim(tables, [[producer_runner(tables, topic, "lives")]])
-    rows = [
-        {"runner": runner.name, "generation": 9, "token": "t", "holder": silent.encode(), "state": "owned", "sequence": 0,
-         "in_flight": False, "since": datetime.now(timezone.utc) - timedelta(hours=1)}
-        for runner in (producer, broker)
-    ]  # fmt: skip
-    tables.journal(OWNERS).append(rows)
+    owners = [owner(runner.name, 9, holder=silent, age=timedelta(hours=1)) for runner in (producer, broker)]
+    tables.journal(OWNERS).append(owners)
     found = {finding.where: finding for finding in _examined(spark, config)}
     release([living])
     assert found["producer lives of persistent://a/b/c in eu"].level == "ok"

@@ -8,6 +8,7 @@ import pytest
 
 from geo.config.model import Cluster, Config, Link
 from geo.ids import LedgerId
+from geo.log.kept_policies import DELETED, REPLICATION_CLUSTERS, UNCLEAR
 from geo.log.ledgers import LedgerPart
 from geo.log.topics import Registered
 from geo.ops.verify.ends import overdue_in
@@ -77,15 +78,15 @@ def test_a_cluster_that_has_nothing_is_gone_if_others_have_read_it_and_new_other
 
 
 def test_a_target_that_has_nothing_of_what_links_are_to_bring_is_named_with_the_remedy() -> None:
-    one = Registered(TOPIC, from_us(NOW - 10 * MINUTE), False, None)
+    one = Registered(TOPIC, from_us(NOW - 10 * MINUTE), False, None, 1)
     (said,) = gone(CONFIG, {"us": {TOPIC: one}, "eu": {}}, {}, NOW)
     assert said.startswith("eu: nothing is registered at /eu of eu")
     assert "geo replicate --cluster eu" in said
     assert "put its folder back" in said
     for not_due in (
-        replace(one, replication_clusters=("us",)),
-        replace(one, is_deleted=True),
-        replace(one, is_unclear=True),
+        replace(one, policies={REPLICATION_CLUSTERS: "us"}),
+        replace(one, policies={DELETED: "now"}),
+        replace(one, policies={UNCLEAR: ""}),
         replace(one, created_at=from_us(NOW - 9 * MINUTE)),
     ):
         assert list(gone(CONFIG, {"us": {TOPIC: not_due}, "eu": {}}, {}, NOW)) == []

@@ -102,7 +102,7 @@ def test_what_another_clusters_links_have_read_by_a_name_that_is_not_its_own_let
     place = Cluster("asia", root=str(linked.folder / "asia"))
     asia = connect(linked.spark, place)
     create_topic(asia, TOPIC)
-    asia.journal(LINKS).append([{**row.asDict(), "source_version": log.latest_version()}])
+    asia.journal(LINKS).append([{**row, "source_version": log.latest_version()}])
     mixed_up = replace(linked.config, clusters={**linked.config.clusters, "eu": replace(place, name="eu")})
     due = [now.date() - timedelta(days=20)]
     (held,) = held_dates(mixed_up, linked.tables("us"), TOPIC, log, due, now)
@@ -149,7 +149,7 @@ def test_a_link_that_is_long_silent_is_named_and_needs_a_yes(linked: World) -> N
     journal = world.tables("eu").journal(LINKS)
     (state,) = journal.newest(source="us")
     long_ago = datetime.now(timezone.utc) - timedelta(days=3)
-    journal.append([{**state.asDict(), "sequence": state["sequence"] + 1, "updated_at": long_ago}])
+    journal.append([{**state, "sequence": state["sequence"] + 1, "updated_at": long_ago}])
     (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
     assert log.expired == ()
     assert [one.silent for one in log.held] == [True]
@@ -163,7 +163,7 @@ def test_a_link_that_has_read_nothing_yet_is_waited_for(linked: World) -> None:
     _age(world, "us", 20)
     journal = world.tables("eu").journal(LINKS)
     (state,) = journal.newest(source="us")
-    row = {**state.asDict(), "sequence": state["sequence"] + 1, "updated_at": datetime.now(timezone.utc)}
+    row = {**state, "sequence": state["sequence"] + 1, "updated_at": datetime.now(timezone.utc)}
     journal.append([{**row, "source_table_id": None, "source_version": None, "source_commit": None}])
     (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
     assert [(one.silent, "it has read nothing yet" in one.why) for one in log.held] == [(False, True)]

@@ -55,6 +55,13 @@ def _forget(world: World) -> None:
     world.spark.sql(f"ALTER TABLE {world.log('us').sql} UNSET TBLPROPERTIES ('{POLICIES_PROPERTY}')")
 
 
+def _all_say_how_to_set_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in (["topics"], ["doctor"], ["links", "status"], ["verify", "--quick"]):
+        capsys.readouterr()
+        assert main([*verb, "--config", str(world.path)]) == 1, verb
+        assert f"geo topics set --cluster us --topic {TOPIC}" in capsys.readouterr().out, verb
+
+
 def test_a_topic_that_the_registry_lost_keeps_its_replication_clusters(regional: World) -> None:
     _put_back(regional)
     assert replication_clusters(regional.tables("us"), TOPIC) == ("eu", "us")
@@ -86,10 +93,7 @@ def test_an_older_row_of_the_registry_lets_no_link_carry_what_the_log_forbids(
     _put_back(regional, "narrow")
     regional.replicate("ap")
     assert regional.count("ap") == 0, "nor the other way round"
-    for verb in (["topics"], ["doctor"], ["links", "status"], ["verify", "--quick"]):
-        capsys.readouterr()
-        assert main([*verb, "--config", str(regional.path)]) == 1, verb
-        assert f"geo topics set --cluster us --topic {TOPIC}" in capsys.readouterr().out, verb
+    _all_say_how_to_set_it(regional, capsys)
     now = datetime.now(timezone.utc)
     held = held_dates(regional.config, us, TOPIC, regional.log("us"), [now.date()], now)
     assert [one.link for one in held] == ["us->ap"], "it goes on once somebody says it again"
@@ -131,10 +135,7 @@ def test_of_a_log_that_does_not_say_only_links_that_have_carried_it_do(
     regional.replicate("eu")
     regional.replicate("ap")
     assert (regional.count("eu"), regional.count("ap")) == (10, 0)
-    for verb in (["topics"], ["doctor"], ["links", "status"], ["verify", "--quick"]):
-        capsys.readouterr()
-        assert main([*verb, "--config", str(regional.path)]) == 1, verb
-        assert f"geo topics set --cluster us --topic {TOPIC}" in capsys.readouterr().out, verb
+    _all_say_how_to_set_it(regional, capsys)
 
     set_replication_clusters(regional.tables("us"), regional.config, TOPIC, ["eu", "us"])
     assert regional.log("us").properties()[POLICIES_PROPERTY] == '{"replication_clusters": "eu,us"}'

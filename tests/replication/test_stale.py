@@ -21,11 +21,12 @@ from geo import crash
 from geo.coordination import storage_clock
 from geo.coordination.claims import fence_name
 from geo.coordination.heartbeat import last_seen
-from geo.coordination.ownership import Ownership, Runner, _write_fences, claim, origin_runners, release, why_not_run
+from geo.coordination.ownership import Ownership, Runner, _write_fences, claim, origin_runners, owners_of, release, why_not_run
 from geo.coordination.storage_clock import renew
 from geo.crash import CrashPoint
 from geo.delta import process as processes
 from geo.delta.driver import Driver
+from geo.delta.process import Process
 from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeError
 from geo.journal.cluster import ClusterTables
@@ -36,6 +37,7 @@ from geo.streams.life import State
 from schemas import OWNERS, PROCESSES
 from tests.clock_off import clock_off
 from tests.crashing import dies_at
+from tests.rows import owner
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
 
@@ -54,6 +56,16 @@ def _started(world: World, link: TopicLink) -> Ownership:
     return ownership
 
 
+def _begun(world: World, source: str = "us", target: str = "eu") -> tuple[TopicLink, Ownership]:
+    link = _link(world, source, target)
+    return link, _started(world, link)
+
+
+def _owned(link: TopicLink, holder: Process, age: timedelta = timedelta(0), generation: int = 100) -> None:
+    """As a process that owns what the link owns, and has not released it."""
+    link.target.journal(OWNERS).append([owner(link.runners[0].name, generation, holder=holder, age=age)])
+
+
 def _taken_over(world: World, target: str = "eu") -> None:
     (report,) = world.replicate(target, take_over=True)
     assert report.state is State.STOPPED
@@ -63,31 +75,28 @@ def test_a_claimer_that_stopped_before_its_fence_was_written_gives_up_and_fences
     stale = _link(linked)
     with dies_at(CrashPoint.CLAIM_WON):
         claim(stale.target, [stale.runners])
-    (won,) = [row for row in stale.target.journal(OWNERS).newest() if row["runner"] == stale.runners[0].name]
-    owner = _link(linked)
-    ownership = _started(linked, owner)
+    (won,) = owners_of(stale.target, stale.runners[0].name)
+    new, ownership = _begun(linked)
     with pytest.raises(AlreadyOwnedError, match="claimed at the same moment"):
-        _write_fences(
-            stale.target, stale.runners, won["generation"], won["token"], stale.target.journal(OWNERS).version() - 1
-        )  # where the stopped one goes on
+        before = stale.target.journal(OWNERS).table.latest_version() - 1
+        _write_fences(stale.target, stale.runners, won.generation, won.token, before)  # where the stopped one goes on
     linked.write("us", 20, 25)
-    owner.running.run_turns(lambda: False)
-    assert owner.row.replicated == 5, "the true owner is not fenced off"
+    new.running.run_turns(lambda: False)
+    assert new.row.replicated == 5, "the true owner is not fenced off"
     release([ownership])
     linked.replicate("us")
     linked.assert_clean()
 
 
 def test_no_two_claims_share_a_generation_also_when_the_table_of_owners_is_lost(linked: World) -> None:
-    stale = _link(linked)
-    before = _started(linked, stale)
+    stale, before = _begun(linked)
     shutil.rmtree(f"{linked.config.cluster('eu').root}/system/owners")
     _taken_over(linked)
     linked.write("us", 20, 25)
     with pytest.raises(FencedError):
         stale.running.run_turns(lambda: False)
-    (after,) = [row for row in linked.tables("eu").journal(OWNERS).newest() if row["runner"] == stale.runners[0].name]
-    assert after["generation"] > before.generation
+    (after,) = owners_of(linked.tables("eu"), stale.runners[0].name)
+    assert after.generation > before.generation
     before.abandon()
 
 
@@ -118,8 +127,7 @@ def test_of_claims_at_the_same_moment_one_owns_and_no_two_share_a_generation(
 
 
 def test_a_plan_made_before_a_takeover_and_run_after_it_fails(linked: World) -> None:
-    stale = _link(linked)
-    ownership = _started(linked, stale)
+    _, ownership = _begun(linked)
     linked.write("us", 20, 25)
     log = linked.log("eu")
     rows = linked.log("us").read().where("origin = 'us' AND entry_id >= 20").where(ownership.check)
@@ -156,8 +164,7 @@ def test_a_comparison_that_was_taken_over_right_before_its_append_adds_nothing(w
 
 
 def test_a_stale_runner_stops_at_a_batch_that_brings_no_row_and_at_its_next_row(linked: World) -> None:
-    stale = _link(linked)
-    ownership = _started(linked, stale)
+    stale, ownership = _begun(linked)
     _taken_over(linked)
     linked.write("eu", 20, 21)
     linked.replicate("us")  # an echo: nothing of it crosses back
@@ -175,8 +182,7 @@ def test_a_stale_runner_stops_at_a_batch_that_brings_no_row_and_at_its_next_row(
 
 
 def test_a_row_that_was_in_flight_at_a_takeover_does_not_count(linked: World) -> None:
-    stale = _link(linked)
-    ownership = _started(linked, stale)
+    stale, ownership = _begun(linked)
     linked.write("us", 20, 25)
     stale.running.run_turns(lambda: False)
     in_flight = stale.running.progressed(State.RUNNING)
@@ -201,8 +207,7 @@ def test_a_stale_runner_with_another_configuration_keeps_nothing_from_crossing(w
     world.write("b", 0, 5)
     for target in ("b", "c"):
         world.replicate(target)
-    stale = _link(world, "b", "c")
-    ownership = _started(world, stale)
+    stale, ownership = _begun(world, "b", "c")
     world.rewrite(clusters, links)
     _taken_over(world, "c")
     world.write("a", 5, 8)
@@ -221,8 +226,7 @@ def test_another_link_that_takes_an_origin_over_stops_the_one_that_had_it(world:
     world.write("a", 0, 5)
     for target in ("b", "c"):
         world.replicate(target)
-    stale = _link(world, "b", "c")
-    ownership = _started(world, stale)
+    stale, ownership = _begun(world, "b", "c")
     world.rewrite(clusters, [links[0], ("b", "c"), ("a", "c")])
     with pytest.raises(AlreadyOwnedError, match="origin a of"):
         world.replicate("c", source="a")
@@ -256,8 +260,7 @@ def test_a_running_process_that_was_replaced_does_not_come_back(linked: World) -
 
 def test_whoever_was_abandoned_while_it_was_at_it_appends_no_more(linked: World) -> None:
     """A broker gave it up and waits for nobody; the thread that had it goes on."""
-    link = _link(linked)
-    ownership = _started(linked, link)
+    link, ownership = _begun(linked)
     linked.write("us", 20, 25)
     ownership.abandon()
     with pytest.raises(RetryableError, match="owned here no longer"):
@@ -268,8 +271,7 @@ def test_whoever_was_abandoned_while_it_was_at_it_appends_no_more(linked: World)
 
 def test_a_fence_that_cannot_be_found_is_no_takeover(linked: World) -> None:
     """Its storage is away for a moment."""
-    link = _link(linked)
-    ownership = _started(linked, link)
+    link, ownership = _begun(linked)
     folder = Path(link.target.checkpoint("fences"))
     aside = folder.rename(linked.folder / "aside")
     with pytest.raises(RetryableError, match="is not there"):
@@ -290,8 +292,7 @@ def test_nobody_owns_anything_on_a_host_whose_clock_is_not_the_storages(linked: 
 def test_a_claim_that_is_refused_for_its_clock_leaves_the_runner_to_whoever_has_it(
     linked: World, monkeypatch: pytest.MonkeyPatch, minutes: int
 ) -> None:
-    link = _link(linked)
-    ownership = _started(linked, link)
+    link, ownership = _begun(linked)
     monkeypatch.setattr(storage_clock, "_held", {})
     monkeypatch.setattr(ClusterTables, "lock_folder", None)  # else it is refused before it claims
     with clock_off(60 * minutes), pytest.raises(UnsafeError, match="ahead of" if minutes > 0 else "behind"):
@@ -333,14 +334,7 @@ def test_a_claim_that_is_refused_for_its_clock_forgets_nothing_that_may_be_in_fl
 def test_an_owner_on_another_host_is_taken_over_once_it_is_silent(linked: World) -> None:
     tables, link = linked.tables("eu"), _link(linked)
     elsewhere = replace(tables.me, host="another-host")
-
-    def owned(minutes: int, generation: int) -> None:
-        since = datetime.now(timezone.utc) - timedelta(minutes=minutes)
-        row = {"runner": link.runners[0].name, "generation": generation, "token": "ab", "holder": elsewhere.encode(),
-               "state": "owned", "in_flight": False, "sequence": 0, "since": since}  # fmt: skip
-        tables.journal(OWNERS).append([row])
-
-    owned(60, 100)
+    _owned(link, elsewhere, timedelta(hours=1))
     now = datetime.now(timezone.utc)
     beat = {"process": elsewhere.name, "holder": elsewhere.encode(), "renewed_at": now - timedelta(minutes=4), "sequence": 1}
     tables.journal(PROCESSES).append([beat])
@@ -397,17 +391,10 @@ def test_an_owner_that_the_system_hides_is_judged_by_its_signs_of_life_and_fence
     tables, link = linked.tables("eu"), _link(linked)
     hidden = replace(tables.me, pid=os.getppid(), started="1")  # its process id is some process's
     monkeypatch.setattr(processes, "_stat", lambda pid: ("", "") if pid == hidden.pid else stat(pid))
-
-    def owned(minutes: int, generation: int) -> None:
-        since = datetime.now(timezone.utc) - timedelta(minutes=minutes)
-        row = {"runner": link.runners[0].name, "generation": generation, "token": "ab", "holder": hidden.encode(),
-               "state": "owned", "in_flight": False, "sequence": 0, "since": since}  # fmt: skip
-        tables.journal(OWNERS).append([row])
-
-    owned(4, 100)
+    _owned(link, hidden, timedelta(minutes=4))
     with pytest.raises(AlreadyOwnedError, match="gave a sign of life lately"):
         claim(tables, [link.runners])
-    owned(6, 101)
+    _owned(link, hidden, timedelta(minutes=6), 101)
     (ownership,) = claim(tables, [link.runners])
     assert ownership.in_flight
     release([ownership])
@@ -430,8 +417,7 @@ def test_whoever_begins_waits_for_a_commit_that_is_under_way_whatever_is_known_o
 def test_where_no_lock_can_be_waited_for_an_append_in_flight_at_a_takeover_fails(linked: World, tmp_path: Path) -> None:
     """Shared storage: the append's plan has asked for its fence, its rows are being computed, and the metadata change makes Delta refuse
     a blind append whose snapshot is older."""
-    stale, begun, go_on = _link(linked), str(tmp_path / "begun"), str(tmp_path / "go-on")
-    ownership = _started(linked, stale)
+    (stale, ownership), begun, go_on = _begun(linked), str(tmp_path / "begun"), str(tmp_path / "go-on")
     shared = Table(Driver.of(linked.spark), linked.log("eu").name, by_path=True, lock=None)
 
     @F.udf("boolean")  # which takes no annotations of such a function
@@ -458,8 +444,7 @@ def test_where_no_lock_can_be_waited_for_an_append_in_flight_at_a_takeover_fails
 
 def test_where_no_lock_can_be_waited_for_an_append_planned_after_a_takeover_finds_its_fence_gone(linked: World) -> None:
     """It was looked at right before; the takeover, with its metadata change, came between that and the plan."""
-    stale = _link(linked)
-    ownership = _started(linked, stale)
+    stale, ownership = _begun(linked)
     shared = Table(Driver.of(linked.spark), linked.log("eu").name, by_path=True, lock=None)
     before = shared.read().count()
 
@@ -474,8 +459,7 @@ def test_where_no_lock_can_be_waited_for_an_append_planned_after_a_takeover_find
 
 
 def test_where_no_lock_can_be_waited_for_the_log_gets_the_token(linked: World) -> None:
-    stale = _link(linked)
-    ownership = _started(linked, stale)
+    stale, ownership = _begun(linked)
     ownership.abandon()
     log = linked.log("eu")
     shared = Table(Driver.of(linked.spark), log.name, by_path=True, lock=None)
@@ -502,8 +486,8 @@ def test_what_a_taker_that_went_before_it_fenced_had_to_fence_is_fenced_by_the_n
     else:
         taker.abandon()
         dead = replace(link.target.me, started="0", jvm_started="0").encode()
-        (row,) = link.target.journal(OWNERS).newest(runner=link.runners[0].name)
-        link.target.journal(OWNERS).append([{**row.asDict(), "holder": dead, "sequence": 1}])
+        (one,) = owners_of(link.target, link.runners[0].name)
+        link.target.journal(OWNERS).append([replace(one, holder=dead, sequence=1)])
     (next_one,) = claim(link.target, [link.runners])
     assert next_one.in_flight
     next_one.fence(linked.log("eu"))
@@ -521,9 +505,7 @@ def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token_if_its_jvm
     jvms = {"ended": (tables.me.jvm_pid, "0"), "unknown": (0, ""), "mine": tables.me.jvm}
     jvm_pid, jvm_started = jvms[jvm]
     dead = replace(tables.me, started="0", jvm_pid=jvm_pid, jvm_started=jvm_started)
-    row = {"runner": link.runners[0].name, "generation": 100, "token": "ab", "holder": dead.encode(),
-           "state": "owned", "in_flight": False, "sequence": 0, "since": datetime.now(timezone.utc)}  # fmt: skip
-    tables.journal(OWNERS).append([row])
+    _owned(link, dead)
     (taker,) = claim(tables, [link.runners])
     before = log.latest_version()
     taker.fence(Table(Driver.of(linked.spark), log.name, by_path=True, lock=None))
@@ -536,9 +518,7 @@ def test_an_owner_of_the_same_name_in_another_container_is_not_taken_for_dead(li
     link = _link(linked)
     tables = link.target
     there = replace(tables.me, started="0", jvm_pid=0, system="another boot")
-    row = {"runner": link.runners[0].name, "generation": 100, "token": "ab", "holder": there.encode(),
-           "state": "owned", "in_flight": False, "sequence": 0, "since": datetime.now(timezone.utc)}  # fmt: skip
-    tables.journal(OWNERS).append([row])
+    _owned(link, there)
     with pytest.raises(AlreadyOwnedError, match="gave a sign of life lately"):
         claim(tables, [link.runners])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 import pytest
 
@@ -15,6 +15,7 @@ from geo.delta.process import Process
 from geo.subscription.acks.ack_publisher import ConsumerState, lacking_shares
 from geo.subscription.status import Standing, standings
 from schemas import OWNERS
+from tests.rows import owner
 from tests.world import TOPIC, World
 
 NAME = "s"
@@ -39,12 +40,10 @@ def test_shares_that_nobody_has_beside_others_are_named(shares: dict[str, Consum
     assert lacking_shares(shares) == lacking
 
 
-def _owned_by(world: World, holder: Process, share: str, since: datetime) -> None:
+def _owned_by(world: World, holder: Process, share: str, age: timedelta = timedelta(0)) -> None:
     """As a process that claimed a share of the subscription and did not release it."""
     tables = world.tables("eu")
-    row = {"runner": consumer_runner(tables, TOPIC, NAME, share).name, "generation": 1, "token": "t", "holder": holder.encode(),
-           "state": "owned", "sequence": 0, "in_flight": False, "since": since}  # fmt: skip
-    tables.journal(OWNERS).append([row])
+    tables.journal(OWNERS).append([owner(consumer_runner(tables, TOPIC, NAME, share).name, holder=holder, age=age)])
 
 
 def _in_eu(world: World) -> Standing:
@@ -54,14 +53,14 @@ def _in_eu(world: World) -> Standing:
 @pytest.mark.spark
 def test_a_consumer_that_was_killed_does_not_run_nor_does_one_that_is_silent(world: World) -> None:
     world.write("eu", 0, 5)
-    me, now = world.tables("eu").me, datetime.now(timezone.utc)
+    me = world.tables("eu").me
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    _owned_by(world, replace(me, pid=child.pid, started="1"), "", now)
+    _owned_by(world, replace(me, pid=child.pid, started="1"), "")
     assert (_in_eu(world).runs, _in_eu(world).consumer) == (False, "killed")
-    _owned_by(world, replace(me, host="elsewhere"), "keys 0 of 2", now)
+    _owned_by(world, replace(me, host="elsewhere"), "keys 0 of 2")
     assert (_in_eu(world).runs, _in_eu(world).lacking_shares) == (True, ("keys 1 of 2",)), "it gave a sign of life lately"
-    _owned_by(world, replace(me, host="elsewhere"), "keys 0 of 2", now - timedelta(hours=1))
+    _owned_by(world, replace(me, host="elsewhere"), "keys 0 of 2", timedelta(hours=1))
     assert (_in_eu(world).runs, _in_eu(world).consumer) == (False, "killed")
 
 

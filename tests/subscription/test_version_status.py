@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from geo.subscription.going_on import Why
 from geo.subscription.version_status import StartElsewhere, VersionStanding, start_elsewhere, version_standings
 from geo.subscription.version_subscriptions import create, delete, finish
 from schemas import OWNERS
+from tests.rows import owner
 from tests.subscription.streams_of_others import DeltaStream
 from tests.version_starts import found_refused, found_start, found_waits, read_up_to
 from tests.world import TOPIC, World
@@ -129,17 +130,9 @@ def test_nothing_is_known_before_a_snapshot_and_what_holds_it_up_is_named(moving
         assert standing(moving, cluster).refused == {"malformed": 3}, "also where it is not known"
     assert re.fullmatch(r"process \d+ on \S+ ended at .* UTC", standing(moving).not_run or "")
     for silent_s, says in ((0, ""), (600, r"process 7 on elsewhere gave no sign of life for 6\d\d s")):
-        owners = moving.tables("eu").journal(OWNERS)
-        since = datetime.now(timezone.utc) - timedelta(seconds=silent_s)
-        claimed = {"runner": version_sync_runner(moving.tables("eu")).name, "generation": 100 + silent_s, "token": "t"}
-        owner = {
-            "holder": Process("elsewhere", 7, "").encode(),
-            "state": "owned",
-            "sequence": 0,
-            "in_flight": False,
-            "since": since,
-        }
-        owners.append([{**claimed, **owner}])
+        runner, there = version_sync_runner(moving.tables("eu")).name, Process("elsewhere", 7, "")
+        one = owner(runner, 100 + silent_s, holder=there, age=timedelta(seconds=silent_s))
+        moving.tables("eu").journal(OWNERS).append([one])
         assert re.fullmatch(says, standing(moving).not_run or "")
 
 

@@ -452,7 +452,7 @@ def test_of_three_clusters_one_goes_and_comes_back_and_a_delta_stream_that_is_st
     costs_nothing_one_way(world)
     journal = tables["eu"].journal(VERSION_STARTS)
     (row,) = (row for row in journal.newest(subscription=NAME, cluster="us"))
-    journal.append([{**row.asDict(), "start": world.log("us").latest_version() + 1, "sequence": row["sequence"] + 1}])
+    journal.append([{**row, "start": world.log("us").latest_version() + 1, "sequence": row["sequence"] + 1}])
     (said,) = violations(tables, TOPIC)
     assert said.endswith("which skips ('eu', 1, 9)"), "what is checked is seen"
 

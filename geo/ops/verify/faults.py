@@ -12,7 +12,7 @@ from geo.log.absence import gone_region, is_new, lost_by_registry, nothing_in_ta
 from geo.log.topics import Registered
 from geo.names import Topic
 from geo.ops.verify.link_ends import Ends, key
-from geo.times import in_us, utc
+from geo.times import in_us
 
 
 def uncounted(topic: Topic, links: Sequence[Link], ends: Ends) -> Iterable[str]:
@@ -65,7 +65,7 @@ def gone(config: Config, registries: Mapping[str, Mapping[Topic, Registered]], e
 def _is_due(config: Config, link: Link, registry: Mapping[Topic, Registered], now_us: int) -> bool:
     """Whether a link is to bring a topic of its source, and not only since a moment ago."""
     return any(
-        not (one.is_deleted or one.is_unclear or is_new(in_us(utc(one.created_at)), now_us))
+        not (one.is_deleted or one.is_unclear or is_new(in_us(one.created_at), now_us))
         and link in config.links_of(topic, {link.source: one.replication_clusters})
         for topic, one in registry.items()
     )

@@ -28,7 +28,7 @@ from geo.ops.verify.faults import faults, gone
 from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
 from geo.ops.verify.report import VerifyReport
 from geo.progress import Progress
-from geo.times import in_us, utc
+from geo.times import in_us
 from schemas import LINKS
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
             row["source_version"],
             row["floors"] or {},
             row["impossible"],
-            in_us(utc(row["updated_at"])),
+            in_us(row["updated_at"]),
         )
         for target, tables in clusters.items()
         for row in tables.journal(LINKS).newest()

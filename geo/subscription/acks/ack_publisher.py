@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from geo.config.model import Config
+from geo.coordination.claims import Owner
 from geo.coordination.ownership import name_of_share, owners_of, subscription_prefix, why_dead
 from geo.crash import CrashPoint, reach
 from geo.errors import UnsafeError
@@ -155,9 +155,9 @@ def shares_by_prefix(tables: ClusterTables, begins: str = "subscription ") -> di
     """What is known of the consumers whose runners' names begin so: by `subscription_prefix`, and by share of the keys (empty: of
     all keys)."""
     states: dict[str, dict[str, ConsumerState]] = {}
-    for row in owners_of(tables, begins):
-        whole, _, share = row["runner"].partition(", ")
-        states.setdefault(whole, {})[share] = _state(tables, row)
+    for one in owners_of(tables, begins):
+        whole, _, share = one.runner.partition(", ")
+        states.setdefault(whole, {})[share] = _state(tables, one)
     return states
 
 
@@ -175,17 +175,18 @@ def lacking_shares(shares: Mapping[str, ConsumerState]) -> list[str]:
     return [] if "" in running else [share for share in of_all if share not in running]
 
 
-def consumers_of(tables: ClusterTables, topic: Topic, subscription: str) -> list[Row]:
-    """The newest rows, of schemas.OWNERS, of all who ever delivered the subscription, or a share of it, in this cluster."""
+def consumers_of(tables: ClusterTables, topic: Topic, subscription: str) -> list[Owner]:
+    """All who ever delivered the subscription, or a share of it, in this cluster."""
     whole = subscription_prefix(tables, topic, subscription)
-    return [row for row in owners_of(tables, whole) if row["runner"].partition(",")[0] == whole]
+    return [one for one in owners_of(tables, whole) if one.runner.partition(",")[0] == whole]
 
 
-def _state(tables: ClusterTables, row: Row) -> ConsumerState:
-    if row["state"] == "released":
-        return ConsumerState.KILLED if row["in_flight"] else ConsumerState.STOPPED
-    if why_dead(tables, row) is None:
+def _state(tables: ClusterTables, owner: Owner) -> ConsumerState:
+    if owner.released:
+        return ConsumerState.KILLED if owner.in_flight else ConsumerState.STOPPED
+    if why_dead(tables, owner) is None:
         return ConsumerState.RUNNING
     # It may have ended cleanly since its row was read.
-    newest = next((one for one in owners_of(tables, row["runner"]) if one["runner"] == row["runner"]), row)
-    return ConsumerState.KILLED if newest["token"] == row["token"] and newest["state"] == row["state"] else _state(tables, newest)
+    newest = next((one for one in owners_of(tables, owner.runner) if one.runner == owner.runner), owner)
+    is_same = (newest.token, newest.state) == (owner.token, owner.state)
+    return ConsumerState.KILLED if is_same else _state(tables, newest)

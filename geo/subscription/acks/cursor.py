@@ -14,7 +14,7 @@ from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.forgetting import Remembered
 from geo.subscription.acks.gathered import Gathered
 from geo.subscription.acks.record import Refusal, decode_all, encode_all, key_of
-from geo.times import from_us, in_us, utc
+from geo.times import from_us, in_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Cursor:
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Cursor:
         remembered = Remembered(decode_all(bytes(row["state"]), limited=False), parse_ends(row["named_on"] or {}))
-        compacted_us = None if row["compacted_at"] is None else in_us(utc(row["compacted_at"]))
+        compacted_us = in_us(row["compacted_at"])
         folded, refused = parse_ends(row["folded"]), dict(row["refused"] or {})
         return cls(Topic.parse(row["topic"]), row["subscription"], remembered, folded, refused, compacted_us, row["sequence"])
 

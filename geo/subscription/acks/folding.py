@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
@@ -32,6 +32,7 @@ from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
+from geo.journal.rows import Row
 from geo.log.conditions import HAS_ID, IS_MESSAGE
 from geo.log.ledger_parts import ledger_parts
 from geo.names import Topic
@@ -55,7 +56,7 @@ from geo.subscription.acks.gathered_frames import (
 )
 from geo.subscription.acks.record import decode_all, key_of, parse_key
 from geo.text import first_line
-from geo.times import in_us, utc
+from geo.times import in_us
 from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)
@@ -248,7 +249,7 @@ class NamespaceFold(QueryWork[OpenFold]):
             if one.state is None and row is None:
                 log.warning("%s: records of %.200s refused: %s", self.acks, ascii(one.key), dict(one.refused))
                 continue
-            before = Cursor(*parse_key(one.key)) if row is None else Cursor.of_row(row.asDict())
+            before = Cursor(*parse_key(one.key)) if row is None else Cursor.of_row(row)
             ttl_days = self._ttl_days(before.topic)
             cursor = before.taking(one, unread, today, ttl_days, anew=self._tail is None)
             if row is None or cursor.remembered.is_news(before.remembered, today, ttl_days):
@@ -271,7 +272,7 @@ class NamespaceFold(QueryWork[OpenFold]):
     def _refuse_another(self, key: str, row: Row | None) -> None:
         """Raises _OtherThanTheyWereError where a cursor is not the one that this run wrote: what an owner before had in flight, an older copy."""
         written = self._written.get(key)
-        if written is not None and (row is None or (row["sequence"], in_us(utc(row["updated_at"]))) != written):
+        if written is not None and (row is None or (row["sequence"], in_us(row["updated_at"])) != written):
             raise _OtherThanTheyWereError(f"the cursor of {key} is another one than was written")
 
     def _noted_unread(self, found: Gathered) -> Mapping[LedgerId, int]:
@@ -289,7 +290,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         at_us = now_us()
 
         def is_due(key: str, row: Row) -> bool:
-            since_s = math.inf if row["compacted_at"] is None else (at_us - in_us(utc(row["compacted_at"]))) / 1e6
+            since_s = math.inf if row["compacted_at"] is None else (at_us - in_us(row["compacted_at"])) / 1e6
             has_changed = key in self._uncompacted
             return (self._ttl_s is not None and since_s >= self._ttl_s / 2) or (has_changed and since_s >= timetable.COMPACT_S)
 
@@ -298,7 +299,7 @@ class NamespaceFold(QueryWork[OpenFold]):
             today = self._today()
             for key, row in old.items():
                 self._refuse_another(key, row)
-            due = [self._compacted(self._dated(Cursor.of_row(row.asDict()), today), at_us, today) for row in old.values()]
+            due = [self._compacted(self._dated(Cursor.of_row(row), today), at_us, today) for row in old.values()]
             self._publish(due, today)
             self._write(due, at_us)
 

@@ -163,9 +163,8 @@ class Run:
         """Who has not released the subscription and delivers keys that this one does, too."""
         key_range = self._settings.key_range
         same = None if key_range is None else f" of {key_range[1]}"
-        rows = [row for row in consumers_of(self._tables, self._topic, self._name) if row["state"] == "owned"]
-        names = [row["runner"] for row in rows if row["runner"] != runner.name]
-        shares = [name.partition(", ")[2] for name in names]
+        owners = [one for one in consumers_of(self._tables, self._topic, self._name) if one.is_owned]
+        shares = [one.runner.partition(", ")[2] for one in owners if one.runner != runner.name]
         return [
             consumer_runner(self._tables, self._topic, self._name, share)
             for share in shares

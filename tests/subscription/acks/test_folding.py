@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 
 import pytest
-from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from geo import crash
@@ -16,6 +15,7 @@ from geo.delta.arrow_rows import rows_frame
 from geo.delta.driver import Reads
 from geo.ids import LedgerId, MessageId
 from geo.journal.cluster import connect_later
+from geo.journal.rows import Row
 from geo.log.publisher import Publisher
 from geo.now import now_us
 from geo.ops.maintain import maintain
@@ -114,7 +114,7 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
 ) -> None:
     """In slices of one subscription."""
     if by == "tasks":  # as of a log that has many records, or that Spark is to read
-        monkeypatch.setattr(folding, "scan", lambda *_, **__: None)
+        monkeypatch.setattr(folding, "scan_here", lambda *_, **__: None)
         monkeypatch.setattr(gathered_frames, "MOST_AT_ONCE", 2)
     monkeypatch.setattr(folding, "SLICE", 1)
     monkeypatch.setattr(folding, "SLICE_BYTES", 20)
@@ -132,7 +132,7 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
     publisher.close()
     assert fold(consumed) == Folded(cursors=3, compacted=3)
     cursors = consumed.tables("eu").journal(CURSORS)
-    assert cursors.version() == 3, "one commit a slice"
+    assert cursors.table.latest_version() == 3, "one commit a slice"
     told = {row["subscription"]: row for row in cursors.newest(topic=[str(TOPIC), "another"])}
     assert {name: row["refused"] for name, row in told.items() if row["refused"]} == {NAME: {"newer encoding": 1, "malformed": 1}}
     assert {name: decode(bytes(row["state"])) for name, row in told.items()} == dict.fromkeys([NAME, *OTHERS], before)
@@ -149,7 +149,7 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
 def test_records_that_are_all_refused_are_folded_once(consumed: World, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fold(consumed)
     if by == "tasks":
-        monkeypatch.setattr(folding, "scan", lambda *_, **__: None)
+        monkeypatch.setattr(folding, "scan_here", lambda *_, **__: None)
         monkeypatch.setattr(gathered_frames, "MOST_AT_ONCE", 2)
     for entry in range(3):
         forge(consumed, entry, MALFORMED)
@@ -242,7 +242,7 @@ def test_a_cursor_that_was_lost_is_made_anew_from_the_records_though_the_fold_go
     assert consume(consumed, "eu") == [("eu", 5), *entries("eu", 20, 25)]
     fold(consumed)
     expected = state(consumed, "eu")
-    cursors = consumed.tables("eu").journal(CURSORS)._table
+    cursors = consumed.tables("eu").journal(CURSORS).table
     for lost in ("sequence > 1", "true"):  # an older copy was put back; all of it is gone
         cursors.delta().delete(lost)
         consumed.write("eu", (end := expected.acked.size - 20), end + 5)
@@ -277,7 +277,7 @@ def test_a_fold_that_runs_follows_the_log_and_makes_cursors_whole_that_were_put_
         assert consume(consumed, "eu") == entries("eu", 30, 31)
         until_folded()
         assert "looks again" not in caplog.text
-        cursors._table.delta().delete("sequence > 1")
+        cursors.table.delta().delete("sequence > 1")
         consumed.write("eu", 25, 30)
         assert consume(consumed, "eu") == entries("eu", 25, 30)
         until_folded()
