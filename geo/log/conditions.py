@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from geo.delta.predicate import ANY_ROW, Compare, IsNull, Predicate, TimeUs
 from geo.ids import LEDGER_ID_LIMIT
+from geo.times import LAST_US
 
 IS_MESSAGE = IsNull("marker")
 """Messages, and no markers."""
 
 HAS_ID = Compare("ledger_id", ">", 0) & Compare("ledger_id", "<", LEDGER_ID_LIMIT) & Compare("entry_id", ">=", 0)
 """The row's numbers are those of a MessageId (`geo.ids`). What is no ID no producer has written."""
+
+IS_POSSIBLE = HAS_ID & Compare("publish_time", ">=", TimeUs(0)) & Compare("publish_time", "<=", TimeUs(LAST_US))
+"""The same, and the row's time is one of the years 1970 to 9999. A link lets no other pass; somebody may have written it here by hand."""
 
 
 def published_since(time_us: int | None) -> Predicate:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from geo.config.model import Config
 from geo.coordination.ownership import subscription_prefix
-from geo.delta.predicate import Among, IsNull, to_sql
-from geo.delta.scan import scan_here
+from geo.delta.predicate import Among, IsNull
+from geo.delta.scan import scan
 from geo.faults import FAULTS
 from geo.ids import MessageId
 from geo.journal.cluster import ClusterTables, connect
+from geo.log.conditions import IS_POSSIBLE
 from geo.log.topic_log import PUBLISH_ORDER
 from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
@@ -214,39 +213,30 @@ def _newest_records(
     if known.version is None:
         return {}, None
     log, key = tables.log(topic.acks), key_of(topic, subscription)
-    columns = [*PUBLISH_ORDER, "key", "properties", "replicate_to"]
-    for_all = Among("key", frozenset({key})) & IsNull("replicate_to")
-    parts = scan_here(log, known.version, columns, _newest_of, where=for_all)
-    if parts is not None:
-        return _newest_of_each(
-            [row for newest, _ in parts for row in newest],
-            [(row["publish_time"], dict(row["properties"])[MOVED]) for _, moves in parts for row in moves],
-        )
-    rows = log.read(known.version).where(to_sql(for_all))
-    newest = F.max(F.struct("publish_time", "ledger_id", "entry_id")).alias("newest")
-    found = [{"origin": row["origin"], **row["newest"].asDict()} for row in rows.groupBy("origin").agg(newest).collect()]
-    move = F.col("properties")[MOVED]
-    moved = rows.where(move.isNotNull()).agg(F.max_by(F.struct("publish_time", move.alias("move")), "publish_time").alias("m"))
-    last = moved.collect()[0]["m"]
-    return _newest_of_each(found, [tuple(last)] if last else [])
+    for_all = IS_POSSIBLE & Among("key", frozenset({key})) & IsNull("replicate_to")
+    newest, last = _newest(scan(log, known.version, [*PUBLISH_ORDER, "properties"], _newest_of, where=for_all, combine=_newest))
+    return newest, None if last is None else f"{last[1]} at {last[0]:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _newest_of(rows: pa.Table) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Of some records that are for all those of the last moment of each origin, and those of a failover."""
-    ids = rows.select(PUBLISH_ORDER)
-    last = ids.join(ids.group_by("origin").aggregate([("publish_time", "max")]), "origin")
-    late = last.filter(pc.field("publish_time") == pc.field("publish_time_max")).select(PUBLISH_ORDER)
-    with_properties = rows.filter(rows["properties"].is_valid()).to_pylist()
-    return late.to_pylist(), [row for row in with_properties if MOVED in dict(row["properties"])]
+Newest = tuple[dict[str, tuple[datetime, MessageId]], tuple[datetime, str] | None]
+"""Of each origin the newest record, and the newest failover."""
 
 
-def _newest_of_each(
-    newest: Iterable[Mapping[str, Any]], moves: Sequence[tuple[datetime, str]]
-) -> tuple[dict[str, tuple[datetime, MessageId]], str | None]:
-    """Of each origin the newest of these records, and the newest failover."""
+def _newest_of(rows: pa.Table) -> Newest:
+    ids = rows.select(PUBLISH_ORDER).drop_null().to_pylist()
+    each = (
+        (row["origin"], (utc(row["publish_time"]), MessageId(row["origin"], row["ledger_id"], row["entry_id"]))) for row in ids
+    )
+    moves = zip(rows["publish_time"].to_pylist(), pc.map_lookup(rows["properties"], MOVED, "last").to_pylist(), strict=True)
+    last = max(((utc(time), move) for time, move in moves if move is not None), default=None)
+    return _newest([*(({origin: one}, None) for origin, one in each), ({}, last)])
+
+
+def _newest(parts: Iterable[Newest]) -> Newest:
+    """The newest of all parts."""
     found: dict[str, tuple[datetime, MessageId]] = {}
-    for row in newest:
-        one = utc(row["publish_time"]), MessageId(row["origin"], row["ledger_id"], row["entry_id"])
-        found[row["origin"]] = max(one, found.get(row["origin"], one))
-    last = max(moves, default=None)
-    return found, None if last is None else f"{last[1]} at {utc(last[0]):%Y-%m-%d %H:%M:%S} UTC"
+    moves = []
+    for newest, move in parts:
+        found |= {origin: max(one, found.get(origin, one)) for origin, one in newest.items()}
+        moves += [] if move is None else [move]
+    return found, max(moves, default=None)

@@ -13,13 +13,12 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from geo.delta.predicate import Compare, TimeUs, to_sql
+from geo.delta.predicate import to_sql
 from geo.ids import LedgerId, MessageId
-from geo.log.conditions import HAS_ID
+from geo.log.conditions import IS_POSSIBLE
 from geo.log.topic_log import ID, PUBLISH_ORDER, is_of
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.ranges import Range
-from geo.times import LAST_US
 
 FEW_RANGES = 64
 """So many ranges are told to Spark as a condition, by which files can be skipped; more as a table that is joined."""
@@ -34,17 +33,10 @@ MOST_BUCKETS = 200_000
 
 
 def ids_of(rows: DataFrame) -> tuple[pa.Table, int]:
-    """PUBLISH_ORDER of the rows, on the driver: 40 bytes a message. Of those that `is_possible`; and how many are not."""
-    ids = rows.select(*PUBLISH_ORDER, is_possible().alias("_possible")).toArrow()
+    """PUBLISH_ORDER of the rows, on the driver: 40 bytes a message. Of those that are possible (`IS_POSSIBLE`); and how many are not."""
+    ids = rows.select(*PUBLISH_ORDER, F.expr(to_sql(IS_POSSIBLE)).alias("_possible")).toArrow()
     possible = ids.filter(ids["_possible"]).drop_columns(["_possible"])
     return possible, ids.num_rows - possible.num_rows
-
-
-def is_possible() -> Column:
-    """Whether a row's id is one of a message and its time one of the years 1970 to 9999. A link lets no other pass; somebody may
-    have written it here by hand."""
-    in_time = Compare("publish_time", ">=", TimeUs(0)) & Compare("publish_time", "<=", TimeUs(LAST_US))
-    return F.expr(to_sql(HAS_ID & in_time))
 
 
 def in_publish_order(ids: pa.Table) -> pa.Table:

@@ -18,8 +18,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
+from geo.delta.predicate import to_sql
 from geo.errors import UsageError
 from geo.ids import MessageId
+from geo.log.conditions import IS_POSSIBLE
 from geo.log.topic_log import ID, PUBLISH_ORDER, after_ends, is_message
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.fold import Fold, Received
@@ -32,7 +34,6 @@ from geo.subscription.acks.message_set_frames import (
     between,
     ids_of,
     in_publish_order,
-    is_possible,
     message_ids,
     message_set,
     only,
@@ -260,7 +261,7 @@ class Dispatcher:
                 counted(impossible, "row"),
             )
             self.refused(impossible)
-            rows = rows.where(is_possible())
+            rows = rows.where(to_sql(IS_POSSIBLE))
         if ids.num_rows > self._settings.batch_rows or self._limit is not None:
             ids = in_publish_order(ids)
         whole = message_set(ids)
