@@ -7,7 +7,8 @@ could not skip files by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import Any, Literal, TypeAlias
@@ -19,6 +20,9 @@ Comparison = Literal["<", "<=", ">", ">="]
 
 ROUNDED_US = 1000
 """Statistics of a time are cut to milliseconds."""
+
+LEAST = -(2**63)
+"""The least whole number that a column can have."""
 
 CUT_AT = 32
 """Statistics of a text are cut to so many characters."""
@@ -94,6 +98,16 @@ class IsNull(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
+class AtLeast(Predicate):
+    """The whole number in the column is no less than the bound of the values in the columns `by`: texts and whole numbers, joined by colons.
+    Where `bounds` has none any number is."""
+
+    column: str
+    by: tuple[str, ...]
+    bounds: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Not(Predicate):
     part: Predicate
 
@@ -121,6 +135,8 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
         return frozenset[str]().union(*map(columns_of, predicate.parts))
     if isinstance(predicate, Not):
         return columns_of(predicate.part)
+    if isinstance(predicate, AtLeast):
+        return frozenset({predicate.column, *predicate.by})
     assert isinstance(predicate, (Compare, Among, Begins, Lists, IsNull))
     return frozenset({predicate.column})
 
@@ -142,6 +158,8 @@ def holds(predicate: Predicate, row: Mapping[str, Any]) -> bool:
             return row[column] is not None and str(row[column]).startswith(text)
         case Lists(column, text):
             return row[column] is not None and text in row[column]
+        case AtLeast(column, by, bounds):
+            return row[column] is not None and row[column] >= _bound(bounds, [row[name] for name in by])
         case Compare(column, by, value):
             return row[column] is not None and bool(_COMPARED[by](row[column], _plain(value)))
     raise AssertionError(predicate)
@@ -172,6 +190,9 @@ def _may_hold(positive: Predicate, statistics: Mapping[str, Any]) -> bool:
         case Compare(column, "<" | "<=" as by, value):
             least, _ = _bounds(column, statistics)
             return least is None or bool(_COMPARED[by](least, _plain(value)))
+        case AtLeast(column, by, bounds):
+            most = statistics.get(f"max.{column}")
+            return most is None or bool(most >= _bound(bounds, [constant(statistics, name) for name in by]))
         case Compare(column, by, value):
             _, most = _bounds(column, statistics)
             return most is None or bool(_COMPARED[by](most, _plain(value)))
@@ -216,6 +237,13 @@ def _sql(positive: Predicate) -> str:
             return f"array_contains({identifier(column)}, {literal(text)})"
         case Not(Lists(column, text)):
             return f"NOT coalesce(array_contains({identifier(column)}, {literal(text)}), false)"
+        case AtLeast(column, by, bounds):
+            # One literal however many bounds there are; Spark reads it once.
+            listed = f"from_json({literal(json.dumps(dict(bounds)))}, 'map<string, bigint>')"
+            key = ", ':', ".join(f"CAST({identifier(name)} AS STRING)" for name in by)
+            return f"{identifier(column)} >= coalesce({listed}[concat({key})], CAST('{LEAST}' AS BIGINT))"
+        case Not(AtLeast() as part):
+            return f"NOT coalesce({_sql(part)}, false)"
         case Compare(column, by, value):
             return f"{identifier(column)} {by} {_sql_of(value)}"
     raise AssertionError(positive)
@@ -223,6 +251,10 @@ def _sql(positive: Predicate) -> str:
 
 _COMPARED: Mapping[Comparison, Callable[[Any, Any], Any]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _OPPOSITE: Mapping[Comparison, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def _bound(bounds: Mapping[str, int], values: Sequence[Any]) -> int:
+    return LEAST if None in values else bounds.get(":".join(map(str, values)), LEAST)
 
 
 def _positive(predicate: Predicate, *, negated: bool = False) -> Predicate:

@@ -8,7 +8,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geo.delta.predicate import ANY_ROW, All, Among, Begins, Compare, Either, IsNull, Lists, Not, Predicate, TimeUs, columns_of
+from geo.delta.predicate import (
+    ANY_ROW,
+    LEAST,
+    All,
+    Among,
+    AtLeast,
+    Begins,
+    Compare,
+    Either,
+    IsNull,
+    Lists,
+    Not,
+    Predicate,
+    TimeUs,
+    columns_of,
+)
 
 _COMPARED = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
@@ -39,6 +54,11 @@ def _mask(predicate: Predicate, columns: Mapping[str, Any], count: int) -> Any:
             return _never_null(pc.starts_with(columns[column], text))
         case Lists(column, text):
             return _lists(columns[column], text)
+        case AtLeast(column, by, bounds):
+            keys = pc.binary_join_element_wise(*(columns[name].cast(pa.string()) for name in by), ":")
+            at = pc.index_in(keys, value_set=pa.array(bounds, pa.string()))
+            least = pa.array(bounds.values(), pa.int64()).take(at).fill_null(LEAST)
+            return _never_null(pc.greater_equal(columns[column], least))
         case Compare(column, by, TimeUs() as moment):
             return _never_null(_COMPARED[by](_micros(columns[column]), moment.in_64_bits))
         case Compare(column, by, value):

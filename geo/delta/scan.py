@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from geo.delta.change import DataFileOf
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
+from geo.delta.engines.spark.scan import filtered
 from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.summary import Groups, Summary
 from geo.delta.table import Table
@@ -40,6 +42,11 @@ def summarise(table: Table, version: int, summary: Summary) -> Groups:
 def rows_where(table: Table, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
     """As `Engine.rows_where`, for conditions that few fulfil: times in UTC; where nothing was read, columns without a type."""
     return table.ask(lambda engine: engine.rows_where(version, columns, where))
+
+
+def read_where(table: Table, version: int, where: Predicate) -> DataFrame:
+    """The rows at a version that fulfil a condition, for Spark."""
+    return filtered(table.read(version), where)
 
 
 def scan(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from geo.delta.commits import KEPT, Commit, Kind
+from geo.delta.engines.spark.scan import filtered, scanned
 from geo.delta.history import LOOK_BACK, CommitName, Gone, parted, turn_of
+from geo.delta.predicate import Predicate
 from geo.delta.scan import few_added
 from geo.delta.table import Table
 from geo.errors import RetryableError
@@ -27,6 +30,8 @@ have come, and be cleaned up too; an older copy of the log may have been put bac
 
 REMOTE_LOOK_S, NAMELESS_LOOK_S = 1.0, 10.0
 """Least time between two looks for the next commit where a look is a request, and where it asks for the table's history."""
+
+T = TypeVar("T")
 
 TURN_COMMITS, TURN_BYTES = 500, 256 * 1024**2
 """What is read at once, in whole commits, one at least: a consumer's function waits for no more of it."""
@@ -146,6 +151,17 @@ class Tail:
     def rows(self, turn: Turn) -> DataFrame:
         """The rows that it added."""
         return self._table.read_added(turn.first, turn.last.version)
+
+    def scan(
+        self,
+        turn: Turn,
+        columns: Sequence[str],
+        each: Callable[[pa.Table], T],
+        where: Predicate,
+        combine: Callable[[Iterable[T]], T],
+    ) -> list[T]:
+        """As `geo.delta.scan.scan`, of the rows that it added, by Spark."""
+        return scanned(filtered(self.rows(turn), where), columns, each, combine)
 
     def _some_newer(self) -> int:
         """A version that is there, above the one that was read last; in ever longer steps, since each may be a request."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from geo.delta.predicate import ANY_ROW, Compare, IsNull, Predicate, TimeUs
-from geo.ids import LEDGER_ID_LIMIT
+from collections.abc import Mapping
+
+from geo.delta.predicate import ANY_ROW, AtLeast, Compare, IsNull, Predicate, TimeUs
+from geo.ids import LEDGER_ID_LIMIT, LedgerId
 from geo.times import LAST_US
 
 IS_MESSAGE = IsNull("marker")
@@ -14,6 +16,11 @@ HAS_ID = Compare("ledger_id", ">", 0) & Compare("ledger_id", "<", LEDGER_ID_LIMI
 
 IS_POSSIBLE = HAS_ID & Compare("publish_time", ">=", TimeUs(0)) & Compare("publish_time", "<=", TimeUs(LAST_US))
 """The same, and the row's time is one of the years 1970 to 9999. A link lets no other pass; somebody may have written it here by hand."""
+
+
+def after(ends: Mapping[LedgerId, int]) -> Predicate:
+    """Rows after the given entries of their ledgers; of other ledgers all."""
+    return AtLeast("entry_id", ("origin", "ledger_id"), {str(ledger): end + 1 for ledger, end in ends.items()})
 
 
 def published_since(time_us: int | None) -> Predicate:

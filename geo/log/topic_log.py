@@ -3,7 +3,7 @@ only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from geo.delta.arrow_rows import rows_frame
 from geo.delta.engine import Seen
 from geo.delta.predicate import to_sql
 from geo.delta.scan import count_nulls, last_rows
@@ -109,23 +108,3 @@ def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str
             **{name: fields[name] for name in _SHOWN if name not in ID},
             "columns": {name: fields[name] for name in own},
         }
-
-
-END = "_end"
-"""The column of an end in `after_listed`."""
-
-
-def after_ends(rows: DataFrame, ends: Mapping[LedgerId, int]) -> DataFrame:
-    """`rows` whose entry is after its ledger's end. Columns as `rows`."""
-    listed = [{"origin": ledger.origin, "ledger_id": ledger.ledger_id, END: end} for ledger, end in ends.items()]
-    return after_listed(rows, {"origin": "STRING", "ledger_id": "BIGINT"}, listed)
-
-
-def after_listed(rows: DataFrame, on: Mapping[str, str], ends: Sequence[Mapping[str, object]]) -> DataFrame:
-    """`rows` whose entry is after the END listed for their values of the columns `on`, given with their types; all of them where there is none.
-    Columns as `rows`."""
-    if not ends:
-        return rows
-    table = rows_frame(rows.sparkSession, {**on, END: "BIGINT"}, ends)
-    joined = rows.join(F.broadcast(table), list(on), "left")
-    return joined.where(F.col("entry_id") > F.coalesce(F.col(END), F.lit(-1))).select(*rows.columns)

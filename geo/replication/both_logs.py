@@ -18,13 +18,13 @@ from geo.config.model import Start
 from geo.delta.actions import Touched
 from geo.delta.data_file import DataFile
 from geo.delta.predicate import Among, Predicate, to_sql
-from geo.delta.scan import data_files, few_rows
+from geo.delta.scan import data_files, few_rows, read_where
 from geo.delta.table import Table
 from geo.ids import LedgerId
-from geo.log.conditions import published_since
+from geo.log.conditions import after, published_since
 from geo.log.ledger_parts import Ranges, few_ranges, ledger_begins, ledger_ends, ledger_parts, only_ledger
 from geo.log.promises import Promise, due, lost_entries, told_range
-from geo.log.topic_log import after_ends, ids_of, is_message, ledger_ranges
+from geo.log.topic_log import ids_of, is_message, ledger_ranges
 from geo.replication import missing_rows
 from geo.replication.foreign_rows import ambiguous, differing, in_partitions
 from geo.replication.gaps import Gap
@@ -229,5 +229,5 @@ class BothLogs:
         found = few_ranges(self.source, version, ROUTED_COLUMNS, due, from_stats)
         if found is None:
             wanted = missing_rows.messages_wanted(self.rule, floors, now)
-            found = ledger_ranges(after_ends(self.source.read(version).where(wanted), ends))
+            found = ledger_ranges(read_where(self.source, version, after(ends)).where(wanted))
         return {ledger: first for ledger, (first, _) in found.items()}

@@ -14,6 +14,7 @@ from geo.delta.predicate import (
     ANY_ROW,
     All,
     Among,
+    AtLeast,
     Begins,
     Compare,
     Either,
@@ -53,6 +54,20 @@ LEAVES = st.one_of(
     st.builds(Among, st.just("name"), st.frozensets(st.sampled_from(NAMES), max_size=3)),
     st.builds(Among, st.just("number"), st.frozensets(st.sampled_from(NUMBERS), max_size=3)),
     st.builds(Among, st.just("bytes"), st.frozensets(st.sampled_from([b"", b"ab"]), max_size=2)),
+    st.builds(
+        AtLeast,
+        st.just("number"),
+        st.just(("name", "number")),
+        st.dictionaries(
+            st.builds("{}:{}".format, st.sampled_from(NAMES), st.sampled_from(NUMBERS)), st.sampled_from(NUMBERS), max_size=3
+        ),
+    ),
+    st.builds(
+        AtLeast,
+        st.just("number"),
+        st.just(("name",)),
+        st.dictionaries(st.sampled_from(NAMES), st.sampled_from(NUMBERS), max_size=3),
+    ),
     st.builds(Begins, st.just("name"), st.sampled_from(["", "u", "us'"])),
     st.builds(Lists, st.just("names"), st.sampled_from(NAMES)),
     st.builds(IsNull, st.sampled_from(["name", "number", "time", "names", "bytes"])),
@@ -98,6 +113,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         (Lists("names", "eu"), [0]),
         (~Lists("names", "eu") & ~IsNull("names"), [1]),
         (Begins("name", "e"), [1]),
+        (AtLeast("number", ("name",), {"us": 1, "eu": 1}), [1]),
+        (~AtLeast("number", ("name",), {"us": 1}), [0, 2]),
     ],
 )
 def test_a_null_fulfils_only_what_asks_for_it(predicate: Predicate, wanted: list[int]) -> None:
@@ -159,6 +176,8 @@ def test_a_file_is_passed_over_by_its_statistics(predicate: Predicate, may: bool
         (~(IsNull("none") & Among("name", frozenset({"us"}))), False), (~Among("name", frozenset({"eu"})), True),
         (~Among("long", frozenset({"a" * 32})), True), (~Among("number", frozenset({2, 5})), True),
         (Compare("time", ">", TimeUs(1_000_999)), True), (Compare("time", ">", TimeUs(1_001_000)), False),
+        (AtLeast("number", ("name",), {"us": 6}), False), (AtLeast("number", ("name",), {"us": 5, "eu": 6}), True),
+        (AtLeast("number", ("long",), {"a" * 32: 6}), True), (AtLeast("number", ("name", "none"), {"us:": 6}), True),
         (Compare("time", "<", TimeUs(1_000_000)), False), (Compare("time", "<=", TimeUs(1_000_000)), True),
     ],
 )  # fmt: skip
@@ -191,7 +210,13 @@ def test_a_list_that_is_null_has_nothing_whatever_lies_below_it() -> None:
 
 
 def test_the_columns_that_it_reads_are_known() -> None:
-    assert columns_of(~(IsNull("a") | Lists("b", "x")) & Compare("c", "<", 1)) == {"a", "b", "c"}
+    assert columns_of(~(IsNull("a") | Lists("b", "x")) & Compare("c", "<", 1) & AtLeast("d", ("a", "e"), {})) == {
+        "a",
+        "b",
+        "c",
+        "d",
+        "e",
+    }
 
 
 @pytest.mark.spark

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import functions as F
 
 from geo.delta.driver import Reads
-from geo.delta.predicate import Compare
+from geo.delta.engines.spark import scan as spark_scan
+from geo.delta.predicate import AtLeast, Compare, holds
 from geo.delta.scan import count_nulls, rows_where, scan
 from geo.journal.cluster import connect_later
 from tests.world import TOPIC, World
@@ -43,6 +45,25 @@ def test_rows_of_files_of_three_writers_are_asked_for_together(world: World, lea
     assert len(scanned[Reads.ALL]) == count
     assert scanned[Reads.ALL] == scanned[Reads.NONE]
     assert {str(time.tzinfo) for time, _ in scanned[Reads.NONE]} <= {"UTC"}
+
+
+@pytest.mark.parametrize("most", [64, 1, 0])
+def test_bounds_of_groups_are_the_same_as_conditions_and_as_a_table_that_is_joined(
+    world: World, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group has NULL, and one has no bound."""
+    monkeypatch.setattr(spark_scan, "MOST_CONDITIONS", most)
+    groups = {"key": F.expr("CASE entry_id % 3 WHEN 0 THEN 'a:b' WHEN 1 THEN 'c' END"), "ledger_id": F.expr("1 + entry_id % 2")}
+    world.write("us", 0, 1)
+    world.log("us").append(world.entries("us", 0, 30).withColumns(groups))
+    wanted = AtLeast("entry_id", ("key", "origin", "ledger_id"), {"a:b:us:1": 9, "a:b:us:2": 28, "c:us:2": 20})
+    version, names = world.log("us").latest_version(), ("entry_id", "key", "origin", "ledger_id")
+    rows = world.log("us").read(version).select(*names).toArrow().to_pylist()
+    expected = sorted(row["entry_id"] for row in rows if holds(wanted, row))
+    assert 10 < len(expected) < 31
+    for reads in (Reads.NONE, Reads.ALL):
+        log = connect_later(lambda: world.spark, world.config.cluster("us"), reads=reads).log(TOPIC)
+        assert sorted(_all(scan(log, version, ["entry_id"], _entries, where=wanted))) == expected
 
 
 def _entries(rows: pa.Table) -> list[int]:

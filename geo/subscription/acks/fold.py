@@ -92,9 +92,8 @@ class Fold:
         return changed
 
     def join(self, key: str, state: SubscriptionState | None, refused: Mapping[Refusal, int]) -> None:
-        """Take in what another fold made of records of a subscription. Those of an older epoch are not counted: how many there are depends on
-        what else is known."""
-        self._refused.update({(key, reason): count for reason, count in refused.items() if reason is not Refusal.OLDER_EPOCH})
+        """Take in what another fold made of records of a subscription."""
+        self._refused.update({(key, reason): count for reason, count in refused.items()})
         if state is not None:
             self.known[key] = merged_all([self.known[key], state] if key in self.known else [state])
 

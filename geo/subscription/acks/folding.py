@@ -14,26 +14,25 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.files import remove_folder
-from geo.delta.predicate import to_sql
+from geo.delta.predicate import Predicate
 from geo.delta.predicate_arrow import kept
-from geo.delta.scan import scan_here
+from geo.delta.scan import scan
 from geo.delta.tail import TURN_COMMITS, Tail, Turn, least_look_s
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import Row
-from geo.log.conditions import HAS_ID, IS_MESSAGE
 from geo.log.ledger_parts import ledger_parts
 from geo.names import Topic
 from geo.now import now_us
@@ -43,31 +42,23 @@ from geo.streams.query_work import QueryWork
 from geo.streams.trigger import interval_s
 from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.cursor import Cursor, dated, parse_ends
-from geo.subscription.acks.forgetting import DAY_US, Remembered, beginning_of, days_of
-from geo.subscription.acks.gathered import Gathered, Record, gather
-from geo.subscription.acks.gathered_frames import (
-    FOLD_COLUMNS,
-    few,
-    gathered_by_tasks,
-    keys_of,
-    newer_rows,
-    not_folded,
-    records_of,
-)
-from geo.subscription.acks.record import decode_all, key_of, parse_key
+from geo.subscription.acks.forgetting import DAY_US, Remembered, days_of
+from geo.subscription.acks.gathered import Gathered, joined
+from geo.subscription.acks.gathered_frames import FOLD_COLUMNS, gathered_rows, in_no_cursor, keys_of
+from geo.subscription.acks.record import decode_epochs, is_newer, key_of, parse_key
 from geo.text import first_line
 from geo.times import in_us
 from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 FOLD = "fold"
 """The producer of the compact records; owning it makes a process the only one that folds this namespace here."""
 
 LAGS_S = 10.0
 """So long it goes on with turns, where many commits are there; then it is asked whether to stop."""
-
-_RECORD = IS_MESSAGE & HAS_ID
 
 SLICE, SLICE_BYTES = 100, 16 * 1024 * 1024
 """Subscriptions whose cursors are made anew at once. Their states have so many bytes at most, unless a single one has more."""
@@ -162,8 +153,7 @@ class NamespaceFold(QueryWork[OpenFold]):
                 return False
             while (turn := self._next(self._tail)) is not None:
                 if turn.brings:
-                    rows = self._tail.few(turn)
-                    self._fold(self._tail.rows(turn) if rows is None else kept(_RECORD, rows))
+                    self._fold_turn(self._tail, turn)
                 self._tail.take(turn)
                 if len(turn.commits) < TURN_COMMITS // 2 or time.monotonic() >= until:
                     return True
@@ -177,8 +167,17 @@ class NamespaceFold(QueryWork[OpenFold]):
         """Fold all of the log that is in no cursor."""
         tail = Tail.at_newest(self._log)
         self._follow_cursors()
-        self._fold(self._in_no_cursor(tail.at.version))
+        where, each = self._news_of(self._cursors())
+        found = scan(self._log, tail.at.version, FOLD_COLUMNS, each, where=where, combine=joined)
+        self._fold(joined(found), lambda some: self._cursors_of(one.key for one in some))
         self._tail = tail
+
+    def _fold_turn(self, tail: Tail, turn: Turn) -> None:
+        rows = tail.few(turn)
+        cursors = self._cursors() if rows is None else self._cursors_of(keys_of(rows))
+        where, each = self._news_of(cursors)
+        found = tail.scan(turn, FOLD_COLUMNS, each, where, joined) if rows is None else [each(kept(where, rows))]
+        self._fold(joined(found), lambda _: cursors)
 
     def _next(self, tail: Tail) -> Turn | None:
         """Raises _OtherThanTheyWereError where log or cursors are not what they were."""
@@ -202,37 +201,16 @@ class NamespaceFold(QueryWork[OpenFold]):
         except RetryableError as error:
             raise _OtherThanTheyWereError(first_line(error)) from error
 
-    def _in_no_cursor(self, version: int) -> pa.Table | DataFrame:
-        """The log's records at a version that are in no cursor."""
-        folded = _folded(self._cursors())
-        found = scan_here(self._log, version, FOLD_COLUMNS, lambda rows: not_folded(rows, folded), where=_RECORD)
-        with suppress(pa.ArrowException):  # files of types that do not go together are left to Spark
-            if found is not None:
-                return pa.concat_tables(found or [pa.table({one: [] for one in FOLD_COLUMNS})], promote_options="permissive")
-        return newer_rows(self._log.read(version), folded)
+    def _news_of(self, cursors: Mapping[str, Row]) -> tuple[Predicate, Callable[[pa.Table], dict[str, Gathered]]]:
+        """The log's records that are in none of the cursors, and what is made of some of them."""
+        folded = {key: parse_ends(row["folded"]) for key, row in cursors.items()}
+        states = {key: bytes(row["state"]) for key, row in cursors.items()}
+        epochs = {key: decode_epochs(state) for key, state in states.items() if not is_newer(state)}
+        return in_no_cursor(folded), partial(gathered_rows, self._tables.cluster.name, epochs)
 
-    def _fold(self, rows: pa.Table | DataFrame) -> None:
-        """Take records in that are in no cursor: by tasks where they are many."""
-        if isinstance(rows, DataFrame):
-            rows = rows.where(to_sql(_RECORD)).select(*FOLD_COLUMNS)
-            if (found := few(rows)) is None:
-                by_tasks = gathered_by_tasks(self._tables.cluster.name, rows.repartition("key"))
-                self._fold_slices(by_tasks, lambda some: self._cursors_of(one.key for one in some))
-                return
-            rows = found
-        cursors = self._cursors_of(keys_of(rows))
-        self._fold_slices(self._gathered(not_folded(rows, _folded(cursors)), cursors), lambda _: cursors)
-
-    def _gathered(self, rows: pa.Table, cursors: Mapping[str, Row]) -> Iterator[Gathered]:
-        by_key: dict[str, list[Record]] = {}
-        for record in records_of(rows):
-            by_key.setdefault(record.told.key or "", []).append(record)
-        for key, records in by_key.items():
-            state = None if (cursor := cursors.get(key)) is None else decode_all(bytes(cursor["state"]), limited=False)
-            yield gather(self._tables.cluster.name, key, records, None if state is None else beginning_of(state))
-
-    def _fold_slices(self, found: Iterable[Gathered], cursors: Callable[[Sequence[Gathered]], Mapping[str, Row]]) -> None:
-        for some in slices(found):
+    def _fold(self, found: Mapping[str, Gathered], cursors: Callable[[Sequence[Gathered]], Mapping[str, Row]]) -> None:
+        """Take in what records tell that are in no cursor."""
+        for some in slices(found.values(), lambda one: one.size):
             reach(CrashPoint.FOLD_FOLDED)
             self._fold_slice(some, cursors(some))
         reach(CrashPoint.FOLD_CURSORS_WRITTEN)
@@ -365,20 +343,16 @@ class _OtherThanTheyWereError(RetryableError):
     """Log or cursors are not what they were."""
 
 
-def slices(found: Iterable[Gathered]) -> Iterator[list[Gathered]]:
+def slices(found: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
     """What is folded at once: as many as SLICE and SLICE_BYTES allow, one at least."""
-    held: list[Gathered] = []
+    held: list[T] = []
     size = 0
     for one in found:
-        if held and (len(held) == SLICE or size + one.size > SLICE_BYTES):
+        more = size_of(one)
+        if held and (len(held) == SLICE or size + more > SLICE_BYTES):
             yield held
             held, size = [], 0
         held.append(one)
-        size += one.size
+        size += more
     if held:
         yield held
-
-
-def _folded(cursors: Mapping[str, Row]) -> dict[str, Mapping[LedgerId, int]]:
-    """By key, up to which entries of their ledgers records are in the cursors."""
-    return {key: parse_ends(row["folded"]) for key, row in cursors.items()}

@@ -107,11 +107,6 @@ class Remembered:
             yield part, None if last >= today else (last + 1) * DAY_US - 1
 
 
-def beginning_of(state: SubscriptionState) -> SubscriptionState:
-    """What it tells of where the subscription begins, and of which region it is."""
-    return _each(state, lambda one: one.beginning)
-
-
 def without_all(state: SubscriptionState, ledgers: Collection[LedgerId]) -> SubscriptionState:
     """As `without`, of all that is known."""
     return _each(state, lambda one: without(one, ledgers))

@@ -3,13 +3,15 @@ a record means is decided in `fold.py`. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from geo.ids import LedgerId
 from geo.subscription.acks.fold import Fold, Received
-from geo.subscription.acks.record import is_newer
+from geo.subscription.acks.forgetting import Remembered
+from geo.subscription.acks.record import encode_all, is_newer
 from geo.subscription.acks.subscription_state import SubscriptionState
 
 MERGED_AT_ONCE = 10_000
@@ -28,8 +30,7 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """What some records tell of the subscription with this key; `state` None: nothing. `ends`: up to which entries of their ledgers they
-    go; `unread`: of ledgers the first entry that a newer program wrote; `refused`: how many changed nothing, by the reason's text.
-    `size`: bytes of the state where it came from a task, else 0."""
+    go; `unread`: of ledgers the first entry that a newer program wrote; `refused`: how many changed nothing, by the reason's text."""
 
     key: str
     state: SubscriptionState | None
@@ -37,16 +38,46 @@ class Gathered:
     ends: Mapping[LedgerId, int]
     unread: Mapping[LedgerId, int]
     refused: Mapping[str, int]
-    size: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the state."""
+        return 0 if self.state is None else len(encode_all(self.state, limited=False))
 
     def folded(self, unread: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
         """Up to which entry of each ledger they count as folded. Never past a record that a newer program wrote, of which `unread` knows the
         first: readers find that one in the log until one of them can read it."""
         return {ledger: min(end, unread.get(ledger, end + 1) - 1) for ledger, end in self.ends.items()}
 
+    def joined(self, other: Gathered) -> Gathered:
+        """What these records and others of the subscription tell."""
+        told = [Remembered(one.state, one.days) for one in (self, other) if one.state is not None]
+        both = told[0] | told[1] if len(told) == 2 else (told or [Remembered()])[0]
+        ends = {of: max(self.ends.get(of, -1), other.ends.get(of, -1)) for of in {**self.ends, **other.ends}}
+        unread = {**self.unread, **other.unread}
+        unread = {of: min(self.unread.get(of, first), other.unread.get(of, first)) for of, first in unread.items()}
+        refused = dict(Counter(self.refused) + Counter(other.refused))
+        return Gathered(self.key, both.state if told else None, both.days, ends, unread, refused)
+
+
+def joined(parts: Iterable[Mapping[str, Gathered]]) -> dict[str, Gathered]:
+    """What some records and others tell, by the keys of subscriptions."""
+    found: dict[str, Gathered] = {}
+    for part in parts:
+        found |= {key: found[key].joined(one) if key in found else one for key, one in part.items()}
+    return found
+
+
+def gather_all(cluster: str, records: Iterable[Record], before: Mapping[str, SubscriptionState]) -> dict[str, Gathered]:
+    """What records tell, by the keys of subscriptions; `before` as in `gather`, by the same."""
+    by_key: dict[str, list[Record]] = {}
+    for record in records:
+        by_key.setdefault(record.told.key or "", []).append(record)
+    return {key: gather(cluster, key, some, before.get(key)) for key, some in by_key.items()}
+
 
 def gather(cluster: str, key: str, records: Iterable[Record], before: SubscriptionState | None = None) -> Gathered:
-    """`before`: what is known of where the subscription begins, by which records of an older epoch are refused."""
+    """`before`: what is known of the subscription's epoch, by which records of an older one are refused."""
     fold = Fold(cluster, {} if before is None else {key: before}, days={})
     ends: dict[LedgerId, int] = {}
     unread: dict[LedgerId, int] = {}

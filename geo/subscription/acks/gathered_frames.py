@@ -1,26 +1,22 @@
-"""The records of an `__acks` log as tables and DataFrames have them: which are in no cursor, and what they tell of each subscription, gathered
-by tasks where they are many. What that is: `gathered.py`."""
+"""The records of an `__acks` log as tables have them: which are in no cursor, and what they tell of each subscription. What that is:
+`gathered.py`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from functools import partial
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
+from geo.delta.predicate import Among, AtLeast, Predicate
 from geo.ids import LedgerId
-from geo.log.topic_log import END, after_listed
-from geo.subscription.acks.cursor import ends_as_text, parse_ends
+from geo.log.conditions import HAS_ID, IS_MESSAGE, after
 from geo.subscription.acks.fold import Received
-from geo.subscription.acks.gathered import Gathered, Record, gather
-from geo.subscription.acks.record import decode_all, encode_all
+from geo.subscription.acks.gathered import Gathered, Record, gather_all
+from geo.subscription.acks.subscription_state import SubscriptionState
 
-MOST_AT_ONCE = 10_000
-"""Records that come to this process. More, as where nobody has folded for a long time, are gathered by tasks, of which the states come."""
+RECORD = IS_MESSAGE & HAS_ID
+"""The rows that are records."""
 
 RECORD_COLUMNS = ("origin", "key", "payload", "publish_time", "ledger_id", "entry_id", "marker")
 """What is read of such a log, before it is known which rows are of interest."""
@@ -28,24 +24,14 @@ RECORD_COLUMNS = ("origin", "key", "payload", "publish_time", "ledger_id", "entr
 FOLD_COLUMNS = (*RECORD_COLUMNS, "event_time")
 """The same with the time before which a record was told, for who forgets."""
 
-_GATHERED = "key STRING, state BINARY, days STRING, ends STRING, unread STRING, refused STRING"
-"""What tasks hand over of each subscription (`Gathered`)."""
 
-
-def few(rows: DataFrame) -> pa.Table | None:
-    """Records, if they are at most MOST_AT_ONCE; else None."""
-    found = rows.limit(MOST_AT_ONCE + 1).toArrow()
-    return found if len(found) <= MOST_AT_ONCE else None
-
-
-def not_folded(rows: pa.Table, folded: Mapping[str, Mapping[LedgerId, int]]) -> pa.Table:
-    """The records, of RECORD_COLUMNS or more, that are not in the cursors: by key, `folded` says up to which entries of their ledgers
-    they are. A key that is no text is NULL; a row of which nobody can say where it lies is left out."""
-    rows = _with_texts(_with_texts(rows), "origin")
-    ids = rows.select(["key", "origin", "ledger_id", "entry_id"]).to_pylist()  # without payloads, which may be large
-    ends = (folded.get(row["key"], {}).get(LedgerId(row["origin"], row["ledger_id"]), -1) for row in ids)
-    wanted = [_has_place(row) and row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
-    return rows.filter(pa.array(wanted, pa.bool_()))
+def in_no_cursor(folded: Mapping[str, Mapping[LedgerId, int]], key: str | None = None) -> Predicate:
+    """Records, of one subscription or of all, that are not in the cursors: by key, `folded` says up to which entries of their ledgers they
+    are. Of one subscription many files are told by their statistics to have none."""
+    if key is not None:
+        return RECORD & Among("key", frozenset({key})) & after(folded.get(key, {}))
+    bounds = {f"{key}:{ledger}": end + 1 for key, ends in folded.items() for ledger, end in ends.items()}
+    return RECORD & AtLeast("entry_id", ("key", "origin", "ledger_id"), bounds)
 
 
 def keys_of(rows: pa.Table) -> set[str]:
@@ -53,44 +39,21 @@ def keys_of(rows: pa.Table) -> set[str]:
     return {key for key in _with_texts(rows)["key"].unique().to_pylist() if key is not None}
 
 
-def newer_rows(rows: DataFrame, folded: Mapping[str, Mapping[LedgerId, int]]) -> DataFrame:
-    """As `not_folded`. Columns as `rows`."""
-    listed = [
-        {"key": key, "origin": ledger.origin, "ledger_id": ledger.ledger_id, END: end}
-        for key, ends in folded.items()
-        for ledger, end in ends.items()
-    ]
-    return after_listed(rows, {"key": "STRING", "origin": "STRING", "ledger_id": "BIGINT"}, listed)
-
-
-def gathered_by_tasks(cluster: str, rows: DataFrame) -> Iterator[Gathered]:
-    """What records, of FOLD_COLUMNS, tell of each subscription: of one that is in several partitions several times."""
-    found = rows.sortWithinPartitions("key").mapInArrow(partial(_by_task, cluster), _GATHERED)
-    for row in found.toLocalIterator(prefetchPartitions=True):
-        state = None if row["state"] is None else decode_all(bytes(row["state"]), limited=False)
-        days, ends, unread = (parse_ends(json.loads(row[column])) for column in ("days", "ends", "unread"))
-        yield Gathered(row["key"], state, days, ends, unread, json.loads(row["refused"]), len(row["state"] or b""))
-
-
-def _by_task(cluster: str, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A row of each subscription, whose records follow one another."""
-    records = (record for block in blocks for record in records_of(pa.Table.from_batches([block])))
-    for key, some in groupby(records, lambda one: one.told.key or ""):
-        found = gather(cluster, key, some)
-        state = None if found.state is None else encode_all(found.state, limited=False)
-        ends = {"days": found.days, "ends": found.ends, "unread": found.unread}
-        texts = {name: [json.dumps(ends_as_text(each))] for name, each in ends.items()}
-        refused = json.dumps(dict(found.refused))
-        yield pa.RecordBatch.from_pydict({"key": [key], "state": pa.array([state], pa.binary()), **texts, "refused": [refused]})
+def gathered_rows(cluster: str, before: Mapping[str, SubscriptionState], rows: pa.Table) -> dict[str, Gathered]:
+    """What records, of FOLD_COLUMNS, tell, by the keys of subscriptions; `before` as in `gather_all`."""
+    return gather_all(cluster, records_of(rows), before)
 
 
 def records_of(rows: pa.Table) -> Iterator[Record]:
-    """Rows of an `__acks` log, of FOLD_COLUMNS, as who folds takes them."""
+    """Rows of an `__acks` log, of FOLD_COLUMNS, as who folds takes them. A key that is no text is NULL; a row of which nobody can say where it
+    lies is left out."""
+    rows = _with_texts(rows, "origin")
     times = rows["event_time"].cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64()).to_pylist()
     places = rows.select(["origin", "ledger_id", "entry_id"]).to_pylist()
     for row, place, event_us in zip(as_ack_columns(rows), places, times, strict=True):
-        told = received({**row, "event_time_us": event_us})
-        yield Record(LedgerId(place["origin"], place["ledger_id"]), place["entry_id"], told)
+        if _has_place(place):
+            told = received({**row, "event_time_us": event_us})
+            yield Record(LedgerId(place["origin"], place["ledger_id"]), place["entry_id"], told)
 
 
 def as_ack_columns(rows: pa.Table) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timezone
 from functools import reduce
 from itertools import pairwise
-from operator import and_, or_
+from operator import or_
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -153,13 +153,6 @@ def _near(messages: MessageSet) -> Column:
         is_of(ledger) & F.col("entry_id").between(found[0][0], found[-1][1]) for ledger, found in messages.ledgers.items()
     )
     return reduce(or_, conditions)
-
-
-def after(ends: Mapping[LedgerId, int]) -> Column:
-    """Rows after the given entries of their ledgers, as a condition by which Delta skips files. Of at most MOST_CONDITIONS
-    ledgers: rows of others pass, so it only ever passes too much."""
-    conditions = [~is_of(ledger) | (F.col("entry_id") > end) for ledger, end in sorted(ends.items())[:MOST_CONDITIONS]]
-    return reduce(and_, conditions, F.lit(True))
 
 
 def with_redelivery_counts(rows: DataFrame, counts: Mapping[MessageId, int]) -> DataFrame:

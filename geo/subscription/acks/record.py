@@ -188,13 +188,25 @@ def decode_all(payload: bytes, *, limited: bool = True) -> SubscriptionState:
     if payload[0] == VERSION:
         return SubscriptionState(_Reader(payload, most).state())
     reader = _Reader(payload, most)
-    flags, turn = reader.number(4), reader.number(MAX_TURN, least=1)
-    own, shared = reader.inner(reader.count()), reader.inner()
+    flags, turn, own, shared = reader.parts()
     if bool(flags & _SHARED) != bool(shared):
         raise reader.malformed("what is replicated is there and not said to be, or the other way round")
     state = decode(own, limited=limited)
     regional = Regional(turn, bool(flags & _ON), state)
     return SubscriptionState(decode(shared, limited=limited) if shared else None, regional)
+
+
+def decode_epochs(payload: bytes) -> SubscriptionState:
+    """Of what `decode_all` makes of a payload of `encode_all` the epochs alone, and the turn, without a look at what is acknowledged."""
+
+    def epoch_of(told: bytes) -> AckState:
+        flags, epoch = _Reader(told, 0).head()
+        return AckState(epoch, deleted=bool(flags & _DELETED))
+
+    if payload[0] == VERSION:
+        return SubscriptionState(epoch_of(payload))
+    flags, turn, own, shared = _Reader(payload, 0).parts()
+    return SubscriptionState(epoch_of(shared) if shared else None, Regional(turn, bool(flags & _ON), epoch_of(own)))
 
 
 def split_all(state: SubscriptionState, most: int = 100_000) -> Iterator[SubscriptionState]:
@@ -243,11 +255,19 @@ class _Reader:
     def __init__(self, payload: bytes, ranges: int) -> None:
         self._bytes, self._at, self._ranges = payload, 1, ranges
 
-    def state(self) -> AckState:
+    def head(self) -> tuple[int, Epoch]:
         flags = self.number(16)
         if flags & _BOTH and not flags & _TIME:
             raise self.malformed("a base of both without a time")
-        epoch = Epoch(self.number(MAX_EPOCH), self.cluster(empty=True))
+        return flags, Epoch(self.number(MAX_EPOCH), self.cluster(empty=True))
+
+    def parts(self) -> tuple[int, int, bytes, bytes]:
+        """Of a payload of version 2 its flags and turn, what is of one region, and what is replicated."""
+        flags, turn = self.number(4), self.number(MAX_TURN, least=1)
+        return flags, turn, self.inner(self.count()), self.inner()
+
+    def state(self) -> AckState:
+        flags, epoch = self.head()
         self._clusters = [self.cluster() for _ in range(self.count())]
         base = None
         if flags & (_BASE | _TIME):

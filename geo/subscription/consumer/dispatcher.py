@@ -19,17 +19,16 @@ from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
 from geo.delta.predicate import to_sql
+from geo.delta.scan import read_where
 from geo.errors import UsageError
 from geo.ids import MessageId
-from geo.log.conditions import IS_POSSIBLE
-from geo.log.topic_log import ID, PUBLISH_ORDER, after_ends, is_message
+from geo.log.conditions import IS_POSSIBLE, after
+from geo.log.topic_log import ID, PUBLISH_ORDER, is_message
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.message_set_frames import (
     FEW_RANGES,
-    MOST_CONDITIONS,
-    after,
     among,
     between,
     ids_of,
@@ -214,11 +213,8 @@ class Dispatcher:
             return
         begins = {ledger: found[0][0] for ledger, found in present.ledgers.items()}
         marks = done.marks(begins)
-        rows = self._log.read(version).where(after(marks))
         beyond = done.size - sum(mark + 1 - begins[ledger] for ledger, mark in marks.items())
-        self.deliver(
-            rows if len(marks) <= MOST_CONDITIONS else after_ends(rows, marks), done=done if beyond > ONE_PARTITION else None
-        )
+        self.deliver(read_where(self._log, version, after(marks)), done=done if beyond > ONE_PARTITION else None)
 
     def redeliver(self) -> None:
         """Deliver again what has waited long enough."""

@@ -13,6 +13,7 @@ from geo import crash
 from geo.crash import CrashPoint
 from geo.delta.arrow_rows import rows_frame
 from geo.delta.driver import Reads
+from geo.delta.engines.native.engine import NativeEngine
 from geo.ids import LedgerId, MessageId
 from geo.journal.cluster import connect_later
 from geo.journal.rows import Row
@@ -21,18 +22,18 @@ from geo.now import now_us
 from geo.ops.maintain import maintain
 from geo.replication.repair import reconcile_links
 from geo.streams import timetable
-from geo.subscription.acks import folding, gathered_frames
+from geo.subscription.acks import folding
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.folding import Folded
 from geo.subscription.acks.forgetting import DAY_US, MARGIN_DAYS, named, without
-from geo.subscription.acks.gathered import Gathered
 from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import decode, encode, key_of
 from geo.subscription.changes import reset
 from geo.times import in_us, utc
 from schemas import CURSORS
 from tests.crashing import dies_at
+from tests.delta.engines import refuses
 from tests.subscription.test_failover import ACKS, NAME, consume, entries, state
 from tests.subscription.test_refused import MALFORMED, NEWER, forge
 from tests.test_crash_points import FOLD_POINTS
@@ -108,14 +109,19 @@ def test_a_reset_is_folded_and_old_acknowledgements_after_it_are_counted(consume
     assert row["refused"]["older epoch"] >= 1
 
 
-@pytest.mark.parametrize("by", ["this process", "tasks"])
+@pytest.fixture(params=["this process", "tasks"])
+def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gathers what records tell: tasks those of a log that Spark is to read, and of commits that add many."""
+    if request.param == "tasks":
+        monkeypatch.setattr(NativeEngine, "scan", refuses)
+        monkeypatch.setattr(NativeEngine, "few_added", refuses)
+
+
+@pytest.mark.usefixtures("by")
 def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_leaves_nothing(
-    consumed: World, by: str, monkeypatch: pytest.MonkeyPatch
+    consumed: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In slices of one subscription."""
-    if by == "tasks":  # as of a log that has many records, or that Spark is to read
-        monkeypatch.setattr(folding, "scan_here", lambda *_, **__: None)
-        monkeypatch.setattr(gathered_frames, "MOST_AT_ONCE", 2)
     monkeypatch.setattr(folding, "SLICE", 1)
     monkeypatch.setattr(folding, "SLICE_BYTES", 20)
     before = state(consumed, "eu")
@@ -139,18 +145,13 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
     found = read_known(consumed.tables("eu"), TOPIC)
     assert found.states == {key_of(TOPIC, name): before for name in told}
     by_spark = connect_later(lambda: consumed.spark, consumed.config.cluster("eu"), reads=Reads.NONE)
-    for most in (gathered_frames.MOST_AT_ONCE, 2):  # at once, and by tasks
-        monkeypatch.setattr(gathered_frames, "MOST_AT_ONCE", most)
-        same = read_known(by_spark, TOPIC)
-        assert (same.states, same.fold.refused) == (found.states, found.fold.refused)
+    same = read_known(by_spark, TOPIC)
+    assert (same.states, same.fold.refused) == (found.states, found.fold.refused)
 
 
-@pytest.mark.parametrize("by", ["this process", "tasks"])
-def test_records_that_are_all_refused_are_folded_once(consumed: World, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("by")
+def test_records_that_are_all_refused_are_folded_once(consumed: World) -> None:
     fold(consumed)
-    if by == "tasks":
-        monkeypatch.setattr(folding, "scan_here", lambda *_, **__: None)
-        monkeypatch.setattr(gathered_frames, "MOST_AT_ONCE", 2)
     for entry in range(3):
         forge(consumed, entry, MALFORMED)
     for _ in range(2):
@@ -162,8 +163,7 @@ def test_records_that_are_all_refused_are_folded_once(consumed: World, by: str, 
 
 def test_states_are_folded_so_many_at_once_and_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(sizes: list[int]) -> list[list[int]]:
-        found = (Gathered("", None, {}, {}, {}, {}, size) for size in sizes)
-        return [[one.size for one in some] for some in folding.slices(found)]
+        return list(folding.slices(sizes, int))
 
     monkeypatch.setattr(folding, "SLICE_BYTES", most := 1000)
     assert cut([]) == []

@@ -8,7 +8,7 @@ from geo.names import Topic
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.fold import Received
 from geo.subscription.acks.forgetting import DAY_US
-from geo.subscription.acks.gathered import Record, gather
+from geo.subscription.acks.gathered import Record, gather, gather_all, joined
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import REGIONAL_VERSION, Refusal, encode, key_of
 from geo.subscription.acks.subscription_state import SubscriptionState
@@ -47,3 +47,23 @@ def test_records_of_an_older_epoch_than_the_cursor_are_refused() -> None:
     assert found.refused == {Refusal.OLDER_EPOCH.value: 1}
     assert found.state is not None
     assert found.state.here == AckState(Epoch(2, "eu"), acked=MessageSet({MESSAGES: ((2, 2),)}))
+
+
+def test_what_parts_tell_is_together_what_all_of_it_tells() -> None:
+    """With records of a newer program, such as are refused, and of an older epoch, wherever they are."""
+    records = [
+        _record(ONE, 0, _acked(0), day=1),
+        _record(ONE, 1, NEWER),
+        _record(TWO, 0, _acked(1), day=3),
+        _record(ONE, 2, b"", key=OTHER),
+        _record(TWO, 1, NEWER),
+        _record(ONE, 3, _acked(5, epoch=1), day=2),
+        _record(TWO, 2, _acked(7, epoch=1), day=4),
+        _record(TWO, 3, _acked(3), day=5),
+    ]
+    before = {KEY: SubscriptionState(AckState(Epoch(1, "eu")))}
+    whole = gather_all("eu", records, before)
+    assert whole[KEY].refused == {Refusal.NEWER_ENCODING.value: 2, Refusal.OLDER_EPOCH.value: 3}
+    assert whole[KEY].folded(whole[KEY].unread) == {ONE: 0, TWO: 0}
+    for at in range(len(records) + 1):
+        assert joined([gather_all("eu", records[:at], before), gather_all("eu", records[at:], before)]) == whole

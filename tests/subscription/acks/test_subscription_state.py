@@ -20,6 +20,7 @@ from geo.subscription.acks.record import (
     RefusedRecordError,
     decode,
     decode_all,
+    decode_epochs,
     encode,
     encode_all,
     is_newer,
@@ -55,6 +56,11 @@ def test_the_merge_is_commutative_associative_and_idempotent(
 @given(some)
 def test_all_that_is_known_is_read_back_as_it_was_written(known: SubscriptionState) -> None:
     assert decode_all(encode_all(known)) == known
+    epochs = decode_epochs(encode_all(known))
+    assert known | epochs == known
+    assert not known.is_older_than(epochs)
+    assert not epochs.is_older_than(known)
+    assert not any(one.acked or one.redelivered for one in epochs.states)
 
 
 @given(some, st.integers(1, 3))

@@ -19,7 +19,7 @@ from geo.delta.data_file import DataFile
 from geo.delta.driver import Driver
 from geo.delta.engine import Engine, Seen
 from geo.delta.engines.spark.commit_pages import PAGE, read_page
-from geo.delta.engines.spark.scan import scanned
+from geo.delta.engines.spark.scan import filtered, scanned
 from geo.delta.engines.spark.summary import groups_of
 from geo.delta.predicate import IsNull, Predicate, to_sql
 from geo.delta.summary import Groups, Summary
@@ -149,7 +149,7 @@ class SparkEngine(Engine):
         return groups_of(summary, self.read(version))
 
     def rows_where(self, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
-        return self.read(version).where(to_sql(where)).select(*columns).toArrow()
+        return filtered(self.read(version), where).select(*columns).toArrow()
 
     def scan(
         self,
@@ -161,8 +161,7 @@ class SparkEngine(Engine):
         combine: Callable[[Iterable[T]], T] | None,
     ) -> list[T]:
         """By statistics Delta leaves files out; what they tell is not asked."""
-        rows = self.read(version).where(to_sql(where)).select(*map(identifier, columns))
-        return scanned(rows, each, combine)
+        return scanned(filtered(self.read(version), where), columns, each, combine)
 
 
 def first_there(first: int, last: int, has_commit: Callable[[int], bool]) -> int:

@@ -1,23 +1,74 @@
-"""Applies a function to rows in Spark's tasks, where they are read; what it makes of them comes to this process."""
+"""Picks rows of a DataFrame, and applies a function to them in Spark's tasks, where they are read; what it makes of them comes to this process."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial, reduce
 from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 from geo.delta.arrow_rows import with_times_in_utc
+from geo.delta.predicate import All, Among, AtLeast, Compare, Either, IsNull, Predicate, to_sql
+from geo.sql_text import identifier
 
 T = TypeVar("T")
 
 
-def scanned(rows: DataFrame, each: Callable[[pa.Table], T], combine: Callable[[Iterable[T]], T] | None) -> list[T]:
+MOST_CONDITIONS = 64
+"""So many bounds are told to Spark as conditions, by which Delta skips files, each some milliseconds of planning; of 200 the code that it makes
+is too large to be compiled. All of more as a table that is joined too."""
+
+
+def filtered(rows: DataFrame, where: Predicate) -> DataFrame:
+    """The rows that fulfil a condition. Columns as `rows`."""
+    bounds, others = list[AtLeast](), list[Predicate]()
+    for part in _parts(where):
+        bounds.append(part) if isinstance(part, AtLeast) else others.append(part)
+    return reduce(_bounded, bounds, rows.where(to_sql(All(tuple(others)))))
+
+
+def _parts(where: Predicate) -> Iterator[Predicate]:
+    if isinstance(where, All):
+        for part in where.parts:
+            yield from _parts(part)
+    else:
+        yield where
+
+
+def _bounded(rows: DataFrame, bounds: AtLeast) -> DataFrame:
+    """As SQL alone Spark would look each row's bound up in a map, entry by entry."""
+    conditions: list[Predicate] = [~IsNull(bounds.column)]
+    for listed, bound in sorted(bounds.bounds.items())[:MOST_CONDITIONS]:
+        values = zip(bounds.by, listed.rsplit(":", len(bounds.by) - 1), strict=True)
+        others = (~_equals(rows, *one) for one in reversed(list(values)))  # numbers, which differ soonest, first
+        conditions.append(Either((*others, Compare(bounds.column, ">=", bound))))
+    rows = rows.where(to_sql(All(tuple(conditions))))
+    if len(bounds.bounds) <= MOST_CONDITIONS:
+        return rows
+    table = pa.table({"_by": list(bounds.bounds), "_bound": pa.array(bounds.bounds.values(), pa.int64())})
+    by = ", ':', ".join(f"CAST({identifier(name)} AS STRING)" for name in bounds.by)  # NULL where one of them is
+    keyed = rows.withColumn("_by", F.expr(f"concat({by})")).join(
+        F.broadcast(rows.sparkSession.createDataFrame(table)), "_by", "left"
+    )
+    is_beyond = f"_bound IS NULL OR {identifier(bounds.column)} >= _bound"
+    return keyed.where(is_beyond).select(*map(identifier, rows.columns))
+
+
+def _equals(rows: DataFrame, column: str, text: str) -> Predicate:
+    is_text = isinstance(rows.schema[column].dataType, StringType)
+    return Among(column, frozenset({text if is_text else int(text)}))
+
+
+def scanned(
+    rows: DataFrame, columns: Sequence[str], each: Callable[[pa.Table], T], combine: Callable[[Iterable[T]], T] | None
+) -> list[T]:
     """As `Engine.scan`, of the rows of a DataFrame."""
-    told = rows.mapInArrow(partial(_by_task, each, combine), "answer BINARY").collect()
+    told = rows.select(*map(identifier, columns)).mapInArrow(partial(_by_task, each, combine), "answer BINARY").collect()
     found: list[T] = [pickle.loads(row["answer"]) for row in told]  # noqa: S301  # of this program's own tasks
     return [combine(found)] if combine is not None and found else found
 

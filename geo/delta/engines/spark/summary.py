@@ -6,7 +6,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo.delta.predicate import to_sql
+from geo.delta.engines.spark.scan import filtered
 from geo.delta.summary import Group, Groups, Summary
 
 
@@ -25,5 +25,5 @@ def groups_of(summary: Summary, rows: DataFrame) -> Groups:
             tuple(row[f"same_{name}"] for name in summary.same),
             row["count"],
         )
-        for row in rows.where(to_sql(summary.where)).groupBy(*summary.by).agg(*wanted).collect()
+        for row in filtered(rows, summary.where).groupBy(*summary.by).agg(*wanted).collect()
     }
