@@ -111,15 +111,22 @@ def key_range(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def seconds(text: str) -> float:
-    """The type of a number of seconds."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found <= 10**9:
-        raise argparse.ArgumentTypeError("a number of seconds")
-    return found
+def up_to(limit: float, what: str) -> Callable[[str], float]:
+    """The type of an argument that is a number from 0 to `limit`, also a broken one, described by `what`."""
+
+    def parse(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = -1.0
+        if not 0 <= found <= limit:
+            raise argparse.ArgumentTypeError(what)
+        return found
+
+    return parse
+
+
+seconds = up_to(10**9, "a number of seconds")
 
 
 def start_position(text: str) -> Any:

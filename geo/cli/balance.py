@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from geo.cli.arguments import Verbs, from_1_to
+from geo.cli.arguments import Verbs, from_1_to, up_to
 from geo.cli.output import Output
 from geo.config.placement import MIB, Settings, parse_setting
 from geo.errors import UsageError
@@ -43,7 +43,7 @@ def add_balance(verbs: Verbs, does: str) -> None:
     p.add_argument("--brokers", type=number, metavar="N", help="of generated load")
     p.add_argument("--bundles", type=number, metavar="N", help="of generated load")
     does = "of generated load: the topic of rank k has 1/k^S of the first one's (default: %(default)s)"
-    p.add_argument("--zipf", type=_exponent, default=1.0, metavar="S", help=does)
+    p.add_argument("--zipf", type=up_to(10, "a number from 0 to 10"), default=1.0, metavar="S", help=does)
     p.add_argument("--minutes", type=number, default=120, metavar="N", help="as many decisions (default: %(default)s)")
     does = f"how often {_CHANGE:.0%}% of the topics of generated load trade their loads, for as many minutes again (default: %(default)s)"
     p.add_argument("--changes", type=int, choices=range(10), default=0, metavar="N", help=does)
@@ -100,19 +100,9 @@ def run_simulate(args: argparse.Namespace, output: Output) -> int:
 
 
 _COLUMNS = (
-    *(
-        "strategy",
-        "shedder",
-        "load",
-        "balanced after",
-        "heaviest/larger",
-        "heaviest/mean",
-        "without heavy",
-        "moves",
-        "moves/h at end",
-    ),
-    *("splits", "decision", "longest"),
-)
+    "strategy", "shedder", "load", "balanced after", "heaviest/larger", "heaviest/mean", "without heavy", "moves", "moves/h at end", "splits",
+    "decision", "longest",
+)  # fmt: skip
 
 
 def _cluster(args: argparse.Namespace) -> Cluster:
@@ -163,17 +153,6 @@ def _settings(given: Sequence[str]) -> Settings:
         except UsageError as error:
             raise UsageError(f"--set {error}") from None
     return Settings(**chosen)
-
-
-def _exponent(text: str) -> float:
-    """The type of an exponent from 0 to 10."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found <= 10:
-        raise argparse.ArgumentTypeError("a number from 0 to 10")
-    return found
 
 
 def _pyplot() -> Any:
