@@ -52,15 +52,12 @@ class AvgShedder:
         ranked = sorted(scores, key=scores.__getitem__)
         pairs = []
         for low, high in zip(ranked[: (len(ranked) + 1) // 2], reversed(ranked), strict=False):
-            difference = scores[high] - scores[low]
-            if difference < self._settings.avg_shedder_high_threshold:
-                self._forget(self._hits_high, low, high)
-            else:
-                self._hit(self._hits_high, low, high)
-            if difference < self._settings.avg_shedder_low_threshold:
-                self._forget(self._hits_low, low, high)
-            else:
-                self._hit(self._hits_low, low, high)
+            difference, settings = scores[high] - scores[low], self._settings
+            for hits, threshold in (
+                (self._hits_high, settings.avg_shedder_high_threshold), (self._hits_low, settings.avg_shedder_low_threshold),
+            ):  # fmt: skip
+                (self._forget if difference < threshold else self._hit)(hits, low, high)
+            if difference >= settings.avg_shedder_low_threshold:
                 pairs.append((low, high))
         return pairs
 

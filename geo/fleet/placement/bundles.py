@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from zlib import crc32
 
@@ -59,28 +60,20 @@ def namespace_of_topic(topic: str) -> str:
     return topic.partition("://")[2].rpartition("/")[0]
 
 
+@dataclass(frozen=True, slots=True)
 class Bundles:
     """The bundles of one namespace. Each topic is in exactly one of them.
 
     `boundaries` ascend from 0 to 0xffffffff; between two that follow each other lies a bundle. Raises UsageError of others.
     """
 
-    __slots__ = ("boundaries",)
+    boundaries: Sequence[int]
 
-    def __init__(self, boundaries: Sequence[int]) -> None:
-        found = tuple(boundaries)
+    def __post_init__(self) -> None:
+        found = tuple(self.boundaries)
         if len(found) < 2 or found[0] != FIRST or found[-1] != LAST or any(low >= high for low, high in pairwise(found)):
             raise UsageError(f"boundaries of bundles are {show(list(found))}; expected: ascending from {FIRST} to {LAST}")
-        self.boundaries = found
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Bundles) and self.boundaries == other.boundaries
-
-    def __hash__(self) -> int:
-        return hash(self.boundaries)
-
-    def __repr__(self) -> str:
-        return f"Bundles({list(self.boundaries)})"
+        object.__setattr__(self, "boundaries", found)
 
     @property
     def ranges(self) -> list[Range]:

@@ -130,20 +130,17 @@ class UniformLoadShedder:
         if not brokers:
             return {}
         settings = self._settings
-        rates = {broker: load.msg_rate for broker, load in brokers.items()}
-        throughputs = {broker: load.throughput for broker, load in brokers.items()}
-        rate, throughput = _Extremes(rates), _Extremes(throughputs)
+        rate = _Extremes({broker: load.msg_rate for broker, load in brokers.items()})
+        throughput = _Extremes({broker: load.throughput for broker, load in brokers.items()})
         if 0 < settings.msg_rate_difference_shedder_threshold < (rate.most - rate.least) / rate.least:
-            left, least = int((rate.most - rate.least) * settings.max_unload), settings.min_unload_message
-            loads = {bundle: load.msg_rate for bundle, load in brokers[rate.broker].bundles.items()}
-            broker = rate.broker
+            of, least = rate, settings.min_unload_message
+            loads = {bundle: load.msg_rate for bundle, load in brokers[of.broker].bundles.items()}
         elif 0 < settings.msg_throughput_multiplier_difference_shedder_threshold < throughput.most / throughput.least:
-            left, least = int((throughput.most - throughput.least) * settings.max_unload), settings.min_unload_message_throughput
-            loads = {bundle: load.throughput for bundle, load in brokers[throughput.broker].bundles.items()}
-            broker = throughput.broker
+            of, least = throughput, settings.min_unload_message_throughput
+            loads = {bundle: load.throughput for bundle, load in brokers[of.broker].bundles.items()}
         else:
             return {}
-        bundles: list[str] = []
+        bundles, left = list[str](), int((of.most - of.least) * settings.max_unload)
         if len(loads) > 1 and left >= least:
             for bundle in sorted(loads, key=loads.__getitem__, reverse=True):
                 if len(bundles) == settings.max_unload_bundle_num_per_shedding:
@@ -151,7 +148,7 @@ class UniformLoadShedder:
                 if bundle not in recently_unloaded and 0 < loads[bundle] <= left + DELTA:
                     left -= int(loads[bundle])
                     bundles.append(bundle)
-        return {broker: bundles} if bundles else {}
+        return {of.broker: bundles} if bundles else {}
 
 
 class _Extremes:
