@@ -8,25 +8,22 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, DecimalType, LongType, StructField, StructType
 
 from geo.crash import CrashPoint
 from geo.delta import create
-from geo.delta.arrow_rows import rows_table
-from geo.delta.disk_store import path_of
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.errors import RetryableError
 from schemas import LINKS, TOPIC_LOG, TableSchema
 from tests.crashing import dies_at
+from tests.delta.logs import checksum_of, commit_of, log_of, rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -58,9 +55,7 @@ def _spark_makes_none() -> Iterator[None]:
 
 def _said(table: Table) -> list[Any]:
     """What its first version says, but for what is each table's own."""
-    assert table.log_folder is not None
-    lines = (path_of(table.log_folder) / f"{0:020}.json").read_text().splitlines()
-    said = [*map(json.loads, lines), json.loads((path_of(table.log_folder) / f"{0:020}.crc").read_text())]
+    said = [*map(json.loads, commit_of(table, 0).read_text().splitlines()), json.loads(checksum_of(table, 0).read_text())]
     assert said[0]["commitInfo"]["txnId"] == said[-1]["txnId"]
     (metadata,) = (one["metaData"] for one in said if "metaData" in one)
     assert metadata == said[-1]["metadata"]
@@ -114,16 +109,15 @@ def test_one_that_stops_here_is_there_whole_or_made_anew(
         _table(spark, tmp_path, "here").create(TOPIC_LOG)
     here = _table(spark, tmp_path, "here")
     if point is CrashPoint.COMMIT_WRITTEN:  # as a process leaves it that dies there
-        assert here.log_folder is not None
         drawn = "01234567-89ab-cdef-0123-456789abcdef"
         for name in (f".{0:020}.{drawn}.tmp", f".{0:020}.json.{drawn}.tmp", f"..{0:020}.json.{drawn}.tmp.crc"):
-            (path_of(here.log_folder) / name).write_text("half of")
-        (path_of(here.log_folder) / "_staged_commits").mkdir(exist_ok=True)
+            (log_of(here) / name).write_text("half of")
+        (log_of(here) / "_staged_commits").mkdir(exist_ok=True)
     assert here.exists() is (point is CrashPoint.TABLE_COMMITTED)
     if not same_process:
         create._first_versions.clear()
     here.create(TOPIC_LOG)
-    here.append_rows(_rows(2))
+    here.append_rows(rows_of(0, 2))
     assert here.read().count() == 2
     assert [commit.operation for commit in here.commits(0, 9)] == ["CREATE TABLE", "WRITE"]
     assert not list(Path(here.name, "_delta_log").glob("*.tmp"))
@@ -140,16 +134,6 @@ def test_where_it_cannot_be_made_spark_makes_it(spark: SparkSession, tmp_path: P
         here.create(TOPIC_LOG)
     assert here.latest_version() == 0
     assert not list(Path(here.name, "_delta_log").glob("*.tmp"))
-
-
-def test_where_a_log_store_is_configured_tables_are_made_by_it(spark: SparkSession, tmp_path: Path) -> None:
-    class Configured(Driver):
-        def log_store(self, scheme: str) -> str | None:
-            return "org.example.LogStore"
-
-    _table(spark, tmp_path, "first").create(TOPIC_LOG)
-    with _spark_makes_none(), pytest.raises(AssertionError, match="Spark was asked"):
-        Table(Configured(lambda: spark), str(tmp_path / "here"), by_path=True, lock=None).create(TOPIC_LOG)
 
 
 def test_where_something_else_is_nothing_is_made(spark: SparkSession, tmp_path: Path) -> None:
@@ -180,7 +164,7 @@ def test_of_several_who_make_it_at_once_one_does(spark: SparkSession, tmp_path: 
     def make(number: int) -> None:
         one = _table(spark, tmp_path, "here")
         one.create(TOPIC_LOG)
-        one.append_rows(_rows(1))
+        one.append_rows(rows_of(0, 1))
         ids.append(one.table_id())
 
     threads = [threading.Thread(target=make, args=(number,)) for number in range(4)]
@@ -191,12 +175,6 @@ def test_of_several_who_make_it_at_once_one_does(spark: SparkSession, tmp_path: 
     assert len(ids) == 4
     assert len(set(ids)) == 1
     assert _table(spark, tmp_path, "here").read().count() == 4
-
-
-def _rows(count: int) -> pa.Table:
-    now = datetime(2026, 11, 27, tzinfo=timezone.utc)
-    same = {"origin": "us", "ledger_id": 7, "publish_time": now, "producer": "p", "publish_date": now.date()}
-    return rows_table(TOPIC_LOG.types, [{**same, "entry_id": number} for number in range(count)])
 
 
 def test_columns_are_told_as_spark_shows_them_and_not_where_they_are_in_files(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -15,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.delta.arrow_rows import rows_table
 from geo.delta.delta_log import newest_metadata, opened_commits
 from geo.delta.delta_state import newest_state
 from geo.delta.disk_store import on_disk
@@ -28,7 +26,7 @@ from geo.delta.table import Table
 from geo.errors import DamagedError
 from geo.faults import SPARK_ERRORS
 from geo.log.topic_log import ID
-from schemas import TOPIC_LOG
+from tests.delta.logs import log_of, made_log, rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -37,26 +35,13 @@ T = TypeVar("T")
 COLUMNS = ("origin", "ledger_id", "entry_id", "key", "payload", "marker", "properties")
 
 
-def _rows(first: int, end: int) -> pa.Table:
-    now = datetime(2026, 11, 27, tzinfo=timezone.utc)
-    same = {"origin": "us", "ledger_id": 7, "publish_time": now, "producer": "p", "publish_date": now.date()}
-    return rows_table(
-        TOPIC_LOG.types,
-        [
-            {**same, "entry_id": n, "key": f"k{n % 7}", "payload": f"payload {n}".encode(), "properties": [("a", str(n))]}
-            for n in range(first, end)
-        ],
-    )
-
-
 @pytest.fixture(scope="module")
 def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Some commits of this process, a checkpoint among them."""
-    table = Table(Driver.of(spark), str(tmp_path_factory.mktemp("damage") / "log"), by_path=True, lock=None)
-    table.create(TOPIC_LOG)
+    table = made_log(spark, tmp_path_factory.mktemp("damage"))
     table.set_property("delta.checkpointInterval", "3")
     for number in range(4):
-        assert table.append_here(_rows(100 * number, 100 * number + 100), f'{{"record": {number}}}')
+        assert table.append_here(rows_of(100 * number, 100 * number + 100), f'{{"record": {number}}}')
     return table
 
 
@@ -107,13 +92,13 @@ def test_what_this_process_reads_is_what_was_written_or_is_left_to_spark(log: Ta
     )
     assert state is not None
     readers: dict[str, Callable[[Table], Any]] = {
-        "added": lambda table: _few(_known(lambda: native_rows.added_rows(on_disk(_log(table)), state, newest, newest))),
+        "added": lambda table: _few(_known(lambda: native_rows.added_rows(on_disk(log_of(table)), state, newest, newest))),
         "all": lambda table: _few(few_rows(table, newest)),
         "scanned": lambda table: _few(_joined(scan_here(table, newest, COLUMNS, lambda rows: rows))),
-        "markers": lambda table: _known(lambda: native_rows.added_where(on_disk(_log(table)), newest, "marker", COLUMNS)),
-        "state": lambda table: newest_state(on_disk(_log(table))),
-        "metadata": lambda table: _or_none(lambda: newest_metadata(on_disk(_log(table)), newest)),
-        "commits": lambda table: _or_none(lambda: list(opened_commits(on_disk(_log(table)), 0, newest))),
+        "markers": lambda table: _known(lambda: native_rows.added_where(on_disk(log_of(table)), newest, "marker", COLUMNS)),
+        "state": lambda table: newest_state(on_disk(log_of(table))),
+        "metadata": lambda table: _or_none(lambda: newest_metadata(on_disk(log_of(table)), newest)),
+        "commits": lambda table: _or_none(lambda: list(opened_commits(on_disk(log_of(table)), 0, newest))),
     }
     whole = {name: read(log) for name, read in readers.items()}
     assert (whole["added"], whole["all"], whole["scanned"]) == (expected[-100:], expected, expected)
@@ -137,10 +122,6 @@ def test_what_this_process_reads_is_what_was_written_or_is_left_to_spark(log: Ta
 def _known(question: Callable[[], T]) -> T | None:
     found = attempt(question)
     return None if isinstance(found, UnsupportedError) else found
-
-
-def _log(table: Table) -> Path:
-    return Path(table.name) / "_delta_log"
 
 
 def _few(rows: pa.Table | None) -> list[dict[str, Any]] | None:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,20 +43,26 @@ with table_lock(Path(sys.argv[1]), this_process(int(sys.argv[2]))):
 """
 
 
-def _holder(lock: Path, jvm_pid: int = 0) -> subprocess.Popen[str]:
+@contextmanager
+def _holder(lock: Path, jvm_pid: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock until it is told to go on. It is killed at the end."""
     command = [sys.executable, "-c", _HOLD, str(lock), str(jvm_pid)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
+@contextmanager
+def _child() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_eight_processes_lose_no_update(tmp_path: Path) -> None:
@@ -65,59 +73,41 @@ def test_eight_processes_lose_no_update(tmp_path: Path) -> None:
     assert counter.read_text() == "400"
 
 
+def _take(lock: Path, **how: float) -> None:
+    """Take it and give it back."""
+    with table_lock(lock, this_process(0), **how):
+        pass
+
+
 def _waiting(lock: Path) -> threading.Thread:
-    """Somebody of this process who wants the lock, takes it and gives it back."""
-
-    def take() -> None:
-        with table_lock(lock, this_process(0)):
-            pass
-
-    thread = threading.Thread(target=take)
+    """Somebody of this process who takes it."""
+    thread = threading.Thread(target=_take, args=(lock,))
     thread.start()
     return thread
 
 
-def test_whoever_waits_says_for_whom_and_waits_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_whoever_waits_says_for_whom_and_of_a_stopped_one_how_to_go_on_and_waits_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, is_stopped: bool
 ) -> None:
     monkeypatch.setattr(locks, "TELL_AFTER_S", 0.05)
     monkeypatch.setattr(locks, "TELL_EVERY_S", 0.05)
     caplog.set_level(logging.WARNING)
     lock = tmp_path / "x.lock"
-    holder = _holder(lock)
-    waiting = _waiting(lock)
-    try:
-        until(lambda: len(caplog.messages) >= 3, every_s=0.002)
-        assert waiting.is_alive(), "a holder that lives is waited for"
-        assert all(f"{lock}: waiting since 0 s for process {holder.pid} on " in line for line in caplog.messages)
-        assert "stopped" not in caplog.text
-        holder.communicate("go on\n")
-        waiting.join(60)
-        assert not waiting.is_alive()
-    finally:
-        _end(holder)
-
-
-def test_of_a_stopped_holder_it_is_said_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(locks, "TELL_AFTER_S", 0.05)
-    monkeypatch.setattr(locks, "TELL_EVERY_S", 0.05)
-    caplog.set_level(logging.WARNING)
-    lock = tmp_path / "x.lock"
-    holder = _holder(lock)
-    holder.send_signal(signal.SIGSTOP)
-    waiting = _waiting(lock)
-    try:
+    with _holder(lock) as holder:
+        if is_stopped:
+            holder.send_signal(signal.SIGSTOP)
+        waiting = _waiting(lock)
         advice = f"Continue it (kill -CONT {holder.pid}) or end it (kill -KILL {holder.pid})"
-        until(lambda: any(advice in line for line in caplog.messages), every_s=0.002)
-        assert waiting.is_alive()
+        until(lambda: len(caplog.messages) >= 3 and is_stopped == any(advice in line for line in caplog.messages), every_s=0.002)
+        assert waiting.is_alive(), "a holder that lives is waited for"
+        if not is_stopped:
+            assert all(f"{lock}: waiting since 0 s for process {holder.pid} on " in line for line in caplog.messages)
+            assert "stopped" not in caplog.text
         holder.send_signal(signal.SIGCONT)
         holder.communicate("go on\n")
         waiting.join(60)
         assert not waiting.is_alive()
-    finally:
-        _end(holder)
 
 
 def test_threads_of_one_process_wait_for_each_other(tmp_path: Path) -> None:
@@ -139,26 +129,25 @@ def test_threads_of_one_process_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def test_a_killed_holder_frees_the_lock(tmp_path: Path) -> None:
-    holder = _holder(tmp_path / "x.lock")
-    _end(holder)
+    with _holder(tmp_path / "x.lock"):
+        pass
     with table_lock(tmp_path / "x.lock", this_process(0)):
         assert Process.decode((tmp_path / "x.lock").read_text()) == this_process(0)
     assert (tmp_path / "x.lock").read_text() == "", "a holder that leaves cleanly leaves no name"
 
 
-def test_the_jvm_of_a_killed_holder_is_waited_for(tmp_path: Path) -> None:
-    jvm = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    holder = _holder(tmp_path / "x.lock", jvm.pid)
-    _end(holder)
-    with (
-        pytest.raises(RetryableError, match=f"JVM {jvm.pid} of the dead"),
-        table_lock(tmp_path / "x.lock", this_process(0), jvm_end_s=0.2),
-    ):
-        pass
-    jvm.kill()
-    jvm.wait()
-    with table_lock(tmp_path / "x.lock", this_process(0)):
-        pass
+def test_the_jvm_of_a_killed_holder_is_waited_for_but_by_who_is_not_to_wait(tmp_path: Path) -> None:
+    lock = tmp_path / "x.lock"
+    with _child() as jvm:
+        with _holder(lock, jvm.pid):
+            pass
+        began = time.monotonic()
+        with without_waiting(), pytest.raises(LockedError):
+            _take(lock)
+        assert time.monotonic() - began < 30
+        with pytest.raises(RetryableError, match=f"JVM {jvm.pid} of the dead"):
+            _take(lock, jvm_end_s=0.2)
+    _take(lock)
 
 
 def test_a_process_id_that_was_given_away_again_is_not_taken_for_the_holder() -> None:
@@ -170,51 +159,30 @@ def test_a_process_id_that_was_given_away_again_is_not_taken_for_the_holder() ->
 
 def test_a_halted_process_lives_and_is_known_to_be_halted() -> None:
     me = this_process(0)
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
-    process = Process(me.host, me.pid, me.started, child.pid, started)
-    try:
+    with _child() as child:
+        started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        process = Process(me.host, me.pid, me.started, child.pid, started)
         assert process.stopped == ()
         child.send_signal(signal.SIGSTOP)
         until(lambda: [*process.stopped] == [child.pid], every_s=0.002)
         assert Process(me.host, child.pid, started).lives
         assert Process(me.host, child.pid, started="1").stopped == (), "another process that has the id by now"
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_who_is_not_to_wait_is_told_who_holds_the_lock(tmp_path: Path) -> None:
     lock = tmp_path / "x.lock"
-    holder = _holder(lock)
-    try:
-        with (
-            without_waiting(),
-            pytest.raises(LockedError, match=f"x.lock is held by process {holder.pid} on .*, which commits to this table"),
-            table_lock(lock, this_process(0)),
-        ):
-            pass
+    with _holder(lock) as holder:
+        held = f"x.lock is held by process {holder.pid} on .*, which commits to this table"
+        with without_waiting(), pytest.raises(LockedError, match=held):
+            _take(lock)
         with without_waiting():
             with without_waiting():
                 pass
-            with pytest.raises(LockedError), table_lock(lock, this_process(0)):  # what was asked within ends within
-                pass
+            with pytest.raises(LockedError):  # what was asked within ends within
+                _take(lock)
         other = _waiting(lock)
         holder.communicate("go on\n")
         other.join(60)
         assert not other.is_alive(), "another thread waits all the same"
-        with without_waiting(), table_lock(lock, this_process(0)):
-            pass
-    finally:
-        _end(holder)
-
-
-def test_who_is_not_to_wait_does_not_wait_for_a_dead_holders_jvm(tmp_path: Path) -> None:
-    jvm = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    _end(_holder(tmp_path / "x.lock", jvm.pid))
-    began = time.monotonic()
-    with without_waiting(), pytest.raises(LockedError), table_lock(tmp_path / "x.lock", this_process(0)):
-        pass
-    assert time.monotonic() - began < 30
-    jvm.kill()
-    jvm.wait()
+        with without_waiting():
+            _take(lock)

@@ -6,14 +6,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from geo.delta.arrow_rows import rows_table
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.disk import SETTING
@@ -22,6 +20,7 @@ from geo.log.publish import publish_json_lines
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.consumer.subscription import Subscription
 from schemas import TOPIC_LOG
+from tests.delta.logs import rows_of
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -145,14 +144,12 @@ def test_what_was_published_replicated_and_acknowledged_is_there_and_goes_on_onc
 def test_a_table_in_the_place_of_one_that_was_written_out_is_written_out_whole(
     spark: SparkSession, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = datetime(2026, 11, 27, tzinfo=timezone.utc)
-    same = {"origin": "us", "ledger_id": 7, "publish_time": now, "producer": "p", "publish_date": now.date()}
     before, after = (
         Table(Driver.of(spark), str(tmp_path / name), by_path=True, lock=None) for name in ("before/log", "after/log")
     )
 
     def append(number: int) -> None:
-        before.append_rows(rows_table(TOPIC_LOG.types, [{**same, "entry_id": number}]))
+        before.append_rows(rows_of(number, number + 1))
 
     before.create(TOPIC_LOG)
     append(0)

@@ -130,11 +130,12 @@ def test_a_first_put_that_fails_has_done_nothing_and_a_rival_near_that_went_is_a
     assert not put_commit(_on(_Answers([(False, Put.THERE)]), tmp_path), 7, ACTIONS)
 
 
-@pytest.mark.parametrize("is_made", [True, False])
-def test_a_link_whose_answer_is_lost_is_asked_again_or_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_made: bool
+@pytest.mark.parametrize(("is_made", "told"), [(True, errno.EIO), (False, errno.EIO), (True, errno.EEXIST)])
+def test_a_link_whose_answer_is_lost_or_wrong_is_asked_again_or_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made: bool, told: int
 ) -> None:
-    link, lost = os.link, [OSError(errno.EIO, "lost")]
+    """As a network file system may: it asks again for what it did, and says that it is there; or its answer is lost."""
+    link, lost = os.link, [OSError(told, "of what was asked")]
 
     def loses(new: Path, place: Path) -> None:
         if is_made or not lost:

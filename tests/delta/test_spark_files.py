@@ -2,66 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint
-from geo.delta.disk_store import path_of
 from geo.delta.driver import Driver
 from geo.delta.engines.spark.files import STAGED_S, sweep
 from geo.delta.table import Table
 from geo.errors import FencedError
 from geo.faults import SPARK_ERRORS
-from schemas import TOPIC_LOG
+from tests.delta.logs import made_log, rows_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 
-_ROW = {name: "CAST(NULL AS " + kind + ")" for name, kind in (("key", "STRING"), ("payload", "BINARY"), ("marker", "STRING"))} | {
-    "origin": "'us'",
-    "ledger_id": "7L",
-    "entry_id": "id",
-    "publish_time": "timestamp_micros(1795000000123456 + id * 43200000000)",
-    "event_time": "IF(id % 2 = 0, timestamp_micros(-9000000000000001 + id), NULL)",
-    "producer": "repeat('p', 40)",
-    "properties": "map('a', CAST(id AS STRING))",
-    "replicate_to": "array('eu')",
-    "publish_date": "CAST(timestamp_micros(1795000000123456 + id * 43200000000) AS DATE)",
-}
 
-
-def _rows(spark: SparkSession, first: int, end: int, **others: str) -> DataFrame:
-    ids = spark.range(first, end, numPartitions=1)
-    return ids.selectExpr(*(f"{sql} AS {name}" for name, sql in {**_ROW, **others}.items()))
-
-
-def _table(spark: SparkSession, folder: Path) -> Table:
-    table = Table(Driver.of(spark), str(folder / "log"), by_path=True, lock=folder / "log.lock")
-    table.create(TOPIC_LOG)
-    return table
+def _rows(spark: SparkSession, first: int, end: int) -> DataFrame:
+    return spark.createDataFrame(rows_of(first, end)).coalesce(1)
 
 
 def _leave_to_spark(table: Table) -> None:
     table.set_property("delta.feature.rowTracking", "supported")
     assert table.own_state() is None
-
-
-def _adds(table: Table) -> list[dict[str, Any]]:
-    """What the newest commit adds, by date."""
-    assert table.log_folder is not None
-    lines = (path_of(table.log_folder) / f"{table.latest_version():020}.json").read_text().splitlines()
-    added = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]
-    return sorted(added, key=lambda add: str(add["partitionValues"]))
 
 
 def _left(table: Table) -> list[Path]:
@@ -83,31 +54,6 @@ def _hanging(rows: DataFrame, pipe: Path) -> DataFrame:
     return rows.mapInArrow(wait, rows.schema)
 
 
-def test_files_statistics_and_rows_are_those_of_deltas_own_append(spark: SparkSession, tmp_path: Path) -> None:
-    log = _table(spark, tmp_path)
-    rows = _rows(spark, 0, 5)
-    rows.write.format("delta").mode("append").save(log.name)
-    theirs = _adds(log)
-    log.append(rows.drop("key"), "a record")
-    ours = _adds(log)
-    assert len(ours) == len(theirs) == 3
-    for mine, spark_s in zip(ours, theirs, strict=True):
-        assert mine.keys() == spark_s.keys()
-        assert (mine["partitionValues"], mine["dataChange"]) == (spark_s["partitionValues"], spark_s["dataChange"])
-        counted, told = json.loads(mine["stats"]), json.loads(spark_s["stats"])
-        assert counted["numRecords"] == told["numRecords"]
-        assert counted["nullCount"] == told["nullCount"]
-        assert counted["minValues"].items() <= told["minValues"].items()
-        assert counted["minValues"].keys() >= {"origin", "ledger_id", "entry_id", "publish_time"}
-    (commit,) = log.commits(2, 2)
-    assert (commit.rows, commit.user_metadata, commit.operation) == (5, "a record", "WRITE")
-    by_version = [log.read_inserts(version, version).drop("_commit_version", "_commit_timestamp") for version in (1, 2)]
-    first, second = (sorted(frame.toArrow().to_pylist(), key=lambda row: row["entry_id"]) for frame in by_version)
-    assert first == second
-    assert not _left(log)
-    assert log.own_state() is not None, "its checksum is that of the version"
-
-
 def _until_spark_writes(log: Table) -> None:
     elsewhere = "its plan runs elsewhere than into files beside the table"
     until(lambda: any(Path(log.name).glob("_geo-written-*")), lambda: elsewhere, every_s=0.01)
@@ -117,8 +63,8 @@ def _until_spark_writes(log: Table) -> None:
 def test_a_plan_that_hangs_holds_up_nobody_and_adds_nothing_once_it_is_refused(
     spark: SparkSession, tmp_path: Path, native: bool
 ) -> None:
-    log, pipe = _table(spark, tmp_path), tmp_path / "pipe"
-    rows = _hanging(_rows(spark, 0, 2), pipe)
+    log, pipe = made_log(spark, tmp_path), tmp_path / "pipe"
+    hanging = _hanging(_rows(spark, 0, 2), pipe)
     if not native:
         _leave_to_spark(log)
     refused, errors, replaced = threading.Event(), list[BaseException](), threading.Event()
@@ -130,7 +76,7 @@ def test_a_plan_that_hangs_holds_up_nobody_and_adds_nothing_once_it_is_refused(
 
     def bring() -> None:
         try:
-            log.append(rows, refuse=refuse)
+            log.append(hanging, refuse=refuse)
         except FencedError as error:
             errors.append(error)
 
@@ -152,9 +98,9 @@ def test_a_plan_that_hangs_holds_up_nobody_and_adds_nothing_once_it_is_refused(
 
 def test_a_plan_whose_append_counts_once_holds_up_nobody(spark: SparkSession, tmp_path: Path) -> None:
     """As a sink's is: what its rows are made of may be slow to read."""
-    log, pipe = _table(spark, tmp_path), tmp_path / "pipe"
-    rows = _hanging(_rows(spark, 0, 2), pipe)
-    hung = threading.Thread(target=lambda: log.append(rows, "a record", ("sink", 1)))
+    log, pipe = made_log(spark, tmp_path), tmp_path / "pipe"
+    hanging = _hanging(_rows(spark, 0, 2), pipe)
+    hung = threading.Thread(target=lambda: log.append(hanging, "a record", ("sink", 1)))
     hung.start()
     _until_spark_writes(log)
     beside = threading.Thread(target=lambda: log.append(_rows(spark, 10, 12), "another", ("sink of others", 1)))
@@ -179,7 +125,7 @@ def test_a_column_without_a_type_is_written_as_delta_does(spark: SparkSession, t
 
 
 def test_files_that_nobody_needs_are_removed_without_the_lock(spark: SparkSession, tmp_path: Path) -> None:
-    log = _table(spark, tmp_path)
+    log = made_log(spark, tmp_path)
     log.append(_rows(spark, 0, 2))
     with log.alone():
         vacuum = threading.Thread(target=log.vacuum)
@@ -189,7 +135,7 @@ def test_files_that_nobody_needs_are_removed_without_the_lock(spark: SparkSessio
 
 
 def test_whoever_waits_for_commits_waits_for_one_whose_check_has_passed(spark: SparkSession, tmp_path: Path) -> None:
-    log, seen = _table(spark, tmp_path), list[int]()
+    log, seen = made_log(spark, tmp_path), list[int]()
 
     def take_over() -> None:
         assert log.wait_for_commits()
@@ -210,14 +156,14 @@ def test_whoever_waits_for_commits_waits_for_one_whose_check_has_passed(spark: S
 
 
 def test_a_value_that_is_missing_is_refused_by_delta_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    log = _table(spark, tmp_path)
+    log = made_log(spark, tmp_path)
     with pytest.raises(SPARK_ERRORS):
-        log.append(_rows(spark, 0, 2, ledger_id="IF(id = 1, NULL, 7L)"))
+        log.append(_rows(spark, 0, 2).withColumn("ledger_id", F.expr("IF(entry_id = 1, NULL, ledger_id)")))
     assert (log.latest_version(), list(Path(log.name).glob("_geo*"))) == (0, [])
 
 
 def test_what_a_process_left_that_died_while_it_wrote_is_swept_once_it_is_old(spark: SparkSession, tmp_path: Path) -> None:
-    log = _table(spark, tmp_path)
+    log = made_log(spark, tmp_path)
     old, young = (Path(log.name) / f"_geo-written-{name}" / "publish_date=2026-11-24" for name in ("old", "young"))
     for folder in (old, young):
         folder.mkdir(parents=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from geo.delta import tail as tail_module
-from geo.delta.disk_store import path_of
 from geo.delta.table import Table
 from geo.delta.tail import Tail
 from geo.errors import RetryableError
+from tests.delta.logs import commit_of, log_of
 from tests.world import World
 
 pytestmark = pytest.mark.spark
@@ -104,9 +104,8 @@ def test_a_place_that_was_cut_with_what_came_after_it_is_noticed_at_once(world: 
     log, tail = world.log("eu"), Tail.at_newest(world.log("eu"))
     for first in range(6, 12, 2):
         world.write("eu", first, first + 2)
-    assert log.log_folder is not None
     for version in (tail.at.version, tail.at.version + 1):
-        (path_of(log.log_folder) / f"{version:020}.json").unlink()
+        commit_of(log, version).unlink()
     with pytest.raises(RetryableError, match="are gone"):
         tail.next()
 
@@ -116,17 +115,16 @@ def test_what_is_gone_is_noticed_while_nothing_comes(world: World, gone: str, mo
     log, tail = world.log("eu"), Tail.at_newest(world.log("eu"))
     monkeypatch.setattr(tail_module, "FULL_LOOK_S", 0.0)
     assert tail.next() is None
-    assert log.log_folder is not None
     if gone == "table":
         shutil.rmtree(log.name)
         said = "there is no table now"
     elif gone == "commits":
         for first in (6, 8):
             world.write("eu", first, first + 2)
-        (path_of(log.log_folder) / f"{tail.at.version + 1:020}.json").unlink()
+        commit_of(log, tail.at.version + 1).unlink()
         said = "are gone"
     else:
-        for file in path_of(log.log_folder).glob(f"{tail.at.version:020}.*"):
+        for file in log_of(log).glob(f"{tail.at.version:020}.*"):
             file.unlink()
         said = "an older copy was put back"
     with pytest.raises(RetryableError, match=said):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -10,7 +9,7 @@ import subprocess
 import sys
 from bisect import bisect_right
 from collections import Counter
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,13 @@ from pyspark.sql import DataFrame, SparkSession
 from geo.config.model import Cluster
 from geo.coordination.ownership import Runner, claim, release
 from geo.crash import CrashPoint
+from geo.delta import table as table_module
 from geo.delta import writer
 from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import Kind
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.delta_state import newest_state
-from geo.delta.disk_store import DiskStore, on_disk, path_of
+from geo.delta.disk_store import DiskStore, on_disk
 from geo.delta.driver import Driver
 from geo.delta.engines.native.rows import MOST_ROWS
 from geo.delta.scan import few_added
@@ -42,28 +42,14 @@ from geo.errors import FencedError, UnknownAnswerError
 from geo.journal.cluster import connect
 from schemas import TOPIC_LOG
 from tests.crashing import dies_at
+from tests.delta.logs import NOW, actions_of, checksum_of, log_of, made_log, row_of, rows_of
 
 pytestmark = pytest.mark.spark
-
-NOW = datetime(2026, 11, 24, 10, 11, 12, 131415, tzinfo=timezone.utc)
-
-
-def _row(number: int, **others: Any) -> dict[str, Any]:
-    return {
-        "origin": "us", "ledger_id": 7, "entry_id": number, "publish_time": NOW + timedelta(microseconds=number), "producer": "p",
-        "key": f"k{number}", "payload": b"\x00\xff" * number, "publish_date": NOW.date(), **others,
-    }  # fmt: skip
-
-
-def _rows(first: int, end: int) -> pa.Table:
-    return rows_table(TOPIC_LOG.types, [_row(number) for number in range(first, end)])
 
 
 @pytest.fixture
 def log(spark: SparkSession, tmp_path: Path) -> Table:
-    table = Table(Driver.of(spark), str(tmp_path / "log"), by_path=True, lock=tmp_path / "log.lock")
-    table.create(TOPIC_LOG)
-    return table
+    return made_log(spark, tmp_path)
 
 
 def _append_by_delta(table: Table, rows: DataFrame, user_metadata: str = "") -> None:
@@ -71,8 +57,7 @@ def _append_by_delta(table: Table, rows: DataFrame, user_metadata: str = "") -> 
 
 
 def _checksum(table: Table, version: int) -> dict[str, Any]:
-    assert table.log_folder is not None
-    found: dict[str, Any] = json.loads((path_of(table.log_folder) / f"{version:020}.crc").read_text())
+    found: dict[str, Any] = json.loads(checksum_of(table, version).read_text())
     return found
 
 
@@ -97,7 +82,7 @@ def test_rows_of_every_kind_come_back_from_spark_and_from_the_files(spark: Spark
     @settings(max_examples=60, phases=[Phase.generate], derandomize=True, database=None)
     @given(st.lists(_OTHERS, min_size=1, max_size=5))
     def append(batch: list[dict[str, Any]]) -> None:
-        rows = [_row(len(kept) + at, **others) for at, others in enumerate(batch)]
+        rows = [row_of(len(kept) + at, **others) for at, others in enumerate(batch)]
         before = log.latest_version()
         assert log.append_here(rows_table(TOPIC_LOG.types, rows), f"batch {before}")
         kept.extend(rows)
@@ -118,33 +103,42 @@ def test_rows_of_every_kind_come_back_from_spark_and_from_the_files(spark: Spark
     )
 
 
-def test_a_commit_and_its_statistics_say_what_sparks_say(spark: SparkSession, log: Table) -> None:
-    rows = _rows(0, 10)
+@pytest.mark.parametrize("written_by", ["this process", "Spark"])
+def test_an_append_says_what_deltas_own_says(spark: SparkSession, log: Table, written_by: str) -> None:
+    """Also one whose files Spark writes, and this process commits."""
+    dates = [NOW.date(), date(1969, 12, 31), date(2026, 11, 25)]
+    others = {"producer": "p" * 40, "properties": {"a": "b"}, "replicate_to": ["eu"]}
+    times = [datetime(1684, 10, 19, 16, tzinfo=timezone.utc), None]
+    listed = [row_of(n, publish_date=dates[n % 3], event_time=times[n % 2], **others) for n in range(10)]
+    rows = rows_table(TOPIC_LOG.types, listed)
     _append_by_delta(log, spark.createDataFrame(rows).coalesce(1), '{"a": "record"}')
-    assert log.append_here(rows, '{"a": "record"}')
+    if written_by == "Spark":
+        log.append(spark.createDataFrame(rows).coalesce(1), '{"a": "record"}')
+    else:
+        assert log.append_here(rows, '{"a": "record"}')
     theirs, ours = log.commits(1, 2)
     assert (ours.kind, ours.rows, ours.user_metadata, ours.operation) == (Kind.APPEND, 10, theirs.user_metadata, theirs.operation)
     assert ours.bytes > 1000
     assert not ours.commit_id.startswith("sha256:")
     assert ours.commit_id != theirs.commit_id
-
-    def add(version: int) -> dict[str, Any]:
-        assert log.log_folder is not None
-        lines = map(json.loads, (path_of(log.log_folder) / f"{version:020}.json").read_text().splitlines())
-        (found,) = [line["add"] for line in lines if "add" in line]
-        return dict(found)
-
-    mine, spark_s = add(2), add(1)
-    assert json.loads(mine["stats"]) == json.loads(spark_s["stats"])
-    assert mine["partitionValues"] == spark_s["partitionValues"]
-    assert mine.keys() == spark_s.keys()
+    adds = [sorted(actions_of(log, version, "add"), key=lambda add: str(add["partitionValues"])) for version in (1, 2)]
+    assert len(adds[0]) == 3
+    for spark_s, mine in zip(*adds, strict=True):
+        assert mine.keys() == spark_s.keys()
+        assert (mine["partitionValues"], mine["dataChange"]) == (spark_s["partitionValues"], spark_s["dataChange"])
+        assert (told := json.loads(mine["stats"])) == json.loads(spark_s["stats"])
+        assert told["minValues"].keys() >= {"origin", "ledger_id", "entry_id", "publish_time", "event_time"}
     newest = log.delta().history(1).collect()[0]
     assert (newest["version"], newest["userMetadata"], newest["isBlindAppend"]) == (2, '{"a": "record"}', True)
+    feeds = [log.read_inserts(version, version).select(*TOPIC_LOG.names).toArrow().sort_by("entry_id") for version in (1, 2)]
+    assert feeds[0].to_pylist() == feeds[1].to_pylist() == rows.to_pylist()
+    assert log.own_state() is not None, "its checksum is that of the version"
+    assert not list(Path(log.name).glob("_geo*"))
 
 
 def test_a_checksum_is_that_of_the_version_and_spark_goes_on_from_it(spark: SparkSession, log: Table) -> None:
     for number in range(3):
-        assert log.append_here(_rows(number * 10, number * 10 + 10))
+        assert log.append_here(rows_of(number * 10, number * 10 + 10))
     found = _checksum(log, 3)
     detail = log.delta().detail().collect()[0]
     files = list(Path(log.name).glob("publish_date=*/*.parquet"))
@@ -154,11 +148,11 @@ def test_a_checksum_is_that_of_the_version_and_spark_goes_on_from_it(spark: Spar
     assert {file["path"] for file in found["allFiles"]} == {str(path.relative_to(log.name)) for path in files}
     bins = Counter(bisect_right(found["fileSizeHistogram"]["sortedBinBoundaries"], path.stat().st_size) - 1 for path in files)
     assert {at: count for at, count in enumerate(found["fileSizeHistogram"]["fileCounts"]) if count} == bins
-    _append_by_delta(log, spark.createDataFrame(_rows(30, 40)))
+    _append_by_delta(log, spark.createDataFrame(rows_of(30, 40)))
     later = _checksum(log, 4)
     assert (later["numFiles"], len(later["allFiles"])) == (log.delta().detail().collect()[0]["numFiles"], later["numFiles"])
     assert sum(later["fileSizeHistogram"]["fileCounts"]) == later["numFiles"], "Spark derived its own from ours"
-    assert log.append_here(_rows(40, 50)), "and we ours from Spark's"
+    assert log.append_here(rows_of(40, 50)), "and we ours from Spark's"
 
 
 @pytest.mark.parametrize("by_spark", [False, True])
@@ -169,20 +163,16 @@ def test_a_checkpoint_is_written_when_it_is_due_and_the_table_goes_on_from_it(
         monkeypatch.setattr(writer, "DeltaTable", None)  # as where the code came as a zip
     log.set_property("delta.checkpointInterval", "5")
     for number in range(12):
-        log.append_rows(_rows(number, number + 1))
-    folder = log.log_folder
-    assert folder is not None
-    assert [name[15:20] for name in folder.names() if name.endswith(".checkpoint.parquet") and name[0] != "."] == [
-        "00005",
-        "00010",
-    ]
+        log.append_rows(rows_of(number, number + 1))
+    folder = on_disk(log_of(log))
+    assert [path.name[15:20] for path in sorted(log_of(log).glob("[!.]*.checkpoint.parquet"))] == ["00005", "00010"]
     remove_below(folder, read_folder(folder), 10)
     again = Table(Driver.of(log.spark.newSession()), log.name, by_path=True, lock=None)
     log.spark.catalog.clearCache()
     assert again.read().count() == 12
     assert again.delta().detail().collect()[0]["numFiles"] == 12
-    log.append(log.spark.createDataFrame(_rows(12, 13)))
-    log.append_rows(_rows(13, 15))
+    log.append(log.spark.createDataFrame(rows_of(12, 13)))
+    log.append_rows(rows_of(13, 15))
     assert sorted(row["entry_id"] for row in log.read().collect()) == list(range(15))
     assert DeltaTable(log.name).count() == 15
 
@@ -199,10 +189,10 @@ _LEFT = {
 
 @pytest.mark.parametrize("sql", _LEFT.values(), ids=_LEFT.keys())
 def test_a_table_that_asks_more_of_a_writer_is_left_to_spark(spark: SparkSession, log: Table, sql: str) -> None:
-    log.append_rows(_rows(0, 1))
+    log.append_rows(rows_of(0, 1))
     spark.sql(sql.format(log.sql))
-    _is_left(log, _rows(1, 2))
-    log.append_rows(_rows(1, 2))
+    _is_left(log, rows_of(1, 2))
+    log.append_rows(rows_of(1, 2))
     assert log.read().count() == 2
 
 
@@ -214,9 +204,8 @@ def _is_left(log: Table, rows: pa.Table) -> None:
 
 
 def test_an_interval_of_0_that_another_writer_set_is_taken_as_deltas_own(log: Table) -> None:
-    log.append_rows(_rows(0, 1))
-    assert log.log_folder is not None
-    checksum = path_of(log.log_folder) / f"{1:020}.crc"
+    log.append_rows(rows_of(0, 1))
+    checksum = checksum_of(log, 1)
     said = json.loads(checksum.read_text())
     said["metadata"]["configuration"]["delta.checkpointInterval"] = "0"  # which Delta refuses to set
     checksum.write_text(json.dumps(said))
@@ -224,27 +213,26 @@ def test_an_interval_of_0_that_another_writer_set_is_taken_as_deltas_own(log: Ta
     state = log.own_state()
     assert state is not None
     assert state.checkpoint_interval == 10
-    assert log.append_here(_rows(1, 2))
+    assert log.append_here(rows_of(1, 2))
 
 
 def test_a_version_without_its_own_checksum_is_left_to_spark(log: Table) -> None:
-    log.append_rows(_rows(0, 1))
-    assert log.log_folder is not None
-    checksum = path_of(log.log_folder) / f"{1:020}.crc"
+    log.append_rows(rows_of(0, 1))
+    checksum = checksum_of(log, 1)
     text = checksum.read_text()
     for damaged in (None, "", text[:100], text.replace(json.loads(text)["txnId"], "another"), "[]"):
         checksum.unlink()
         if damaged is not None:
             checksum.write_text(damaged)
-        _is_left(log, _rows(1, 2))
+        _is_left(log, rows_of(1, 2))
         if damaged is None:
             checksum.write_text(text)
     checksum.write_text(text)
-    assert log.append_here(_rows(1, 2))
+    assert log.append_here(rows_of(1, 2))
 
 
 def test_rows_that_are_not_the_tables_are_left_to_spark(log: Table) -> None:
-    rows = _rows(0, 3)
+    rows = rows_of(0, 3)
     at = rows.column_names.index("entry_id")
     _is_left(log, rows.append_column("unknown", pa.array([1, 2, 3])))
     _is_left(log, rows.set_column(at, "entry_id", pa.array([1, 2, 3], pa.int32())))
@@ -261,8 +249,7 @@ def test_a_typed_table_is_appended_to_and_read(spark: SparkSession, tmp_path: Pa
     spark.sql(
         "SELECT CAST(1 AS TINYINT) AS b, CAST(2 AS SMALLINT) AS s, 3 AS i, 1.5D AS d, CAST(2.5 AS FLOAT) AS f, CAST(1.25 AS DECIMAL(9,3)) AS m, true AS t"
     ).write.format("delta").save(table.name)
-    assert table.log_folder is not None
-    state = newest_state(table.log_folder)
+    state = table.own_state()
     assert state is not None
     rows = pa.Table.from_pylist([{"b": 2, "s": 3, "i": 4, "d": 2.5, "f": None, "m": Decimal("-7.125"), "t": None}], state.schema)
     assert table.append_here(rows)
@@ -271,11 +258,11 @@ def test_a_typed_table_is_appended_to_and_read(spark: SparkSession, tmp_path: Pa
 
 
 def test_what_commits_added_is_read_or_left_to_spark(spark: SparkSession, log: Table) -> None:
-    log.append_rows(_rows(0, 5))
-    log.append(spark.createDataFrame(_rows(5, 10)).repartition(3))
+    log.append_rows(rows_of(0, 5))
+    log.append(spark.createDataFrame(rows_of(5, 10)).repartition(3))
     log.set_property("geo.fence.test", "1")
     spark.sql(f"ALTER TABLE {log.sql} ADD COLUMNS (late INT)")
-    log.append_rows(_rows(10, 12).append_column("late", pa.array([1, 2], pa.int32())))
+    log.append_rows(rows_of(10, 12).append_column("late", pa.array([1, 2], pa.int32())))
     last = log.latest_version()
 
     def added() -> list[dict[str, Any]]:
@@ -293,7 +280,7 @@ def test_what_commits_added_is_read_or_left_to_spark(spark: SparkSession, log: T
     compaction = few_added(log, compacted, compacted)
     assert compaction is not None
     assert len(compaction) == 0, "a compaction adds no row"
-    log.append_rows(_rows(20, 20 + MOST_ROWS + 1))
+    log.append_rows(rows_of(20, 20 + MOST_ROWS + 1))
     assert few_added(log, last, log.latest_version()) is None, "too many"
     spark.sql(f"DELETE FROM {log.sql} WHERE entry_id = 3")
     deleted = log.latest_version()
@@ -319,10 +306,8 @@ for number in range(60):
 
 
 def test_processes_that_commit_without_any_lock_lose_nothing(log: Table) -> None:
-    folder = log.log_folder
-    assert folder is not None
     names = ("a", "b", "c")
-    ended = [subprocess.Popen([sys.executable, "-c", _APPENDS, str(folder), name]) for name in names]
+    ended = [subprocess.Popen([sys.executable, "-c", _APPENDS, str(log_of(log)), name]) for name in names]
     try:
         assert [process.wait(120) for process in ended] == [0, 0, 0]
     finally:
@@ -330,8 +315,8 @@ def test_processes_that_commit_without_any_lock_lose_nothing(log: Table) -> None
             process.kill()
     records = [commit.user_metadata for commit in log.commits(1, 1000)]
     assert sorted(map(str, records)) == sorted(f"{name} {number}" for name in names for number in range(60))
-    assert not [name for name in folder.names() if name.endswith(".tmp")]
-    state = newest_state(folder)
+    assert not list(log_of(log).glob("*.tmp"))
+    state = log.own_state()
     assert state is not None
     assert (state.version, state.checksum["numFiles"]) == (180, 180)
 
@@ -342,13 +327,13 @@ def test_processes_that_commit_without_any_lock_lose_nothing(log: Table) -> None
     ids=lambda point: point.value,
 )
 def test_an_append_that_stops_here_is_there_whole_or_not_at_all(log: Table, point: CrashPoint) -> None:
-    log.append_rows(_rows(0, 1))
+    log.append_rows(rows_of(0, 1))
     with dies_at(point):
-        log.append_rows(_rows(1, 3))
+        log.append_rows(rows_of(1, 3))
     landed = point is CrashPoint.APPEND_COMMITTED
     assert log.read().count() == (3 if landed else 1)
     for first in (3, 5):  # the next one is Spark's where the checksum was not written, the one after it is not
-        log.append_rows(_rows(first, first + 2))
+        log.append_rows(rows_of(first, first + 2))
     assert log.read().count() == (7 if landed else 5)
     assert _checksum(log, log.latest_version())["numFiles"] == log.delta().detail().collect()[0]["numFiles"]
 
@@ -372,8 +357,8 @@ def test_what_a_commit_may_name_stays_and_spark_does_not_commit_it_again(
         away.setattr(DiskStore, "put_if_absent", put_if_absent)
         away.setattr(StorePath, "unchecked", lambda place: gives_no_answer(place.store, place.location))
         with pytest.raises(UnknownAnswerError):
-            log.append_rows(_rows(0, 3))
-        written = log.write_files(log.spark.createDataFrame(_rows(3, 5)).coalesce(1)) if not is_made else None
+            log.append_rows(rows_of(0, 3))
+        written = log.write_files(log.spark.createDataFrame(rows_of(3, 5)).coalesce(1)) if not is_made else None
         if written is not None:
             with pytest.raises(UnknownAnswerError):
                 log.append_written(written)
@@ -390,7 +375,7 @@ def test_whoever_may_not_append_leaves_nothing(log: Table) -> None:
         raise FencedError("replaced")
 
     with pytest.raises(FencedError):
-        log.append_here(_rows(0, 1), refuse=refuse)
+        log.append_here(rows_of(0, 1), refuse=refuse)
     assert asked_at == [0]
     assert not list(Path(log.name).rglob("*.parquet"))
 
@@ -408,20 +393,20 @@ def test_where_another_commit_comes_between_it_is_asked_again_whether_the_rows_m
                 on_disk(Path(log.name) / "_delta_log"), state, [Added("x", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")], None
             )
 
-    assert log.append_here(_rows(0, 1), refuse=refuse)
+    assert log.append_here(rows_of(0, 1), refuse=refuse)
     assert asked == [0, 1]
     assert log.latest_version() == 2
 
 
 def test_a_disk_that_takes_nothing_is_told_by_spark_and_leaves_nothing(log: Table) -> None:
-    log.append_rows(_rows(0, 1))
+    log.append_rows(rows_of(0, 1))
     place = Path(log.name) / f"publish_date={NOW.date()}"
     if os.getuid() == 0:
         (Path(log.name) / "publish_date=2026-11-25").write_text("no folder")
-        rows = rows_table(TOPIC_LOG.types, [_row(1, publish_date=date(2026, 11, 25))])
+        rows = rows_table(TOPIC_LOG.types, [row_of(1, publish_date=date(2026, 11, 25))])
     else:
         place.chmod(0o500)
-        rows = _rows(1, 2)
+        rows = rows_of(1, 2)
     _is_left(log, rows)
 
 
@@ -433,34 +418,17 @@ def test_times_of_any_year_are_appended_and_found_again(spark: SparkSession, log
     at = [f"timestamp_micros(unix_micros(make_timestamp({year}, 6, 1, 0, 0, 0, 'UTC')))" for year in _YEARS]
     rows = spark.sql(f"SELECT explode(array({', '.join(at)})) AS event_time").toArrow()
     for number in range(len(_YEARS)):
-        given = _rows(number, number + 1).drop_columns(["event_time"])
+        given = rows_of(number, number + 1).drop_columns(["event_time"])
         assert log.append_here(given.append_column("event_time", rows["event_time"].slice(number, 1).combine_chunks()))
     for sql in at:
         assert log.read().where(f"event_time = {sql}").count() == 1
     assert log.read().where(f"event_time >= {at[5]}").count() == 2
 
 
-@pytest.mark.parametrize("told", [errno.EEXIST, errno.EIO], ids=["as-there", "as-failed"])
-def test_a_link_that_was_made_and_told_otherwise_is_ours(log: Table, monkeypatch: pytest.MonkeyPatch, told: int) -> None:
-    """As a network file system may: it asks again for what it did, and says that it is there; or its answer is lost."""
-    link = os.link
-
-    def made(source: Path, target: Path) -> None:
-        link(source, target)
-        raise OSError(told, "of what was made")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "link", made)
-        assert log.append_here(_rows(0, 2))
-    assert log.latest_version() == 1
-    assert _checksum(log, 1)["numFiles"] == 1
-    assert log.read().count() == 2
-
-
 def test_files_of_a_table_that_was_made_anew_meanwhile_are_not_added(log: Table) -> None:
     state = log.own_state()
     assert state is not None
-    written = write_files(on_disk(Path(log.name)), state, _rows(0, 1))
+    written = write_files(on_disk(Path(log.name)), state, rows_of(0, 1))
     shutil.rmtree(log.name)
     log.create(TOPIC_LOG)
     assert not log.commit_here(written)
@@ -470,7 +438,7 @@ def test_files_of_a_table_that_was_made_anew_meanwhile_are_not_added(log: Table)
 def test_a_path_that_is_taken_for_another_one_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     table = Table(Driver.of(spark), str(tmp_path / "a%20b"), by_path=True, lock=None)
     table.create(TOPIC_LOG)
-    _is_left(table, _rows(0, 1))
+    _is_left(table, rows_of(0, 1))
 
 
 def test_checkpoints_that_cannot_be_written_are_left_to_spark(log: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,14 +449,15 @@ def test_checkpoints_that_cannot_be_written_are_left_to_spark(log: Table, monkey
     monkeypatch.setattr(writer, "DeltaTable", Unable)
     log.set_property("delta.checkpointInterval", "3")
     for number in range(8):
-        log.append_rows(_rows(number, number + 1))
-    assert log.log_folder is not None
-    found = [path.name[18:20] for path in sorted(path_of(log.log_folder).glob("*.checkpoint.parquet"))]
+        log.append_rows(rows_of(number, number + 1))
+    found = [path.name[18:20] for path in sorted(log_of(log).glob("*.checkpoint.parquet"))]
     assert found == ["06", "09"], "after the first that was due"
     assert log.read().count() == 8
 
 
-def test_where_a_log_store_is_configured_commits_are_left_to_it(spark: SparkSession, log: Table) -> None:
+def test_where_a_log_store_is_configured_tables_are_made_and_commits_are_left_to_it(
+    spark: SparkSession, log: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
     class Configured(Driver):
@@ -496,9 +465,13 @@ def test_where_a_log_store_is_configured_commits_are_left_to_it(spark: SparkSess
             asked.append(scheme)
             return "a.b.C"
 
-    configured = Table(Configured(lambda: spark), log.name, by_path=True, lock=None)
-    _is_left(configured, _rows(0, 1))
+    configured = Configured(lambda: spark)
+    _is_left(Table(configured, log.name, by_path=True, lock=None), rows_of(0, 1))
     assert asked == ["file"]
+    monkeypatch.setattr(table_module, "make", lambda *_: pytest.fail("it was made without Spark"))
+    another = Table(configured, str(tmp_path / "another"), by_path=True, lock=None)
+    another.create(TOPIC_LOG)
+    assert another.latest_version() == 0
 
 
 def test_rows_that_were_written_are_committed_by_spark_where_that_is_due(log: Table, tmp_path: Path, spark: SparkSession) -> None:
@@ -508,9 +481,8 @@ def test_rows_that_were_written_are_committed_by_spark_where_that_is_due(log: Ta
     try:
         state = log.own_state()
         assert state is not None
-        written = write_files(on_disk(Path(log.name)), state, _rows(0, 3))
-        assert log.log_folder is not None
-        (path_of(log.log_folder) / f"{0:020}.crc").unlink()
+        written = write_files(on_disk(Path(log.name)), state, rows_of(0, 3))
+        checksum_of(log, 0).unlink()
         ownership.append(log, written, "record")
         assert sorted(row["entry_id"] for row in log.read().collect()) == [0, 1, 2]
         assert not any((Path(log.name) / file.path).exists() for file in written.files)

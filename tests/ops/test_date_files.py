@@ -17,7 +17,6 @@ from geo import crash
 from geo.crash import CrashPoint
 from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import EXPIRED, Kind
-from geo.delta.disk_store import path_of
 from geo.delta.driver import Driver
 from geo.delta.locks import without_waiting
 from geo.delta.table import Table
@@ -25,6 +24,7 @@ from geo.errors import LockedError
 from geo.ops.date_files import compact_date, counted_by_spark, date_files, footers, remove_dates
 from geo.times import from_us
 from schemas import TOPIC_LOG
+from tests.delta.logs import actions_of
 
 pytestmark = pytest.mark.spark
 
@@ -61,9 +61,7 @@ def test_the_files_of_a_log_are_told_however_its_place_is_spelt(log: Table, spel
 
 
 def _actions(table: Table, kind: str) -> list[dict[str, Any]]:
-    assert table.log_folder is not None
-    lines = (path_of(table.log_folder) / f"{table.latest_version():020}.json").read_text().splitlines()
-    return [json.loads(line)[kind] for line in lines if line.startswith(f'{{"{kind}"')]
+    return actions_of(table, table.latest_version(), kind)
 
 
 def _entries(table: Table) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,9 @@ import pytest
 from geo import crash
 from geo.crash import CrashPoint
 from geo.delta.commits import Kind
-from geo.delta.disk_store import path_of
 from geo.ops.erase import erase
 from tests.crashing import dies_at
+from tests.delta.logs import actions_of
 from tests.test_crash_points import CHANGE_POINTS
 from tests.world import TOPIC, World
 
@@ -57,9 +56,7 @@ def test_an_erasure_changes_the_chosen_rows_alone_beside_who_appends(linked: Wor
     state, detail = log.own_state(), log.delta().detail().collect()[0]
     assert state is not None
     assert (state.checksum["numFiles"], state.checksum["tableSizeBytes"]) == (detail["numFiles"], detail["sizeInBytes"])
-    assert log.log_folder is not None
-    lines = (path_of(log.log_folder) / f"{commit.version:020}.json").read_text().splitlines()
-    told_in = [json.loads(line)["cdc"]["path"] for line in lines if line.startswith('{"cdc"')]
+    told_in = [feed["path"] for feed in actions_of(log, commit.version, "cdc")]
     assert {path.parts[0] for path in map(Path, told_in)} == {"_change_data"}
     assert all((Path(log.name) / path).exists() for path in told_in)
     linked.replicate("eu")

@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from geo.delta.disk_store import path_of
 from geo.errors import UnsafeError, UsageError
 from geo.ids import LedgerId, MessageId
 from geo.log import peers
@@ -28,6 +27,7 @@ from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription
 from geo.subscription.failover import Failover, failover, failover_all
 from geo.subscription.status import status, subscriptions_in
+from tests.delta.logs import checksum_of
 from tests.running import running
 from tests.world import SHAPES, TOPIC, Link, World
 
@@ -162,8 +162,7 @@ def test_a_source_that_does_not_answer_counts_as_gone_and_one_that_is_gone_is_no
     consume(linked, "eu")
     linked.replicate("us")
     acks = linked.log("eu", TOPIC.acks)
-    assert acks.log_folder is not None
-    hangs = path_of(acks.log_folder) / f"{acks.latest_version():020}.crc"
+    hangs = checksum_of(acks, acks.latest_version())
     hangs.unlink()
     os.mkfifo(hangs)
     try:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from geo.config.model import TopicPolicy
-from geo.delta.disk_store import path_of
 from geo.errors import UnsafeError, UsageError
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.acks.ack_state import AckState
@@ -28,6 +27,7 @@ from geo.subscription.version_subscriptions import finish, version_subscription
 from geo.subscription.version_subscriptions import switch as switch_version
 from geo.subscription.version_sync import VersionSync
 from schemas import CURSORS, MARKERS, VERSION_SUBSCRIPTIONS
+from tests.delta.logs import commit_of
 from tests.subscription.consuming import NAME, NONE, consume, consuming, ids, known
 from tests.world import TOPIC, World
 
@@ -99,8 +99,7 @@ def test_nobody_waits_for_peers_of_one_that_is_of_one_region_only(linked: World,
     consume(linked, "us", name="shared")
     consume(linked, "eu", name="other")
     log = linked.log("eu", TOPIC.acks)
-    assert log.log_folder is not None
-    (path_of(log.log_folder) / f"{log.latest_version() + 1:020}.json").write_text("{ no commit\n")
+    commit_of(log, log.latest_version() + 1).write_text("{ no commit\n")
     with caplog.at_level(logging.WARNING):
         own(linked)
         assert "what eu knows of it comes later" not in caplog.text

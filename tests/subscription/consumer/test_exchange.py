@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 
 from geo.coordination.ownership import claim, consumer_runner, release
 from geo.crash import CrashPoint
-from geo.delta.disk_store import path_of
 from geo.errors import AlreadyOwnedError, FencedError, UnsafeError, UsageError
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
@@ -27,6 +26,7 @@ from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer.ack_exchange import Member
 from geo.subscription.consumer.dispatcher import Dispatcher
 from tests.crashing import dies_at
+from tests.delta.logs import commit_of
 from tests.subscription.consuming import (
     LIMIT_S,
     NAME,
@@ -112,10 +112,9 @@ def test_a_peer_whose_log_has_lost_the_links_place_is_read_whole(linked: World) 
     assert cursor is not None
     consume(linked, "eu", "entry_id < 10")
     log = linked.log("eu", TOPIC.acks)
-    assert log.log_folder is not None
     DeltaTable(log.name).create_checkpoint()
     for version in range(cursor.version + 1):
-        (path_of(log.log_folder) / f"{version:020}.json").unlink()
+        commit_of(log, version).unlink()
     assert {one.entry_id for one in consume(linked, "us", NONE).ids} == set(range(10, 20))
 
 
@@ -140,8 +139,7 @@ def test_a_peer_whose_log_is_damaged_or_full_of_nonsense_holds_up_nobody(linked:
         log.append(nonsense.withColumn(name, F.expr(value)))
     with consuming(linked, "us", NONE) as us:
         us.until(lambda: us.subscription.state.acked == MessageSet.of(BOTH))
-        assert log.log_folder is not None
-        (path_of(log.log_folder) / f"{log.latest_version() + 1:020}.json").write_text("{ no commit\n")
+        commit_of(log, log.latest_version() + 1).write_text("{ no commit\n")
         us.until(lambda: "what it tells comes with the link" in caplog.text)
         linked.write("us", 20, 25)
         us.until_given(*ids("us", 20, 25))
