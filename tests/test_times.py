@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pytest
 
-from geo.delta.engines.native.small_table import as_collected
+from geo.delta.engines.native.rows import as_collected
 from geo.times import utc, with_zone
 
 
@@ -29,7 +29,8 @@ WRITTEN = [datetime(2026, 11, 1, hour, 30, tzinfo=timezone.utc) for hour in (4, 
 
 
 def test_a_time_in_the_hour_that_comes_twice_is_read_from_a_file_as_it_was_written(new_york: None) -> None:
-    read = as_collected(pa.chunked_array([pa.array(WRITTEN, pa.timestamp("us", "UTC"))]))
+    written = pa.table({"at": pa.array(WRITTEN, pa.timestamp("us", "UTC"))})
+    read = [row["at"] for row in as_collected(written, ["at"])]
     assert [utc(one) for one in read] == WRITTEN
     assert {one.utcoffset() for one in read} == {timedelta(0)}
 

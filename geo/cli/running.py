@@ -103,7 +103,7 @@ class LookedAt:
         if self._engine == "native":
             raise NoSparkError(
                 "something here is read by Spark alone: a table in a catalog, or neither on a local disk nor on an S3 that lets this "
-                "process in, one with features that deltalake does not read, or deltalake is not installed. Leave --engine native out."
+                "process in, or one with features that this process does not read. Leave --engine native out."
             )
         with self._starting:  # several threads may look
             if self._session is None:

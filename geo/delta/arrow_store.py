@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyarrow import fs
 
 from geo.delta.store import Head
-
-AGAIN_S = 60.0
-"""A store that did not let this process in, or gave no answer, is left to Spark for so long: it may be away, or a key was rotated."""
 
 
 @dataclass(slots=True, eq=False)
@@ -19,11 +15,6 @@ class ArrowStore:
     """One store, with the keys of one cluster. Stores keep sums of their own, so nothing is held to any here."""
 
     files: fs.FileSystem
-    options: Mapping[str, str] = field(repr=False)
-    has_shown_commits: bool = False
-    """A commit of a table was read from it, so it is the one that Spark writes."""
-    silent_until: dict[str, float] = field(default_factory=dict, repr=False)
-    """Monotonic times, by place: it gave no answer there."""
 
     @property
     def is_near(self) -> bool:

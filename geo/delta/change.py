@@ -1,4 +1,4 @@
-"""Commits without Spark that take files out of a table on a local disk and put others in their place: expiry, compaction, erasure.
+"""Commits without Spark that take files out of a table and put others in their place: expiry, compaction, erasure.
 
 Spark's DELETE, OPTIMIZE and UPDATE read, write and commit in one call, so the table's lock would be held for all of it. Here the
 files are found and written first; under the lock the commits since then are looked at, and the change is committed or refused.
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from geo.delta.commits import commit_file
 from geo.delta.delta_state import DeltaState
 from geo.delta.store import ReadPath, WritePath
 from geo.delta.writer import Added, Written, commit_actions, is_for_spark, may_add
@@ -69,7 +70,7 @@ def conflict_since(folder: ReadPath, change: Change, newest: int) -> str | None:
     """As `conflict`, of the commits above the change's version, up to the newest."""
     for version in range(change.version + 1, newest + 1):
         try:
-            lines = (folder / f"{version:020}.json").lines()
+            lines = (folder / commit_file(version)).lines()
             if (why := conflict(change, filter(None, lines))) is not None:
                 return why
         except FileNotFoundError:

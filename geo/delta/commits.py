@@ -31,6 +31,16 @@ KEPT = "geo.keep"
 """Key of the record that the commit carries by which a system table is kept small: superseded rows went."""
 
 
+def commit_file(version: int) -> str:
+    """The name of a commit's file in a `_delta_log`."""
+    return f"{version:020}.json"
+
+
+def checksum_file(version: int) -> str:
+    """The name of the checksum beside a commit."""
+    return f"{version:020}.crc"
+
+
 class Kind(str, Enum):
     """What a commit did to a topic log, as far as whoever reads it in order must know."""
 

@@ -1,4 +1,4 @@
-"""Makes a table on a local disk as Spark made one of the same definition before in this process, without Spark: a tenth of a second and
+"""Makes a table as Spark made one of the same definition before in this process, without Spark: a tenth of a second and
 more becomes a few milliseconds.
 
 What a first version has to say of a table, its protocol among it, is Delta's business and follows from settings of its own
@@ -9,23 +9,20 @@ such a setting while the process runs.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from geo.crash import CrashPoint, reach
+from geo.delta.commits import commit_file
 from geo.delta.delta_state import newest_state
-from geo.delta.disk_store import LEFT, DiskPath, path_of
 from geo.delta.put_commit import put_checksum, put_commit
+from geo.delta.store import ReadPath, WritePath
 from geo.errors import DamagedError
 from geo.now import now_us
-
-_FIRST = f"{0:020}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +33,6 @@ class FirstVersion:
     checksum: dict[str, Any]
 
 
-_FOLDERS_OF_SPARK = ("_staged_commits", "_commits")
-"""Which it makes in a log before the first commit."""
-
 _first_versions: dict[str, FirstVersion] = {}
 """Of tables that Spark made in this process, by their definitions."""
 
@@ -46,15 +40,14 @@ _MOST = 100
 """Definitions that are remembered, some kilobytes each: typed topics have columns of their own."""
 
 
-def learn(folder: DiskPath, definition: str, own: Collection[str] = ()) -> None:
+def learn(folder: ReadPath, definition: str, own: Collection[str] = ()) -> None:
     """Remember a table that Spark has just made, whose `_delta_log` is `folder`, if it is such as this process appends to by itself.
     `own`: its properties that are not part of the definition."""
     state = newest_state(folder)
     if state is None or state.version != 0:
         return
     with suppress(OSError, ValueError, DamagedError):
-        lines = (folder / f"{_FIRST}.json").lines()
-        actions = tuple(json.loads(line) for line in lines)
+        actions = tuple(json.loads(line) for line in (folder / commit_file(0)).lines())
         if sorted(kind for action in actions for kind in action) == ["commitInfo", "metaData", "protocol"]:
             if len(_first_versions) >= _MOST:
                 _first_versions.clear()
@@ -70,7 +63,7 @@ def _without(fields: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     return fields | {"configuration": {key: value for key, value in fields["configuration"].items() if key not in own}}
 
 
-def make(folder: DiskPath, definition: str, own: Mapping[str, str] = MappingProxyType({})) -> bool:
+def make(folder: WritePath, definition: str, own: Mapping[str, str] = MappingProxyType({})) -> bool:
     """Make a table whose `_delta_log` is `folder`, as Spark has made one of that definition, with properties of its `own` beside.
     False, and no table was made, where it has made none, anything is there, or it cannot be made here.
 
@@ -87,41 +80,10 @@ def make(folder: DiskPath, definition: str, own: Mapping[str, str] = MappingProx
     actions = [{kind: fields | changed.get(kind, {}) for kind, fields in action.items()} for action in first.actions]
     checksum = first.checksum | {"txnId": transaction, "metadata": first.checksum["metadata"] | of_table}
     try:
-        if not _is_free(local := path_of(folder)):
-            return False
-        local.mkdir(parents=True, exist_ok=True)
-        _remove_left(local)
-        if not put_commit(folder, 0, actions):
+        if not folder.store.begin_log(str(folder)) or not put_commit(folder, 0, actions):
             return False
     except OSError:  # Spark meets it too, and its errors are known
         return False
     reach(CrashPoint.TABLE_COMMITTED)
     put_checksum(folder, 0, checksum)
     return True
-
-
-def clear(folder: DiskPath) -> None:
-    """Remove a `_delta_log` without any commit, as a process leaves it that could not make the table, or died on the way: Spark would
-    take it for something that is no table. Whoever calls holds the table's lock."""
-    with suppress(OSError):
-        if _is_free(local := path_of(folder)):
-            _remove_left(local)
-            local.rmdir()
-
-
-def _is_free(folder: Path) -> bool:
-    """Whether nothing is where the table is to be, but for what a process, or Spark in it, left that died here."""
-    with suppress(FileNotFoundError):
-        if any(name != folder.name for name in os.listdir(folder.parent)):
-            return False
-        return all(LEFT.fullmatch(path.name) or _is_empty_of_spark(path) for path in folder.iterdir())
-    return True
-
-
-def _is_empty_of_spark(path: Path) -> bool:
-    return path.name in _FOLDERS_OF_SPARK and path.is_dir() and not any(path.iterdir())
-
-
-def _remove_left(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.rmdir() if path.is_dir() else path.unlink()

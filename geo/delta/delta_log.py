@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from geo.delta.commits import Commit, of_file
+from geo.delta.commits import Commit, checksum_file, commit_file, of_file
 from geo.delta.store import ReadPath, WritePath, each, parquet
 from geo.errors import DamagedError, RetryableError
 from geo.now import now_s
@@ -30,7 +30,7 @@ _OF_A_VERSION = re.compile(r"\.?(\d{20})\.")
 POINTER = "_last_checkpoint"
 """The file that says where the newest checkpoint is."""
 
-_LOOK_BACK = 500
+LOOK_BACK = 500
 """Commits that are read for a table's metadata; a table of Delta's own has it in the newest checksum."""
 
 
@@ -67,9 +67,9 @@ def newest_version(folder: ReadPath) -> int | None:
     if not folder.store.is_near:  # a list is one request, and names are several
         return max(_committed(folder), default=None)
     seen = _newest.get(folder)
-    newest = None if seen is None or not _has(folder, seen) else _last_behind(folder, seen)
+    newest = None if seen is None or not has_commit(folder, seen) else _last_behind(folder, seen)
     # It may be cut off meanwhile; and what is behind a gap is newer.
-    if newest is None or not _has(folder, newest) or newest_checkpoint(folder)[0] > newest:
+    if newest is None or not has_commit(folder, newest) or newest_checkpoint(folder)[0] > newest:
         newest = max(_committed(folder), default=None)
     if newest is None:
         _newest.pop(folder, None)
@@ -81,18 +81,19 @@ def newest_version(folder: ReadPath) -> int | None:
 def _last_behind(folder: ReadPath, there: int) -> int:
     """The last of the versions without a gap that begin with one that is there: by steps that double, then by halves."""
     step = 1
-    while _has(folder, there + step):
+    while has_commit(folder, there + step):
         there += step
         step *= 2
     gone = there + step
     while there + 1 < gone:
         middle = (there + gone) // 2
-        there, gone = (middle, gone) if _has(folder, middle) else (there, middle)
+        there, gone = (middle, gone) if has_commit(folder, middle) else (there, middle)
     return there
 
 
-def _has(folder: ReadPath, version: int) -> bool:
-    return folder.has(f"{version:020}.json")
+def has_commit(folder: ReadPath, version: int) -> bool:
+    """Whether a commit is there, by its name alone."""
+    return folder.has(commit_file(version))
 
 
 def newest_checkpoint(folder: ReadPath) -> tuple[int, list[str]]:
@@ -106,31 +107,20 @@ def newest_checkpoint(folder: ReadPath) -> tuple[int, list[str]]:
     return -1, []
 
 
-def is_undamaged(folder: ReadPath, version: int | None) -> bool:
-    """Whether the newest checkpoint and the commits behind it, up to a version or the newest, are what was written, as far as there are
-    sums. Else `deltalake` may list too few files. False for a version before that checkpoint, which is seldom asked for."""
-    checkpoint, names = newest_checkpoint(folder)
-    last = newest_version(folder) if version is None else version
-    if last is None or last < checkpoint:
-        return False
-    commits = range(checkpoint + 1, last + 1)
-    try:
-        for name in (*names, *(f"{number:020}.json" for number in commits)):
-            (folder / name).check()
-    except (DamagedError, OSError):
-        return False
-    return True
+def checksum_at(folder: ReadPath, version: int) -> dict[str, Any]:
+    """What the checksum that Delta leaves beside a commit says of the version. Raises ValueError, and as `ReadStore.get`."""
+    found: dict[str, Any] = json.loads((folder / checksum_file(version)).get())
+    return found
 
 
-def newest_metadata(folder: ReadPath, newest: int, *, look_back: int = _LOOK_BACK) -> dict[str, Any] | None:
+def newest_metadata(folder: ReadPath, newest: int, *, look_back: int = LOOK_BACK) -> dict[str, Any] | None:
     """The table's metadata at its newest version, from the checksum file that Delta leaves beside a commit or from the commits
     themselves; None if it is too far back (a writer without checksums)."""
     for version in range(newest, max(-1, newest - look_back), -1):
         with suppress(FileNotFoundError, ValueError, KeyError, DamagedError):
-            found: dict[str, Any] = json.loads((folder / f"{version:020}.crc").get())["metadata"]
-            return found
+            return dict(checksum_at(folder, version)["metadata"])
         with suppress(FileNotFoundError):
-            for line in (folder / f"{version:020}.json").lines():
+            for line in (folder / commit_file(version)).lines():
                 if line.startswith('{"metaData"'):
                     try:
                         return dict(json.loads(line)["metaData"])
@@ -152,16 +142,16 @@ def count_data_files(folder: ReadPath) -> int | None:
     if newest is None:
         return None
     with suppress(FileNotFoundError, ValueError, KeyError, DamagedError):
-        return int(json.loads((folder / f"{newest:020}.crc").get())["numFiles"])
+        return int(checksum_at(folder, newest)["numFiles"])
     return None
 
 
 def opened_commits(folder: ReadPath, first: int, last: int) -> Iterator[Commit]:
     """The commits `first` to `last`, oldest first, those that are there."""
-    if first < last and not _has(folder, first):
+    if first < last and not has_commit(folder, first):
         first = _first_commit(folder, first, last)
     versions = range(first, last + 1)
-    names = (f"{version:020}.json" for version in versions)
+    names = (commit_file(version) for version in versions)
     for version, lines in zip(versions, each(folder, names, ReadPath.lines), strict=True):
         if lines is not None:
             commit = of_file(version, lines)
@@ -182,7 +172,7 @@ def _committed(folder: ReadPath) -> Iterator[int]:
 
 def commit_stamp(folder: ReadPath, version: int) -> Hashable:
     """What tells the file of a commit from any other that may take its place, without reading it; None if it is not there."""
-    found = (folder / f"{version:020}.json").head()
+    found = (folder / commit_file(version)).head()
     return None if found is None else found.stamp
 
 
@@ -194,7 +184,7 @@ def committed_before(folder: ReadPath, commits: tuple[int, ...], time_s: float) 
     least, most = 0, len(commits)
     while least < most:
         middle = (least + most) // 2
-        found = (folder / f"{commits[middle]:020}.json").head()
+        found = (folder / commit_file(commits[middle])).head()
         before = found is None or found.modified_us / 1e6 < time_s
         least, most = (middle + 1, most) if before else (least, middle)
     return commits[least - 1] if least else -1

@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from geo.delta.delta_log import newest_version
-from geo.delta.engine import UnsupportedError, attempt
+from geo.delta.commits import commit_file
+from geo.delta.delta_log import LOOK_BACK, checksum_at, newest_metadata, newest_version
+from geo.delta.engine import Seen, UnsupportedError, attempt
 from geo.delta.protocol import why_not_append, why_not_plain
 from geo.delta.store import ReadPath
 from geo.errors import DamagedError
@@ -54,9 +55,28 @@ class DeltaState:
     checksum: Mapping[str, Any]
 
 
-def is_known_to_deltalake(folder: ReadPath) -> bool:
+def _is_known_to_deltalake(folder: ReadPath) -> bool:
     """Whether `deltalake` takes a path for what it is: of one with a `%` it makes another."""
     return "%" not in str(folder)
+
+
+def seen_in(folder: ReadPath, *, look_back: int = LOOK_BACK) -> Seen | None:
+    """The table whose `_delta_log` is `folder` as it is now, by the files of its log alone.
+
+    None: there is none. Raises UnsupportedError if the newest `look_back` commits do not tell its metadata.
+    """
+    if (newest := newest_version(folder)) is None:
+        return None
+    if (metadata := newest_metadata(folder, newest, look_back=look_back)) is None:
+        raise UnsupportedError("its metadata is far back in its log")
+    return Seen.of(metadata, newest)
+
+
+def require_newest(folder: ReadPath) -> int:
+    """The newest version. Raises UnsupportedError if there is no commit."""
+    if (newest := newest_version(folder)) is None:
+        raise UnsupportedError("it has no commit")
+    return newest
 
 
 def newest_state(folder: ReadPath) -> DeltaState | None:
@@ -67,14 +87,12 @@ def newest_state(folder: ReadPath) -> DeltaState | None:
 
 def require_state(folder: ReadPath) -> DeltaState:
     """The newest version of the table whose `_delta_log` is `folder`. Raises UnsupportedError where Spark has to read or append."""
-    newest = newest_version(folder)
-    if newest is None:
-        raise UnsupportedError("it has no commit")
-    if not is_known_to_deltalake(folder):
+    newest = require_newest(folder)
+    if not _is_known_to_deltalake(folder):
         raise UnsupportedError("its path holds a %")
     try:
-        checksum = json.loads((folder / f"{newest:020}.crc").get())
-        written_by = json.loads((folder / f"{newest:020}.json").first_line()).get("commitInfo", {}).get("txnId")
+        checksum = checksum_at(folder, newest)
+        written_by = json.loads((folder / commit_file(newest)).first_line()).get("commitInfo", {}).get("txnId")
     except FileNotFoundError:
         raise UnsupportedError(
             f"its newest commit, version {newest}, has no checksum beside it: another program wrote it"

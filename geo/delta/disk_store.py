@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from geo.crash import CrashPoint, reach
 from geo.delta import sums
-from geo.delta.store import Head, Put, StorePath
+from geo.delta.store import Head, Put, StorePath, WritePath
 from geo.delta.sums import put_sum, sum_of
 from geo.disk import sync
 
-LEFT = re.compile(r"\.\d{20}\.(json\.)?[0-9a-f-]{36}\.tmp|\.\.\d{20}\.json\.[0-9a-f-]{36}\.tmp\.crc")
+_LEFT = re.compile(r"\.\d{20}\.(json\.)?[0-9a-f-]{36}\.tmp|\.\.\d{20}\.json\.[0-9a-f-]{36}\.tmp\.crc")
 """What a process, or Spark in it, leaves in a log that died before a commit had its name."""
 
 
@@ -33,7 +33,6 @@ class DiskStore:
     """All disks of this machine. What is read is held to its sums, if it has any."""
 
     is_near = True
-    options = None
 
     def get(self, path: str) -> bytes:
         return sums.read_checked(Path(path))
@@ -118,6 +117,21 @@ class DiskStore:
             self.delete(to)
             raise
 
+    def begin_log(self, folder: str) -> bool:
+        """With the folders above it."""
+        if not _is_free(place := Path(folder)):
+            return False
+        place.mkdir(parents=True, exist_ok=True)
+        _remove_left(place)
+        return True
+
+    def end_log(self, folder: str) -> None:
+        """Spark would take the folder for something that is no table."""
+        with suppress(OSError):
+            if _is_free(place := Path(folder)):
+                _remove_left(place)
+                place.rmdir()
+
     def forget(self, path: str) -> None:
         """Hadoop would hold what is written there against the sums of what was."""
         sum_of(Path(path)).unlink(missing_ok=True)
@@ -128,6 +142,9 @@ class DiskStore:
 
 _UNANSWERED = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ECONNRESET, errno.EINTR)
 """What a network file system says when it does not know what became of a request."""
+
+_FOLDERS_OF_SPARK = ("_staged_commits", "_commits")
+"""Which it makes in a log before the first commit."""
 
 DISK = DiskStore()
 
@@ -142,6 +159,29 @@ def on_disk(place: Path) -> DiskPath:
 
 def path_of(place: DiskPath) -> Path:
     return Path(place.location)
+
+
+def disk_of(place: WritePath) -> DiskPath | None:
+    """The same place, for what a disk alone has: folders, locks, writing out what others wrote. None on another store."""
+    return StorePath(place.store, place.location) if isinstance(place.store, DiskStore) else None
+
+
+def _is_free(log: Path) -> bool:
+    """Whether nothing is where a table is to be, but for what a process, or Spark in it, left that died here."""
+    with suppress(FileNotFoundError):
+        if any(name != log.name for name in os.listdir(log.parent)):
+            return False
+        return all(_LEFT.fullmatch(path.name) or _is_empty_of_spark(path) for path in log.iterdir())
+    return True
+
+
+def _is_empty_of_spark(path: Path) -> bool:
+    return path.name in _FOLDERS_OF_SPARK and path.is_dir() and not any(path.iterdir())
+
+
+def _remove_left(log: Path) -> None:
+    for path in log.iterdir():
+        path.rmdir() if path.is_dir() else path.unlink()
 
 
 def _make_folder(path: str) -> None:

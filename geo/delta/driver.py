@@ -3,9 +3,6 @@ lies on a local disk is mostly read without either."""
 
 from __future__ import annotations
 
-import math
-import threading
-import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -13,9 +10,9 @@ from functools import cached_property, lru_cache
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from geo.delta.arrow_store import AGAIN_S, ArrowStore
+from geo.delta.arrow_store import ArrowStore
 from geo.delta.process import Process, this_process
-from geo.delta.store import StorePath
+from geo.delta.remote import Remote
 from geo.faults import SPARK_ERRORS
 from geo.session import refuse_connect
 
@@ -42,10 +39,8 @@ class Driver:
         reads: Reads = Reads.LITTLE,
         store: Callable[[], ArrowStore | None] = lambda: None,
     ) -> None:
-        self._start, self._me, self.reads, self._find_store = start, me, reads, store
+        self._start, self._me, self.reads, self.remote = start, me, reads, Remote(store)
         self._refuses_connect = False
-        self._finding, self._find_at = threading.Lock(), -math.inf
-        self._found: ArrowStore | None = None
 
     @classmethod
     def of(cls, spark: SparkSession, *, store: Callable[[], ArrowStore | None] = lambda: None) -> Driver:
@@ -65,17 +60,6 @@ class Driver:
         self._refuses_connect = True
         if "spark" in vars(self):
             refuse_connect(self.spark)
-
-    def remote(self, location: str) -> StorePath[ArrowStore] | None:
-        """A file or folder on the store that this process reads by itself; None if there is no such store."""
-        return None if self._store is None else StorePath(self._store, location)
-
-    @property
-    def _store(self) -> ArrowStore | None:
-        with self._finding:
-            if self._found is None and time.monotonic() >= self._find_at:
-                self._found, self._find_at = self._find_store(), time.monotonic() + AGAIN_S
-            return self._found
 
     @cached_property
     def me(self) -> Process:

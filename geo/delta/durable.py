@@ -13,8 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
+from geo.delta.commits import commit_file
 from geo.delta.delta_log import POINTER, commit_stamp, newest_checkpoint, newest_version
-from geo.delta.disk_store import on_disk
+from geo.delta.disk_store import DiskPath, path_of
 from geo.delta.sums import sum_of
 from geo.disk import sync, syncs
 from geo.now import now_s
@@ -28,46 +29,47 @@ _FILES = ('{"add"', '{"cdc"')
 _MARK_BYTES = 128
 """Of the text in a mark, with spaces at its end: more than a version and four numbers take."""
 
-_synced: dict[Path, tuple[int, Hashable]] = {}
-"""By a log's folder, the newest version that this process wrote out, and its stamp."""
+_synced: dict[DiskPath, tuple[int, Hashable]] = {}
+"""By a log, the newest version that this process wrote out, and its stamp."""
 
 
-def sync_commits(log_folder: Path, mark: Path | None = None) -> None:
-    """Write out the newest commits of the table whose `_delta_log` is `log_folder`, with the files that they added and the
+def sync_commits(log: DiskPath, mark: Path | None = None) -> None:
+    """Write out the newest commits of the table whose `_delta_log` is `log`, with the files that they added and the
     checkpoints at them: those that are not known to be, so also what a process committed that died before it did this.
 
     In the file `mark` all processes note which is the newest that is written out. So it is done once, not by each. Whoever calls
     holds the table's lock.
     """
-    if syncs() and (newest := newest_version(on_disk(log_folder))) is not None:
-        _sync_up_to(newest, log_folder, mark)
+    if syncs() and (newest := newest_version(log)) is not None:
+        _sync_up_to(newest, log, mark)
 
 
-def sync_left(log_folder: Path, mark: Path | None = None) -> None:
+def sync_left(log: DiskPath, mark: Path | None = None) -> None:
     """As `sync_commits`, before the lock is taken: all commits but the newest, whose maker may still be at its checkpoint."""
-    if syncs() and (newest := newest_version(on_disk(log_folder))) is not None:
-        _sync_up_to(newest - 1, log_folder, mark)
+    if syncs() and (newest := newest_version(log)) is not None:
+        _sync_up_to(newest - 1, log, mark)
 
 
-def _sync_up_to(newest: int, log_folder: Path, mark: Path | None) -> None:
-    synced = max(_written_out(log_folder, known) for known in (_synced.get(log_folder), _marked(mark)))
+def _sync_up_to(newest: int, log: DiskPath, mark: Path | None) -> None:
+    synced = max(_written_out(log, known) for known in (_synced.get(log), _marked(mark)))
     if synced >= newest:
         return
-    versions = list(_unsettled(log_folder, newest, synced))
-    added = [file for version in versions for file in _added(log_folder, version)]
+    folder = path_of(log)
+    versions = list(_unsettled(folder, newest, synced))
+    added = [file for version in versions for file in _added(folder, version)]
     sync(_with_checksum(added))
     if synced < 0:
-        sync(log_folder.parents)  # the table may be new, and so may folders above it
-    sync({file.parent for file in added} | {log_folder.parent})
+        sync(folder.parents)  # the table may be new, and so may folders above it
+    sync({file.parent for file in added} | {folder.parent})
     # Not its checksum, without which a version is whole.
-    sync(_with_checksum(log_folder / f"{version:020}.json" for version in versions))
-    checkpoint, names = newest_checkpoint(on_disk(log_folder))
+    sync(_with_checksum(folder / commit_file(version) for version in versions))
+    checkpoint, names = newest_checkpoint(log)
     if checkpoint in versions:
-        sync(_with_checksum(log_folder / name for name in (*names, POINTER)))
-    sync([log_folder])
-    stamp = commit_stamp(on_disk(log_folder), newest)
+        sync(_with_checksum(folder / name for name in (*names, POINTER)))
+    sync([folder])
+    stamp = commit_stamp(log, newest)
     if stamp is not None:  # else it was cut off meanwhile
-        _synced[log_folder] = newest, stamp
+        _synced[log] = newest, stamp
         if mark is not None:
             with suppress(OSError):  # then the next process writes them out again
                 _note(mark, json.dumps([newest, stamp]))
@@ -90,20 +92,20 @@ def _marked(mark: Path | None) -> tuple[int, Hashable] | None:
     return None
 
 
-def _written_out(log_folder: Path, known: tuple[int, Hashable] | None) -> int:
+def _written_out(log: DiskPath, known: tuple[int, Hashable] | None) -> int:
     """The newest version that is known to be written out; -1 if none is, or the log is another one now."""
     if known is None:
         return -1
     version, stamp = known
-    return version if commit_stamp(on_disk(log_folder), version) == stamp else -1
+    return version if commit_stamp(log, version) == stamp else -1
 
 
-def _unsettled(log_folder: Path, newest: int, synced: int) -> Iterator[int]:
+def _unsettled(folder: Path, newest: int, synced: int) -> Iterator[int]:
     """Versions that may not be on the disk, the newest first."""
     settled = now_s() - SETTLED_S
     for version in range(newest, synced, -1):
         try:
-            found = (log_folder / f"{version:020}.json").stat()
+            found = (folder / commit_file(version)).stat()
             if max(found.st_mtime, found.st_ctime) < settled:  # a copy may keep the first, and nobody the second
                 return
         except FileNotFoundError:
@@ -111,12 +113,12 @@ def _unsettled(log_folder: Path, newest: int, synced: int) -> Iterator[int]:
         yield version
 
 
-def _added(log_folder: Path, version: int) -> Iterator[Path]:
-    with suppress(FileNotFoundError), open(log_folder / f"{version:020}.json", encoding="utf-8") as lines:
+def _added(folder: Path, version: int) -> Iterator[Path]:
+    with suppress(FileNotFoundError), open(folder / commit_file(version), encoding="utf-8") as lines:
         for line in lines:
             if line.startswith(_FILES):
                 ((_, file),) = json.loads(line).items()
-                yield log_folder.parent / unquote(file["path"])
+                yield folder.parent / unquote(file["path"])
 
 
 def _with_checksum(paths: Iterable[Path]) -> Iterator[Path]:

@@ -90,6 +90,10 @@ class Engine:
         """When the storage says that a commit came; None if the commit is gone, and where there is no such clock."""
         _refuse()
 
+    def count_files(self) -> int:
+        """How many files its rows are in now."""
+        _refuse()
+
     # -- its rows --------------------------------------------------------------------------------------------------
 
     def count_nulls(self, column: str) -> int:

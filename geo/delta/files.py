@@ -4,10 +4,11 @@ by the operating system, elsewhere by Spark, which has the credentials and needs
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row
 
 from geo.crash import CrashPoint, reach
 from geo.delta.driver import Driver
@@ -84,10 +85,7 @@ class SmallFiles:
                 return local.read_text(encoding="utf-8").splitlines()
             except FileNotFoundError:
                 return []
-        try:
-            return [row[0] for row in self._driver.spark.read.text(path).collect()]
-        except AnalysisException:
-            return []
+        return [row[0] for row in self._rows(path, lambda lines: lines) or ()]
 
     def written_us(self, path: str) -> int | None:
         """When the storage says that the file was written, in microseconds since 1970; None if there is no such file."""
@@ -96,19 +94,13 @@ class SmallFiles:
                 return local.stat().st_mtime_ns // 1000
             except FileNotFoundError:
                 return None
-        try:
-            row = self._driver.spark.read.text(path).select("_metadata.file_modification_time").first()
-        except AnalysisException:
-            return None
-        return None if row is None else in_us(utc(row[0]))
+        rows = self._rows(path, lambda lines: lines.select("_metadata.file_modification_time").limit(1))
+        return in_us(utc(rows[0][0])) if rows else None
 
     def exists(self, path: str) -> bool:
         if (local := local_path(path)) is not None:
             return local.exists()
-        try:
-            return not self._driver.spark.read.text(path).isEmpty()
-        except AnalysisException:
-            return False
+        return bool(self._rows(path, lambda lines: lines.limit(1)))
 
     def remove(self, path: str) -> None:
         """Remove the file; one that is not there is no fault."""
@@ -122,25 +114,25 @@ class SmallFiles:
         """The names of the files in a folder; none if there is no such folder."""
         if (local := local_path(folder)) is not None:
             return sorted(path.name for path in local.iterdir()) if local.is_dir() else []
-        try:
-            # Of the lines, since a file that was removed is still a folder with an empty file in it.
-            lines = self._driver.spark.read.option("recursiveFileLookup", "true").text(folder).select("_metadata.file_path")
-            found = lines.distinct().collect()
-        except AnalysisException:
-            return []
+        # Of the lines, since a file that was removed is still a folder with an empty file in it.
+        found = self._rows(folder, lambda lines: lines.select("_metadata.file_path").distinct(), recursiveFileLookup="true")
         # <folder>/<name>/part-00000-….txt
-        return sorted({row[0].rsplit("/", 2)[1] for row in found})
+        return sorted({row[0].rsplit("/", 2)[1] for row in found or ()})
 
     def plain_names(self, folder: str) -> list[str] | None:
         """The names of the files that another program wrote into a folder, without its hidden ones; None if there is no such
         folder. Elsewhere than on a local disk a file without a line is left out."""
         if (local := local_path(folder)) is not None:
             return sorted(path.name for path in local.iterdir() if path.name[0] not in "._") if local.is_dir() else None
+        found = self._rows(folder, lambda lines: lines.select("_metadata.file_name").distinct())
+        return None if found is None else sorted(row[0] for row in found)
+
+    def _rows(self, path: str, of: Callable[[DataFrame], DataFrame], **options: str) -> list[Row] | None:
+        """Rows of the lines of a file, or of all in a folder; None if there is none."""
         try:
-            found = self._driver.spark.read.text(folder).select("_metadata.file_name").distinct().collect()
+            return of(self._driver.spark.read.options(**options).text(path)).collect()
         except AnalysisException:
             return None
-        return sorted(row[0] for row in found)
 
 
 def _write(path: Path, mode: str, lines: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from geo.delta.commits import checksum_file, commit_file
 from geo.delta.store import Put, WritePath
 from geo.errors import UnknownAnswerError
 from geo.text import first_line
@@ -28,12 +29,11 @@ def put_commit(folder: WritePath, version: int, actions: Iterable[Mapping[str, A
     made: the commit is held against ours, which is told from any other by its transaction (`txnId`). Raises OSError, with nothing done,
     if it cannot be written; UnknownAnswerError if nobody can tell, and then it may be there, or come.
     """
-    commit, checksum = folder / f"{version:020}.json", folder / f"{version:020}.crc"
+    commit, checksum = folder / commit_file(version), folder / checksum_file(version)
     # Of a version of this number that went with an older copy of the log: readers would hold ours against it. Whoever puts the same
     # version meanwhile writes it behind the commit, so what is there before is not of theirs. (One that they put in the place of such
     # a one may go: a version without is whole.)
-    has_left = checksum.is_there()
-    if (has_left or folder.store.is_near) and commit.is_there():  # else the put tells, for one request less
+    if (has_left := checksum.is_there()) and commit.is_there():  # else the put tells
         return False
     content = "".join(f"{_line(action)}\n" for action in actions).encode()
     folder.store.write_out(map(str, files))
@@ -67,7 +67,7 @@ def put_checksum(folder: WritePath, version: int, checksum: Mapping[str, Any]) -
     """Put the checksum beside a commit. A version without one is whole, and Spark looks it up then: so what fails here is no fault of
     the commit, which stands."""
     with suppress(OSError):
-        folder.store.put(str(folder / f"{version:020}.crc"), f"{_line(checksum)}\n".encode())
+        folder.store.put(str(folder / checksum_file(version)), f"{_line(checksum)}\n".encode())
 
 
 def _line(fields: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Lets this process read clusters on S3 by itself, by pyarrow and `deltalake`, with the settings of the configuration.
+"""Lets this process read clusters on S3 by itself, by pyarrow, with the settings of the configuration.
 
 Where those say how to reach the store in a way that Spark alone knows, and where the store does not let this process in, there is no
 such store, and Spark is asked. Without keys each library searches the machine for them as it does: variables of the environment,
@@ -34,7 +34,6 @@ _ANONYMOUS = "AnonymousAWSCredentialsProvider"
 
 _KEYS = {"access_key": "access.key", "secret_key": "secret.key", "session_token": "session.token"}
 """By their names for pyarrow: settings of Hadoop's."""
-_AS_DELTALAKE = {"access_key": "access_key_id", "secret_key": "secret_access_key"}
 
 _KNOWN_TO_SPARK = (
     "access.grants.",
@@ -73,13 +72,11 @@ def store_of(cluster: Cluster) -> ArrowStore | None:
     by_path, encrypted = _is_true(said, "path.style.access", False), _is_true(said, "connection.ssl.enabled", True)
     scheme, _, host = said.get("endpoint", "").rpartition("://")
     scheme = scheme.lower() or ("https" if encrypted else "http")
-    anonymous = provider == _ANONYMOUS
     try:
-        region = said.get("endpoint.region") or _region(host, authority_of(root))
         files = fs.S3FileSystem(
             **given,
-            anonymous=anonymous,
-            region=region,
+            anonymous=provider == _ANONYMOUS,
+            region=said.get("endpoint.region") or _region(host, authority_of(root)),
             scheme=scheme,
             endpoint_override=host or None,
             force_virtual_addressing=bool(host) and not by_path,
@@ -89,13 +86,7 @@ def store_of(cluster: Cluster) -> ArrowStore | None:
     except (OSError, ValueError) as error:
         log.info("%s is left to Spark: %s", root, first_line(error))
         return None
-    options = {f"aws_{_AS_DELTALAKE.get(name, name)}": value for name, value in given.items()}
-    options |= {"aws_allow_http": str(scheme == "http").lower(), "aws_skip_signature": str(anonymous).lower()}
-    options |= {"aws_virtual_hosted_style_request": str(not by_path).lower()} if host else {}
-    # To it the endpoint of a virtual-hosted bucket has the bucket in its name.
-    at = host if by_path else f"{authority_of(root)}.{host}"
-    options |= {"aws_endpoint_url": f"{scheme}://{at}"} if host else {}
-    return ArrowStore(files, options | ({"aws_region": region} if region else {}))
+    return ArrowStore(files)
 
 
 def _region(host: str, bucket: str) -> str | None:

@@ -6,7 +6,7 @@ Nothing here takes for granted that it is a disk, that a list is cheap, that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -60,10 +60,6 @@ class ReadStore(Protocol):
     def is_near(self) -> bool:
         """An answer takes microseconds, so a question by name is cheaper than a list."""
 
-    @property
-    def options(self) -> Mapping[str, str] | None:
-        """With which `deltalake` reaches the same files; None: without any."""
-
     def get(self, path: str) -> bytes:
         """The content of a file. Raises DamagedError if it is not what was written, where the store can tell."""
 
@@ -105,6 +101,13 @@ class Store(ReadStore, Protocol):
 
     def copy(self, path: str, to: str) -> None:
         """Copy a file to a name that was drawn for it. Raises as `get`."""
+
+    def begin_log(self, folder: str) -> bool:
+        """Make way for a table whose `_delta_log` is to be there: False, and nothing was done, if anything is where the table is to be, but
+        for what a process left that died making one."""
+
+    def end_log(self, folder: str) -> None:
+        """Undo `begin_log`, if there is no commit. What fails here is no fault."""
 
     def forget(self, path: str) -> None:
         """What the store keeps beside a file goes: a library is about to write it, which knows nothing of that."""

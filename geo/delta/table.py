@@ -10,8 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from datetime import datetime
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -19,30 +20,29 @@ from typing import TypeVar
 import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import NullType, StructField, StructType
 
 from geo.crash import CrashPoint, reach
-from geo.delta.asked_log import AskedLog
 from geo.delta.change import Change, commit_change, conflict_since, may_change
 from geo.delta.commits import KEPT, Commit
-from geo.delta.create import clear, learn, make
+from geo.delta.create import learn, make
 from geo.delta.delta_log import commit_stamp, newest_version
 from geo.delta.delta_state import DeltaState, newest_state, require_state
-from geo.delta.disk_store import DiskPath, on_disk, path_of
-from geo.delta.driver import Driver, Reads
+from geo.delta.disk_store import DiskPath, path_of
+from geo.delta.driver import Driver
 from geo.delta.durable import sync_commits, sync_left
 from geo.delta.engine import Engine, Seen, UnsupportedError, attempt
 from geo.delta.engines.native.engine import NativeEngine
+from geo.delta.engines.opened import Opened, opened
 from geo.delta.engines.spark.engine import MISSING, SparkEngine
 from geo.delta.engines.spark.files import have_types, no_pattern, staged, sweep, write
 from geo.delta.files import remove_folder
 from geo.delta.locks import table_lock
-from geo.delta.store import ReadPath
+from geo.delta.store import WritePath
 from geo.delta.writer import Added, Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
-from geo.disk import local_path
 from geo.errors import GeoError, RetryableError, SchemaError, UnknownAnswerError
 from geo.faults import is_conflict
 from geo.session import own_session
@@ -95,34 +95,26 @@ class Table:
 
     # -- who answers -----------------------------------------------------------------------------------------------
 
+    @cached_property
+    def _opened(self) -> Opened:
+        """Of a table that exists, unless it is by path."""
+        return opened(self._driver, self._by_spark)
+
     def ask(self, question: Callable[[Engine], T]) -> T:
         """The answer of this process, where it knows one, or else Spark's."""
-        return self._first(question, self._native or self._asked_log)
+        return self._opened.ask(question)
 
     def ask_here(self, question: Callable[[NativeEngine], T]) -> T | None:
         """As `ask`. None: Spark is to answer, in a form of its own."""
-        if (native := self._native) is None:
+        if (native := self._opened.native) is None:
             return None
         found = attempt(lambda: question(native))
         return None if isinstance(found, UnsupportedError) else found
-
-    def _first(self, question: Callable[[Engine], T], engine: Engine | None) -> T:
-        if engine is not None:
-            found = attempt(lambda: question(engine))
-            if not isinstance(found, UnsupportedError):
-                return found
-        return question(self._by_spark)
 
     def _by_name(self, question: Callable[[Engine], T]) -> T:
         """As `ask`, of a table that may not exist: where one in a catalog lies would have to be asked for, which is a look of its
         own."""
         return self.ask(question) if self.by_path else question(self._by_spark)
-
-    @property
-    def _native(self) -> NativeEngine | None:
-        """Of a table that exists unless it is by path."""
-        folder = self.read_folder
-        return None if folder is None else NativeEngine(folder, self.reads, self._is_own)
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -162,12 +154,11 @@ class Table:
         (catalog-managed)."""
         return self._by_spark.location
 
-    @cached_property
-    def log_folder(self) -> DiskPath | None:
+    @property
+    def log_folder(self) -> WritePath | None:
         """The `_delta_log`, where that is on a store that this process writes (a local disk), with all the commits of the table, which
         exists unless it is by path; None elsewhere."""
-        local = None if self.location is None else local_path(self.location)
-        return None if local is None else on_disk(local) / "_delta_log"
+        return self._opened.folder
 
     @property
     def is_near(self) -> bool:
@@ -175,29 +166,13 @@ class Table:
         return self.log_folder is not None and self.log_folder.store.is_near
 
     @property
-    def read_folder(self) -> ReadPath | None:
-        """The `_delta_log` of a table that exists, where this process reads it by itself: on a local disk, and for who only looks on a
-        store that lets it in; None elsewhere."""
-        if self.log_folder is not None or not self.by_path:
-            return self.log_folder
-        return self._driver.remote(f"{self.name}/_delta_log") if self.reads is Reads.ALL else None
-
-    @property
-    def _asked_log(self) -> AskedLog | None:
-        """The `_delta_log` on a store that lets this process in, for who lets Spark read."""
-        is_asked = self.by_path and self.reads is not Reads.ALL
-        folder = self._driver.remote(f"{self.name}/_delta_log") if is_asked else None
-        return None if folder is None else AskedLog(folder)
-
-    @property
     def is_asked_by_name(self) -> bool:
         """Whether `has_commit` is one request of this process's own, unless the store is away."""
-        return (asked := self._asked_log) is not None and asked.answers
+        return (asked := self._opened.asked) is not None and asked.answers
 
-    @property
-    def reads(self) -> Reads:
-        """Which rows this process reads by itself."""
-        return self._driver.reads
+    def count_files(self) -> int:
+        """How many files its rows are in now."""
+        return self.ask(lambda engine: engine.count_files())
 
     # -- its commits ---------------------------------------------------------------------------------------------
 
@@ -236,8 +211,7 @@ class Table:
         `_commit_version` and `_commit_timestamp`."""
         reader = self.spark.read.format("delta").option("readChangeFeed", "true")
         reader = reader.option("startingVersion", first).option("endingVersion", last)
-        rows = reader.load(self.name) if self.by_path else reader.table(self.sql)
-        return rows.where(F.col("_change_type") == "insert")
+        return self._read(reader).where(F.col("_change_type") == "insert")
 
     def read_added(self, first: int, last: int) -> DataFrame:
         """As `read_inserts`, with the columns of the table alone."""
@@ -249,6 +223,9 @@ class Table:
         spark = self.spark if settings is None else own_session(self.spark, settings)
         reader: DataStreamReader = spark.readStream.format("delta")
         reader = reader.options(**{"maxFilesPerTrigger": str(2**31 - 1), **options})
+        return self._read(reader)
+
+    def _read(self, reader: DataFrameReader | DataStreamReader) -> DataFrame:
         return reader.load(self.name) if self.by_path else reader.table(self.sql)
 
     # -- what is ours --------------------------------------------------------------------------------------------
@@ -299,7 +276,7 @@ class Table:
             if folder is not None and make(folder, definition, own):
                 return
             if self.by_path and self.log_folder is not None:
-                clear(self.log_folder)
+                self.log_folder.store.end_log(str(self.log_folder))
             is_new = folder is not None and newest_version(folder) is None
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {whole}")
             if folder is not None and is_new:  # another one may have other columns
@@ -379,20 +356,20 @@ class Table:
 
     def write_files(self, rows: DataFrame) -> Written | None:
         """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""
-        folder, state = self.log_folder, self.own_state()
-        if folder is None or state is None or not have_types(rows.schema, self._looked().columns):
+        disk, state = self._opened.disk, self.own_state()
+        if disk is None or state is None or not have_types(rows.schema, self._looked().columns):
             return None
-        return write(rows, str(self.location), path_of(folder.parent), state)
+        return write(rows, str(self.location), disk.parent, state)
 
     def write_feed(self, rows: DataFrame) -> tuple[Added, ...] | None:
         """Rows of a change, with their `_change_type`, as files of the table's change feed, which a change may name; none where the table
         has no such feed. None where Spark is to do it."""
-        folder, state = self.log_folder, self.own_state()
-        if folder is None or state is None:
+        disk, state = self._opened.disk, self.own_state()
+        if disk is None or state is None:
             return None
         if str(self.properties().get("delta.enableChangeDataFeed")).lower() != "true":
             return ()
-        written = write(rows, str(self.location), path_of(folder.parent), state, into="_change_data/")
+        written = write(rows, str(self.location), disk.parent, state, into="_change_data/")
         return None if written is None else written.files
 
     def append_written(
@@ -422,12 +399,12 @@ class Table:
                 writer = writer.option("userMetadata", user_metadata)
             if transaction is not None:
                 writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
-            if self.by_path:
-                writer.save(self.name)
-            else:
-                writer.saveAsTable(self.sql)
+            self._write(writer)
 
         self.commit(save)
+
+    def _write(self, writer: DataFrameWriter) -> None:
+        writer.save(self.name) if self.by_path else writer.saveAsTable(self.sql)
 
     def append_rows(
         self,
@@ -478,25 +455,38 @@ class Table:
         `refuse` raises unless they may be added. They are removed then, and where the lock is not to be had. It is asked after the
         version is known on which the commit follows, and, where there is a lock, while nobody of ours can commit.
         """
-        folder, is_made = self.log_folder, False
+        folder = self.log_folder
         assert folder is not None, "they were written into it"
+
+        def commit(state: DeltaState) -> bool | None:
+            if not may_add(state, written):
+                return None
+            refuse()
+            reach(CrashPoint.APPEND_CHECKED)
+            return not written.files or commit_files(folder, state, written.files, user_metadata)
+
+        return self._commit_here(commit, written.files)
+
+    def _commit_here(self, commit: Callable[[DeltaState], bool | None], files: Sequence[Added]) -> bool:
+        """Commit by `commit`, under the lock, after the newest version, again if another commit came between: `commit` says False then, and
+        None where it is not to be. False, and nothing was done, in that case, and where it cannot be. Where it is refused, or the lock is not
+        to be had, `files` are removed."""
+        is_made = False
         try:
             with self._committing():
                 try:
-                    while (state := self.own_state()) is not None and may_add(state, written):
-                        refuse()
-                        reach(CrashPoint.APPEND_CHECKED)
-                        if not written.files or commit_files(folder, state, written.files, user_metadata):
+                    while (state := self.own_state()) is not None and (made := commit(state)) is not None:
+                        if made:
                             is_made = True
-                            return True
+                            return True  # what fails from here on takes no file of it away
                         log.info("%s: another commit came between, trying again", self)
                 except OSError as error:
                     log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
         except UnknownAnswerError:
             raise  # a commit may name them
-        except GeoError:  # it was refused, or the lock was not to be had
+        except GeoError:  # it was refused, the lock was not to be had, or a commit that came since cannot be read
             if not is_made:
-                self.remove_written(written)
+                self._remove(files)
             raise
         return False
 
@@ -531,61 +521,51 @@ class Table:
             folder, state = self.log_folder, self.own_state()
             if folder is None or state is None:
                 return None
-            stamp, is_made = commit_stamp(folder, state.version), False
+            stamp = commit_stamp(folder, state.version)
             if (change := make(state)) is None:
                 return None
             if not change.taken:
                 return change
             reach(CrashPoint.CHANGE_MADE)
-            why: str | None = None
+            files = (*change.added, *change.feed)
             try:
-                with self._committing():
-                    try:
-                        while (now := self.own_state()) is not None and may_change(now, state, change):
-                            if commit_stamp(folder, state.version) != stamp:
-                                why = f"version {state.version} is another one, or gone"
-                                break
-                            if (why := conflict_since(folder, change, now.version)) is not None:
-                                break
-                            if commit_change(folder, now, change, user_metadata):
-                                is_made = True
-                                return change  # what fails from here on takes no file of it away
-                            log.info("%s: another commit came between, trying again", self)
-                    except OSError as error:
-                        log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
-            except UnknownAnswerError:
-                raise  # a commit may name them
-            except GeoError:  # the lock was not to be had, or a commit that came since cannot be read
-                if not is_made:
-                    remove_files(folder.parent, (*change.added, *change.feed))
-                raise
-            remove_files(folder.parent, (*change.added, *change.feed))
-            if why is None:
-                return None
-            log.info("%s: another commit came between, trying again: %s", self, why)
+                if self._commit_here(partial(_commit_change, folder, state, stamp, change, user_metadata), files):
+                    return change
+            except _MetError as met:
+                log.info("%s: another commit came between, trying again: %s", self, met)
+                continue
+            self._remove(files)
+            return None
         raise RetryableError(f"{self}: {COMMIT_ATTEMPTS} changes in a row met another writer's; nothing was written. Try again.")
 
     def remove_written(self, written: Written) -> None:
         """Remove files that no commit will add."""
+        self._remove(written.files)
+
+    def _remove(self, files: Iterable[Added]) -> None:
         if (folder := self.log_folder) is not None:
-            remove_files(folder.parent, written.files)
+            remove_files(folder.parent, files)
 
     def sweep(self) -> None:
         """Remove what processes left beside a table on a local disk that died while Spark wrote files for a commit."""
-        if (folder := self.log_folder) is not None:
-            sweep(path_of(folder.parent))
+        if (disk := self._opened.disk) is not None:
+            sweep(path_of(disk.parent))
 
     def overwrite(self, rows: DataFrame) -> None:
         """Replace all rows by others made from them, by Spark and Delta, in one commit that says that it changes no data: streams do not see
         it. What is appended meanwhile stays: within the commit Delta reads and replaces the files of one version. Raises as `commit`."""
         # So that appends beside it are no conflict: there are always some, and it would lose against them for ever.
         writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false").option("userMetadata", KEPT_RECORD)
-        self.commit(lambda: writer.save(self.name) if self.by_path else writer.saveAsTable(self.sql))
+        self.commit(lambda: self._write(writer))
 
     def saying(self, user_metadata: str) -> Table:
         """This table in a session of its own, in which each commit carries that userMetadata: for changes that take it only from
         there."""
-        own = own_session(self.spark, {"spark.databricks.delta.commitInfo.userMetadata": user_metadata})
+        return self._in_session({"spark.databricks.delta.commitInfo.userMetadata": user_metadata})
+
+    def _in_session(self, settings: Mapping[str, str]) -> Table:
+        """This table in a session of its own."""
+        own = own_session(self.spark, settings)
         return Table(Driver(lambda: own, lambda: self._driver.me), self.name, by_path=self.by_path, lock=self._lock)
 
     def commit(self, action: Callable[[], T]) -> T:
@@ -607,8 +587,7 @@ class Table:
 
     def vacuum(self) -> None:
         """Remove the files that no version within the table's retention needs. It makes no commit, so no lock is held for it."""
-        unlogged = own_session(self.spark, {"spark.databricks.delta.vacuum.logging.enabled": "false"})
-        Table(Driver(lambda: unlogged, lambda: self._driver.me), self.name, by_path=self.by_path, lock=None).delta().vacuum()
+        self._in_session({"spark.databricks.delta.vacuum.logging.enabled": "false"}).delta().vacuum()
         self.sweep()
 
     def remove(self) -> bool:
@@ -633,16 +612,19 @@ class Table:
         self.commit(add)
 
     def set_property(self, key: str, value: str) -> None:
-        self.commit(lambda: self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})"))
+        self.commit(lambda: self._set(key, value))
 
     def set_property_once(self, key: str, value: str) -> None:
         """Set a property that the table does not have; another process may be quicker."""
 
         def set_now() -> None:
             if key not in self.properties():
-                self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})")
+                self._set(key, value)
 
         self.commit(set_now)
+
+    def _set(self, key: str, value: str) -> None:
+        self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})")
 
     def wait_for_commits(self) -> bool:
         """Wait until no process of ours is inside a commit to this table. False where there is no lock that could tell."""
@@ -659,27 +641,27 @@ class Table:
             yield None
             return
         with self._locked():
-            inside = Table(self._driver, self.name, by_path=self.by_path, lock=None)
-            inside._mark = self._mark
+            inside = copy(self)
+            inside._lock = None
             yield inside
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
         """Under the lock; at the end what was committed on a local disk is written out, however it ended. What others left that is not
         known to be is written out before: that may take a while, and holds up nobody."""
-        if (folder := self._log_folder_if_there()) is not None:
-            sync_left(path_of(folder), self._mark)
+        if (disk := self._disk_if_there()) is not None:
+            sync_left(disk, self._mark)
         with self._locked():
             try:
                 yield
             finally:
-                if (folder := self._log_folder_if_there()) is not None:
-                    sync_commits(path_of(folder), self._mark)
+                if (disk := self._disk_if_there()) is not None:
+                    sync_commits(disk, self._mark)
 
-    def _log_folder_if_there(self) -> DiskPath | None:
-        """The `log_folder`; None, too, where there is no table: nothing was committed."""
+    def _disk_if_there(self) -> DiskPath | None:
+        """The log on a local disk; None, too, where there is no table: nothing was committed."""
         try:
-            return self.log_folder
+            return self._opened.disk
         except AnalysisException as error:
             if error.getCondition() not in MISSING:
                 raise
@@ -689,3 +671,20 @@ class Table:
     def _locked(self) -> Iterator[None]:
         with table_lock(self._lock, self._driver.me) if self._lock else nullcontext():
             yield
+
+
+class _MetError(RetryableError):
+    """Another commit came with which a change does not go."""
+
+
+def _commit_change(
+    folder: WritePath, before: DeltaState, stamp: Hashable, change: Change, user_metadata: str | None, now: DeltaState
+) -> bool | None:
+    """Commit a change that was made for the table as it was `before`, whose commit had this stamp. None where Spark is to do it."""
+    if not may_change(now, before, change):
+        return None
+    if commit_stamp(folder, before.version) != stamp:
+        raise _MetError(f"version {before.version} is another one, or gone")
+    if (why := conflict_since(folder, change, now.version)) is not None:
+        raise _MetError(why)
+    return commit_change(folder, now, change, user_metadata)

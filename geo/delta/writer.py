@@ -1,4 +1,4 @@
-"""Appends to a Delta table on a local disk without Spark: files of rows, one commit that adds them, and the checksum beside it.
+"""Appends to a Delta table without Spark: files of rows, one commit that adds them, and the checksum beside it.
 
 An append by Spark takes 200 to 300 ms whatever it appends, this one 2 to 5. It knows what an append needs of Delta's protocol and
 no more: a table that uses anything else, or that was last written without a checksum, is left to Spark (geo.delta.delta_state).
@@ -185,7 +185,7 @@ def commit_actions(
     return True
 
 
-def remove_files(table: WritePath, added: Sequence[Added]) -> None:
+def remove_files(table: WritePath, added: Iterable[Added]) -> None:
     """Remove files that no commit will add."""
     for file in added:
         with suppress(OSError):  # a file that stays is removed by VACUUM

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from geo.delta.arrow_rows import rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
-from geo.delta.delta_log import count_data_files, read_folder, remove_below
+from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.predicate import All, Among, Begins, to_sql
 from geo.delta.rewrite import replace_rows
 from geo.delta.scan import small_rows
@@ -229,7 +229,8 @@ class Journal:
             yield self if table is None else Journal(table, self._schema, own=self._own, admit=self._admit, is_alone=True)
 
     def stand(self) -> tuple[int, Hashable] | None:
-        """Its newest version, and what tells that commit's file from one in its place. None where it is not there, or not on a local disk."""
+        """Its newest version, and what tells that commit's file from one in its place. None where it is not there, or on no store that this
+        process writes."""
         if not self.exists() or self.table.log_folder is None:
             return None
         version = self.table.latest_version()
@@ -245,9 +246,7 @@ class Journal:
         """How many files its rows are in. Without a Spark job where this process reads its log."""
         if not self.exists():
             return 0
-        folder = self.table.read_folder
-        count = None if folder is None else count_data_files(folder)
-        return len(self.table.read().inputFiles()) if count is None else count
+        return self.table.count_files()
 
     def clean(self, keep: str = "true", *, dry_run: bool = False) -> int:
         """Replace all rows by the newest of each subject that fulfil `keep` (SQL), in one commit and one file. Returns how many
@@ -315,8 +314,8 @@ class Journal:
         process left there that died while Spark wrote."""
         if not self.exists():
             return
-        folder = self.table.log_folder
-        if folder is None or sum(name.endswith(".parquet") for name in folder.parent.names()) > VACUUM_FILES:
+        near = self.table.log_folder if self.table.is_near else None
+        if near is None or sum(name.endswith(".parquet") for name in near.parent.names()) > VACUUM_FILES:
             self.table.vacuum()
         else:
             self.table.sweep()

@@ -105,7 +105,7 @@ def _in_order(chosen: Iterable[Whole | None]) -> list[Whole]:
 def plain_state(table: Table, what: str) -> DeltaState:
     """The newest version of a table of plain files on a local disk. Between a commit and its checksum it is waited for. Raises
     UnsafeError of another one; `what` it is."""
-    if table.log_folder is None:
+    if not table.is_near:
         raise UnsafeError(f"the {what} {table} is not on a local disk, where alone files are copied. {_ROWS}")
     deadline = time.monotonic() + _CHECKSUM_S
     while (state := table.own_state()) is None:

@@ -14,7 +14,6 @@ from geo.delta.store import Head, Put
 
 class MemoryStore:
     is_near = False
-    options = None
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[bytes, int, int]] = {}
@@ -69,6 +68,13 @@ class MemoryStore:
 
     def copy(self, path: str, to: str) -> None:
         self.put(to, self.get(path))
+
+    def begin_log(self, folder: str) -> bool:
+        table = folder.rpartition("/")[0]
+        return not any(path.startswith(f"{table}/") for path in self._files)
+
+    def end_log(self, folder: str) -> None:
+        pass
 
     def forget(self, path: str) -> None:
         pass

@@ -17,12 +17,12 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from geo.delta.arrow_store import AGAIN_S, ArrowStore
-from geo.delta.asked_log import AskedLog
+from geo.delta.arrow_store import ArrowStore
 from geo.delta.driver import Driver
 from geo.delta.engine import Seen, UnsupportedError, attempt
+from geo.delta.engines.native.asked_log import AskedLog
 from geo.delta.engines.spark.engine import SparkEngine
-from geo.delta.store import StorePath
+from geo.delta.remote import AGAIN_S, Remote
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
 from geo.journal import journal as journals
@@ -35,11 +35,16 @@ T = TypeVar("T")
 
 
 def _store(folder: Path) -> ArrowStore:
-    return ArrowStore(fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()), {})
+    return ArrowStore(fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()))
 
 
-def _log(store: ArrowStore, folder: Path) -> AskedLog:
-    return AskedLog(StorePath(store, f"s3a://{folder.parent.name}/{folder.name}"))
+def _log(remote: Remote, folder: Path) -> AskedLog:
+    return AskedLog(remote, f"s3a://{folder.parent.name}/{folder.name}")
+
+
+def _remote(folder: Path) -> Remote:
+    store = _store(folder)
+    return Remote(lambda: store)
 
 
 def _commits(folder: Path, *versions: int) -> Path:
@@ -74,8 +79,8 @@ def _has(log: AskedLog, *versions: int) -> list[bool | None]:
 
 
 def test_what_a_store_does_not_show_is_not_there_once_it_has_shown_a_commit_of_any_table(tmp_path: Path) -> None:
-    store = _store(tmp_path.parent)
-    log, other = _log(store, _commits(tmp_path / "a", 3, 4)), _log(store, tmp_path / "b")
+    remote = _remote(tmp_path.parent)
+    log, other = _log(remote, _commits(tmp_path / "a", 3, 4)), _log(remote, tmp_path / "b")
     assert (_has(other, 0, 5), str(attempt(other.look)), other.answers) == (
         [UNKNOWN, UNKNOWN],
         "its store has shown no commit yet",
@@ -87,25 +92,25 @@ def test_what_a_store_does_not_show_is_not_there_once_it_has_shown_a_commit_of_a
 
 
 def test_a_log_that_gives_no_answer_is_left_to_spark_for_a_minute_and_others_are_not(tmp_path: Path) -> None:
-    store = _store(tmp_path.parent)
-    log, broken = _log(store, _commits(tmp_path / "a", 0)), _log(store, tmp_path / "b")
+    remote = _remote(tmp_path.parent)
+    log, broken = _log(remote, _commits(tmp_path / "a", 0)), _log(remote, tmp_path / "b")
     assert log.newest() == 0
     assert broken.answers
     _unreadable(tmp_path / "b")
     assert (isinstance(attempt(broken.look), UnsupportedError), broken.answers) == (True, False)
     (tmp_path / "b").unlink()
     _commits(tmp_path / "b", 0)
-    again = _log(store, tmp_path / "b")
+    again = _log(remote, tmp_path / "b")
     assert (_has(again, 0, 1), str(attempt(again.look))) == ([UNKNOWN, UNKNOWN], "its store gave no answer lately")
     assert _has(log, 1) == [False]
-    for place in store.silent_until:
-        store.silent_until[place] -= AGAIN_S
+    for place in remote._silent_until:
+        remote._silent_until[place] -= AGAIN_S
     assert (again.answers, again.newest()) == (True, 0)
 
 
 def test_no_table_is_missing_because_its_bucket_is_away(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
-    log = _log(_store(tmp_path), _commits(bucket / "a", 0))
+    log = _log(_remote(tmp_path), _commits(bucket / "a", 0))
     assert log.newest() == 0
     bucket.rename(tmp_path / "away")
     assert (str(attempt(log.look)), log.answers) == ("its store gives no answer: there is no bucket bucket now", False)
@@ -113,7 +118,7 @@ def test_no_table_is_missing_because_its_bucket_is_away(tmp_path: Path) -> None:
 
 def test_few_commits_are_read_for_the_metadata_of_a_log_without_checksums(tmp_path: Path) -> None:
     _commits(tmp_path / "a", 0)
-    log = _log(_store(tmp_path.parent), tmp_path / "a")
+    log = _log(_remote(tmp_path.parent), tmp_path / "a")
     for version in range(1, 12):
         (tmp_path / "a" / f"{version:020}.json").write_text("{}")
         assert _told(log.look) == (Seen("t", version, {}, StructType()) if version < 10 else UNKNOWN)
@@ -121,10 +126,10 @@ def test_few_commits_are_read_for_the_metadata_of_a_log_without_checksums(tmp_pa
 
 def test_a_store_that_lets_nobody_in_is_looked_for_again_a_minute_later(tmp_path: Path) -> None:
     found: list[ArrowStore | None] = [None, _store(tmp_path)]
-    driver = Driver(_no_spark, store=lambda: found.pop(0))
-    assert [driver.remote("s3a://b/t") for _ in range(3)] == [None] * 3
-    driver._find_at -= AGAIN_S
-    assert [driver.remote("s3a://b/t") is not None for _ in range(3)] == [True] * 3
+    remote = Remote(lambda: found.pop(0))
+    assert [_told(lambda: remote.at("s3a://b/t")) for _ in range(3)] == [UNKNOWN] * 3
+    remote._find_at -= AGAIN_S
+    assert [str(remote.at("s3a://b/t")) for _ in range(3)] == ["s3a://b/t"] * 3
     assert found == []
 
 
@@ -182,8 +187,8 @@ def _generations(journal: Journal) -> list[int]:
 @pytest.mark.spark
 def test_a_table_is_seen_as_spark_sees_it_and_without_spark(far: Far, tmp_path: Path) -> None:
     store = _store(tmp_path)
-    by_spark = far.table(far.by_spark)
-    by_name, missing = (far.table(Driver(_no_spark, store=lambda: store), name) for name in ("owners", "missing"))
+    by_spark, without_spark = far.table(far.by_spark), Driver(_no_spark, store=lambda: store)
+    by_name, missing = (far.table(without_spark, name) for name in ("owners", "missing"))
     with pytest.raises(AssertionError, match="Spark was asked"):
         missing.look()
     Journal(by_spark, OWNERS).append([owner(generation=1)])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from geo.delta import durable
+from geo.delta.disk_store import on_disk
 from geo.delta.durable import sync_commits, sync_left
 from geo.disk import SETTING
 
@@ -54,24 +55,24 @@ def written_out(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_what_one_process_wrote_out_no_other_one_does(log: Log, written_out: list[str]) -> None:
     log.commit(3)
-    sync_commits(log.folder, log.mark)
+    sync_commits(on_disk(log.folder), log.mark)
     assert sorted(written_out) == sorted([f"{n}.parquet" for n in range(3)] + [f"{n:020}.json" for n in range(3)])
     for _ in range(2):
         log.another_process()
         written_out.clear()
         log.commit()
-        sync_commits(log.folder, log.mark)
+        sync_commits(on_disk(log.folder), log.mark)
         assert written_out == [f"{log.newest}.parquet", f"{log.newest:020}.json"]
 
 
 def test_what_others_left_is_written_out_before_the_lock_but_for_the_newest(log: Log, written_out: list[str]) -> None:
     log.commit(3)
-    sync_left(log.folder, log.mark)
+    sync_left(on_disk(log.folder), log.mark)
     assert sorted(name for name in written_out if "json" in name) == [f"{n:020}.json" for n in range(2)]
     written_out.clear()
-    sync_left(log.folder, log.mark)
+    sync_left(on_disk(log.folder), log.mark)
     assert written_out == []
-    sync_commits(log.folder, log.mark)
+    sync_commits(on_disk(log.folder), log.mark)
     assert written_out == ["2.parquet", f"{2:020}.json"], "its maker may have been at its checkpoint"
 
 
@@ -80,7 +81,7 @@ def test_a_mark_that_does_not_name_a_commit_of_the_log_counts_for_nothing(
     log: Log, written_out: list[str], text: str | None
 ) -> None:
     log.commit(3)
-    sync_commits(log.folder, log.mark)
+    sync_commits(on_disk(log.folder), log.mark)
     log.another_process()
     written_out.clear()
     if text is None:  # an older copy is put in the place of the log
@@ -89,15 +90,15 @@ def test_a_mark_that_does_not_name_a_commit_of_the_log_counts_for_nothing(
         log.folder.with_name("copy").rename(log.folder)
     else:
         log.mark.write_text(text)
-    sync_commits(log.folder, log.mark)
+    sync_commits(on_disk(log.folder), log.mark)
     assert len(written_out) == 6
 
 
 def test_after_thousands_of_young_commits_a_process_begins_at_once(log: Log, written_out: list[str]) -> None:
     log.commit(6_000)
-    sync_commits(log.folder, log.mark)
+    sync_commits(on_disk(log.folder), log.mark)
     log.another_process()
     log.commit()
     written_out.clear()
-    sync_commits(log.folder, log.mark)
+    sync_commits(on_disk(log.folder), log.mark)
     assert len(written_out) <= 6, "the newest commit alone, with its files"

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engine import UnsupportedError
-from geo.delta.engines.native import small_table
+from geo.delta.engines.native import rows as native_rows
 from geo.delta.engines.native.engine import NativeEngine
-from geo.delta.engines.native.small_table import read_small
+from geo.delta.engines.native.rows import small_rows
 from geo.delta.predicate import Compare
 from geo.delta.table import Table
 from geo.journal.journal import Journal
@@ -50,7 +50,7 @@ def test_a_journal_reads_the_same_from_its_files_and_by_spark(
     journal, folder = Journal(table, schema), tmp_path / "j" / "_delta_log"
 
     def both() -> list[dict[str, Any]]:
-        small = read_small(on_disk(folder), schema.names)
+        small = small_rows(on_disk(folder), schema.names)
         assert small is not None
         assert _sorted(small) == _sorted(
             [{n: with_zone(v) for n, v in row.asDict().items()} for row in table.read().select(*schema.names).collect()]
@@ -82,7 +82,7 @@ def test_a_journal_reads_the_same_from_its_files_and_by_spark(
         checkpoint.unlink()
     (folder / f"{0:020}.json").unlink()
     with pytest.raises(UnsupportedError, match="not all there"):  # nobody knows what was before
-        read_small(on_disk(folder), schema.names)
+        small_rows(on_disk(folder), schema.names)
 
 
 def test_what_takes_more_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_what_takes_more_is_left_to_spark(spark: SparkSession, tmp_path: Path) -
         (writer.partitionBy("part") if name == "parts" else writer).save(str(tmp_path / name))
         return tmp_path / name / "_delta_log"
 
-    plain = read_small(on_disk(written("plain")), ("id", "new"))
+    plain = small_rows(on_disk(written("plain")), ("id", "new"))
     assert [row for row in plain if row["id"] == 3] == [{"id": 3, "new": None}]
     with_vectors = written("vectors", delta_enableDeletionVectors="true")
     spark.sql(f"DELETE FROM delta.`{with_vectors.parent}` WHERE id = 3")
@@ -104,7 +104,7 @@ def test_what_takes_more_is_left_to_spark(spark: SparkSession, tmp_path: Path) -
         (tmp_path / "nothing", "not all there"),
     ):
         with pytest.raises(UnsupportedError, match=why):
-            read_small(on_disk(folder), ("id",))
+            small_rows(on_disk(folder), ("id",))
 
 
 def test_of_many_rows_those_that_are_wanted_are_held_or_none(
@@ -112,13 +112,13 @@ def test_of_many_rows_those_that_are_wanted_are_held_or_none(
 ) -> None:
     spark.range(20, numPartitions=1).write.format("delta").save(str(tmp_path / "t"))
     folder = on_disk(tmp_path / "t" / "_delta_log")
-    monkeypatch.setattr(small_table, "MOST_ROWS", 5)
-    assert len(read_small(folder, ("id",), Compare("id", "<", 3))) == 3
+    monkeypatch.setattr(native_rows, "MOST_SMALL_ROWS", 5)
+    assert len(small_rows(folder, ("id",), Compare("id", "<", 3))) == 3
     with pytest.raises(UnsupportedError, match="more than 5 rows would be held"):
-        read_small(folder, ("id",))
+        small_rows(folder, ("id",))
 
 
 def test_times_have_their_zone(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql("SELECT TIMESTAMP '2026-11-22 10:11:12.131415' AS at").write.format("delta").save(str(tmp_path / "t"))
-    (row,) = read_small(on_disk(tmp_path / "t" / "_delta_log"), ("at",))
+    (row,) = small_rows(on_disk(tmp_path / "t" / "_delta_log"), ("at",))
     assert row["at"] == NOW

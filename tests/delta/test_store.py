@@ -18,6 +18,7 @@ from geo.delta.delta_log import newest_metadata, newest_version, opened_commits,
 from geo.delta.delta_state import require_state
 from geo.delta.disk_store import on_disk, path_of
 from geo.delta.engine import UnsupportedError
+from geo.delta.engines.native.active_files import active_files, described
 from geo.delta.engines.native.rows import added_rows
 from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.store import Put, ReadPath, StorePath, WritePath, each, parquet, parquet_checked
@@ -148,7 +149,7 @@ def test_what_a_library_wrote_over_it_is_taken_and_held_to_that(tmp_path: Path) 
 def test_who_only_looks_sees_on_a_far_store_what_is_there(tmp_path: Path) -> None:
     here = on_disk(tmp_path) / "t"
     path_of(here).mkdir()
-    far = StorePath(ArrowStore(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), {}), "s3a://t")
+    far = StorePath(ArrowStore(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())), "s3a://t")
     for name in ("1", "2", "3"):
         _put(here / name, b"%s\n" % name.encode())
     written = pa.table({"n": range(5)})
@@ -161,6 +162,21 @@ def test_who_only_looks_sees_on_a_far_store_what_is_there(tmp_path: Path) -> Non
     assert list(each(far, ["3", "4", "1"], ReadPath.lines)) == [["3"], None, ["1"]]
     with pytest.raises(FileNotFoundError):
         (far / "4").get()
+
+
+def test_a_table_begins_where_nothing_is(folder: WritePath) -> None:
+    log = folder / "_delta_log"
+    assert folder.store.begin_log(str(log))
+    folder.store.end_log(str(log))
+    assert folder.store.begin_log(str(log))
+    _put(log / f"{0:020}.json", b"{}")
+    assert not folder.store.begin_log(str(log))
+    folder.store.end_log(str(log))
+    assert (log / f"{0:020}.json").get() == b"{}"
+    log = folder / "day=1" / "_delta_log"
+    with folder.store.create(str(folder / "day=1" / "part")):
+        pass
+    assert not folder.store.begin_log(str(log)), "another's file"
 
 
 SCHEMA = {"id": "t", "partitionColumns": ["day"], "configuration": {}, "schemaString": json.dumps({"type": "struct", "fields": [
@@ -184,12 +200,20 @@ def test_a_table_is_written_and_read_wherever_it_is(folder: WritePath) -> None:
     assert (state.version, state.checksum["numFiles"], newest_version(log)) == (3, 6, 3)
     assert sorted(added_rows(log, state, 2, 3)["n"].to_pylist()) == [1, 2, 11, 12]
     assert [commit.user_metadata for commit in opened_commits(log, 1, 9)] == ["record 0", "record 1", "record 2"]
+    assert len(described(log, *active_files(log, 2))) == 4
+    assert {(file.statistics["num_records"], file.partition("day")) for file in described(log, *active_files(log))} == {
+        (1, str(day)) for day in days
+    }
     metadata = newest_metadata(log, 3)
     assert metadata is not None
     assert metadata["id"] == "t"
     _put(log / f"{2:020}.checkpoint.parquet", b"")
     assert remove_below(log, read_folder(log), 2) == 2
     assert read_folder(log).commits == (2, 3)
+    with pytest.raises(UnsupportedError, match="cannot be read"):  # its checkpoint is none
+        active_files(log)
+    with pytest.raises(UnsupportedError, match="not all there"):
+        active_files(log, 1)
     remove_files(folder, written.files)
     with pytest.raises(UnsupportedError, match="cannot be read"):
         added_rows(log, state, 3, 3)

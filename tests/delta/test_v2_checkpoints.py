@@ -14,7 +14,7 @@ from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engine import UnsupportedError
-from geo.delta.engines.native.small_table import read_small
+from geo.delta.engines.native.rows import small_rows
 from geo.delta.table import Table
 
 pytestmark = pytest.mark.spark
@@ -36,7 +36,7 @@ def test_a_log_with_v2_checkpoints_is_left_to_spark_and_cut_with_what_they_name(
     assert found.checkpoints == (2, 4, 6)
     assert any(name.endswith(kind) for name in found.files[6] if ".checkpoint." in name)
     with pytest.raises(UnsupportedError):
-        read_small(on_disk(folder), ("id",))
+        small_rows(on_disk(folder), ("id",))
     assert "v2Checkpoint" in (table.why_left_to_spark() or "")
     classic = tmp_path / "classic"
     shutil.copytree(tmp_path / "t", classic)
@@ -44,7 +44,7 @@ def test_a_log_with_v2_checkpoints_is_left_to_spark_and_cut_with_what_they_name(
     if kind == "parquet":  # as other writers name it, so that older readers find it
         (classic / "_delta_log" / newest).rename(classic / "_delta_log" / f"{6:020}.checkpoint.parquet")
         with pytest.raises(UnsupportedError):
-            read_small(on_disk(classic / "_delta_log"), ("id",))
+            small_rows(on_disk(classic / "_delta_log"), ("id",))
     sidecars = sorted((folder / "_sidecars").iterdir())
     monkeypatch.setattr(delta_log, "_SIDECAR_S", 0.0)
     for one in sidecars:

@@ -1,39 +1,33 @@
 """Answers questions about a Delta table without Spark, by its log and its files.
 
-What it cannot know it refuses: `deltalake` is not there (the code came as a zip), the table uses more of the protocol than plain
-files, its files lack statistics, or there is more than a little to read and Spark is at hand (geo.delta.driver.Reads).
+What it cannot know it refuses: the table uses more of the protocol than plain files, its files lack statistics, or there is more than a little to read and Spark is at hand (geo.delta.driver.Reads).
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 import pyarrow as pa
 
 from geo.delta.arrow_rows import with_times_in_utc
-from geo.delta.commits import Commit
+from geo.delta.commits import Commit, commit_file
 from geo.delta.data_file import DataFile
-from geo.delta.delta_log import is_undamaged, newest_metadata, newest_version, opened_commits
-from geo.delta.delta_state import DeltaState, is_known_to_deltalake, newest_state, require_state
+from geo.delta.delta_log import count_data_files, has_commit, opened_commits
+from geo.delta.delta_state import DeltaState, newest_state, require_newest, require_state, seen_in
 from geo.delta.driver import Reads
 from geo.delta.engine import Engine, Seen, UnsupportedError, refusing
-from geo.delta.engines.native.rows import MOST_BYTES, MOST_ROWS, added_rows, added_where, read_files
-from geo.delta.engines.native.small_table import as_collected, read_small
+from geo.delta.engines.native.active_files import active_files, described
+from geo.delta.engines.native.rows import MOST_BYTES, MOST_ROWS, added_rows, added_where, as_collected, read_files, small_rows
 from geo.delta.engines.native.summary import groups_from_stats, groups_of, joined
 from geo.delta.predicate import ROUNDED_US, Predicate, columns_of, may_hold
 from geo.delta.predicate_arrow import kept
-from geo.delta.protocol import why_not_read
 from geo.delta.store import ReadPath, parquet, parquet_checked
 from geo.delta.summary import Groups, Summary
 from geo.errors import DamagedError
-from geo.text import first_line
 from geo.times import from_us, in_us
 
 _BATCH_ROWS = 8_192
@@ -53,41 +47,40 @@ _PLAIN = (pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.
 
 @dataclass(frozen=True, slots=True)
 class NativeEngine(Engine):
-    """Reads the table whose `_delta_log` is `folder`, of its rows what `reads` says. `is_own`: whether this process appends to it by
-    itself, which Spark is asked for."""
+    """Reads the table whose `_delta_log` is where `place` says, of its rows what `reads` says. `is_own`: whether this process appends to
+    it by itself, which Spark is asked for."""
 
-    folder: ReadPath
+    place: Callable[[], ReadPath]
     reads: Reads
     is_own: Callable[[], bool]
+
+    @property
+    def folder(self) -> ReadPath:
+        return self.place()
 
     # -- its log ---------------------------------------------------------------------------------------------------
 
     def look(self) -> Seen | None:
-        """Without a job of Spark's, by the files of its log alone."""
-        newest = newest_version(self.folder)
-        if newest is None:
-            return None
-        metadata = newest_metadata(self.folder, newest)
-        if metadata is None:
-            raise UnsupportedError("its metadata is far back in its log")
-        return Seen.of(metadata, newest)
+        return seen_in(self.folder)
 
     def newest(self) -> int:
-        newest = newest_version(self.folder)
-        if newest is None:
-            raise UnsupportedError("it has no commit")
-        return newest
+        return require_newest(self.folder)
 
     def has_commit(self, version: int) -> bool:
-        return self.folder.has(f"{version:020}.json")
+        return has_commit(self.folder, version)
 
     def commits(self, first: int, last: int, only: Sequence[str], has_commit: Callable[[int], bool]) -> Iterator[Commit]:
         """The log is never listed for it, and few of them are held at a time."""
         return opened_commits(self.folder, first, last)
 
     def committed_at(self, version: int) -> datetime | None:
-        found = (self.folder / f"{version:020}.json").head()
+        found = (self.folder / commit_file(version)).head()
         return None if found is None else from_us(found.modified_us)
+
+    def count_files(self) -> int:
+        if (count := count_data_files(self.folder)) is None:
+            raise UnsupportedError("its newest version has no checksum")
+        return count
 
     # -- its rows --------------------------------------------------------------------------------------------------
 
@@ -122,7 +115,7 @@ class NativeEngine(Engine):
                     _refuse_strange(table, {*order, where_null})
                     table = table.filter(table[where_null].is_null())
                     table = table.sort_by([(name, "descending") for name in order])[:count]
-                    found += zip(_keys(table, order), _rows(table, columns), strict=True)
+                    found += zip(_keys(table, order), as_collected(table, columns), strict=True)
                     found.sort(key=lambda one: one[0], reverse=True)
                     del found[count:]
         return [row for _, row in found]
@@ -177,7 +170,7 @@ class NativeEngine(Engine):
     # -- as geo.delta.scan has them; Spark has each in a form of its own ---------------------------------------------
 
     def small_rows(self, columns: tuple[str, ...], where: Predicate) -> list[dict[str, Any]]:
-        return read_small(self.folder, columns, where)
+        return small_rows(self.folder, columns, where)
 
     def few_rows(self, version: int) -> pa.Table:
         state = self._own_state()
@@ -219,18 +212,15 @@ class NativeEngine(Engine):
                 raise UnsupportedError(f"it has more than {LITTLE_FILES} files")
 
     def _listed(self) -> list[DataFile] | None:
-        """The files of the newest version, of their statistics the NULLs alone, if its checksum lists them: then the log need not be
-        read."""
+        """The files of the newest version, of their statistics no values, if its checksum lists them: then the log need not be read."""
         state = newest_state(self.folder)
         listed = None if state is None else state.checksum.get("allFiles")
-        return None if listed is None else [DataFile(self.folder.parent / unquote(file["path"]), _nulls(file)) for file in listed]
+        return None if listed is None else described(self.folder, listed, {})
 
     def _files(self, version: int | None = None) -> list[DataFile]:
         """The files of a version, or of the newest."""
-        table = _table(self.folder, version)
         with refusing(*_UNREADABLE):
-            listed = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-            return [DataFile(self.folder.parent / unquote(file["path"]), file) for file in listed]
+            return described(self.folder, *active_files(self.folder, version))
 
 
 def _refuse_strange(table: pa.Table, columns: Collection[str]) -> None:
@@ -255,54 +245,12 @@ def _are_at_most(files: Sequence[DataFile], rows: int, size: int) -> bool:
     return total("num_records") <= rows and total("size_bytes") <= size
 
 
-def _nulls(file: Mapping[str, Any]) -> dict[str, int]:
-    """What a listed file says of NULLs, of columns without inner ones; nothing if that cannot be read."""
-    with suppress(ValueError, TypeError, AttributeError):
-        counts = json.loads(file["stats"])["nullCount"].items() if file.get("stats") else ()
-        return {f"null_count.{name}": count for name, count in counts if isinstance(count, int)}
-    return {}
-
-
-def _table(folder: ReadPath, version: int | None) -> Any:
-    """The table as `deltalake` has it, at a version or at its newest."""
-    if not is_known_to_deltalake(folder):
-        raise UnsupportedError("its path holds a %")
-    if folder.store.is_near and not is_undamaged(folder, version):
-        raise UnsupportedError("its log is damaged, or that version is far back")
-    try:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
-    except ImportError:
-        raise UnsupportedError("deltalake is not there") from None
-    try:
-        options = folder.store.options
-        table = DeltaTable(str(folder.parent), version=version, storage_options=None if options is None else dict(options))
-        why = why_not_read(_protocol(table), table.metadata().configuration)
-    except (DeltaError, OSError) as error:
-        raise UnsupportedError(f"its log cannot be read: {first_line(error)}") from error
-    if why is not None:
-        raise UnsupportedError(why)
-    return table
-
-
-def _protocol(table: Any) -> Mapping[str, Any]:
-    found = table.protocol()
-    return {"minReaderVersion": found.min_reader_version, "readerFeatures": found.reader_features}
-
-
 def _is_plain(kind: pa.DataType) -> bool:
     if pa.types.is_list(kind):  # whether an element may be NULL is each writer's to say
         return bool(pa.types.is_string(kind.value_type))
     if pa.types.is_map(kind):
         return bool(pa.types.is_string(kind.key_type) and pa.types.is_string(kind.item_type))
     return any(is_kind(kind) for is_kind in _PLAIN)
-
-
-def _rows(table: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
-    there: Mapping[str, list[Any]] = {
-        name: as_collected(table[name]) if name in table.column_names else [None] * len(table) for name in columns
-    }
-    return [{name: there[name][at] for name in columns} for at in range(len(table))]
 
 
 def _keys(table: pa.Table, order: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -14,7 +14,7 @@ from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
 from geo.delta.actions import actions_of
-from geo.delta.commits import Commit, of_file, of_info
+from geo.delta.commits import Commit, checksum_file, commit_file, of_file, of_info
 from geo.faults import SPARK_ERRORS
 from geo.text import first_line
 
@@ -33,7 +33,7 @@ _FILE_FIELDS = ("path", "partitionValues", "size", "dataChange", "deletionVector
 def read_page(spark: SparkSession, location: str, first: int, last: int, only: Sequence[str]) -> list[Commit]:
     """The commits `first` to `last` of the table at a location, oldest first, those that are there. One job, or more of them where
     some are not there. With `only`, a userMetadata with none of these keys is left out (None)."""
-    paths = [f"{location}/_delta_log/{version:020}.json" for version in range(first, last + 1)]
+    paths = [f"{location}/_delta_log/{commit_file(version)}" for version in range(first, last + 1)]
     try:
         rows = _trimmed(spark, paths, only)
     except AnalysisException as error:
@@ -109,7 +109,7 @@ def _action(line: Row) -> Mapping[str, Any]:
 
 def _read_whole(spark: SparkSession, location: str, version: int) -> Commit:
     """A commit whose writer gave it no transaction id."""
-    path = f"{location}/_delta_log/{version:020}.json"
+    path = f"{location}/_delta_log/{commit_file(version)}"
     (row,) = spark.read.text(path, wholetext=True).collect()
     return of_file(version, row["value"].split("\n"))
 
@@ -117,7 +117,7 @@ def _read_whole(spark: SparkSession, location: str, version: int) -> Commit:
 def _metadata_before(spark: SparkSession, location: str, version: int) -> Mapping[str, Any] | None:
     """The table's metadata before a version: by the checksum of the one before, or as Delta reads that; None where it is gone."""
     try:
-        row = spark.read.text(f"{location}/_delta_log/{version - 1:020}.crc", wholetext=True).first()
+        row = spark.read.text(f"{location}/_delta_log/{checksum_file(version - 1)}", wholetext=True).first()
         found: Mapping[str, Any] = json.loads(row["value"] if row is not None else "")["metadata"]
         return found
     except (AnalysisException, ValueError, KeyError, TypeError):

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from geo.delta.arrow_rows import collected
-from geo.delta.commits import Commit, of_history
+from geo.delta.commits import Commit, commit_file, of_history
 from geo.delta.data_file import DataFile
 from geo.delta.driver import Driver
 from geo.delta.engine import Engine, Seen
@@ -43,7 +43,7 @@ class SparkEngine(Engine):
     """The table of that name or path. Nothing is asked, and Spark is not started, before a question comes."""
 
     def __init__(self, driver: Driver, name: str, *, by_path: bool) -> None:
-        self._driver, self._name, self._by_path = driver, name, by_path
+        self._driver, self._name, self.by_path = driver, name, by_path
 
     @property
     def spark(self) -> SparkSession:
@@ -52,18 +52,18 @@ class SparkEngine(Engine):
     @property
     def sql(self) -> str:
         """The table as SQL names it, quoted."""
-        if self._by_path:
+        if self.by_path:
             return f"delta.{identifier(self._name)}"
         return ".".join(map(identifier, self._name.split(".")))
 
     def delta(self) -> DeltaTable:
-        return DeltaTable.forPath(self.spark, self._name) if self._by_path else DeltaTable.forName(self.spark, self.sql)
+        return DeltaTable.forPath(self.spark, self._name) if self.by_path else DeltaTable.forName(self.spark, self.sql)
 
     @cached_property
     def location(self) -> str | None:
         """Where the files of a table that exists are; None where its newest commits are not in its `_delta_log`
         (catalog-managed)."""
-        if self._by_path:
+        if self.by_path:
             return self._name
         detail = self.delta().detail().collect()[0]
         return None if "catalogManaged" in (detail["tableFeatures"] or ()) else str(detail["location"])
@@ -113,7 +113,7 @@ class SparkEngine(Engine):
         return None if row is None else utc(row[0])
 
     def _commit(self, version: int) -> str | None:
-        return None if self.location is None else f"{self.location}/_delta_log/{version:020}.json"
+        return None if self.location is None else f"{self.location}/_delta_log/{commit_file(version)}"
 
     def _history_from(self, first: int) -> list[Row]:
         """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what
@@ -125,13 +125,16 @@ class SparkEngine(Engine):
                 return [row for row in reversed(rows) if row["version"] >= first]
             wanted = rows[0]["version"] - first + 1
 
+    def count_files(self) -> int:
+        return len(self.read(None).inputFiles())
+
     # -- its rows --------------------------------------------------------------------------------------------------
 
     def read(self, version: int | None) -> DataFrame:
         """The table's rows, at `version` or at its newest."""
-        if not self._by_path and version is not None:
+        if not self.by_path and version is not None:
             return self.spark.sql(f"SELECT * FROM {self.sql} VERSION AS OF {int(version)}")
-        if not self._by_path:
+        if not self.by_path:
             return self.spark.table(self.sql)
         reader = self.spark.read.format("delta")
         if version is not None:

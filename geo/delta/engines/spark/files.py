@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
 from geo.delta.delta_state import DeltaState
-from geo.delta.disk_store import on_disk
+from geo.delta.disk_store import DiskPath, path_of
 from geo.delta.sums import sum_of
 from geo.delta.writer import Added, Written, remove_files, statistics, write_out
 from geo.disk import local_path
@@ -79,7 +79,7 @@ def _plain(kind: DataType) -> str:
     return kind.simpleString()
 
 
-def write(rows: DataFrame, location: str, table: Path, state: DeltaState, *, into: str = "") -> Written | None:
+def write(rows: DataFrame, location: str, table: DiskPath, state: DeltaState, *, into: str = "") -> Written | None:
     """Write rows of the table's types with Spark, sorted as they are, and out to the disk; `into` a folder of the table that ends with a
     slash. None, and nothing is left, where Delta is to say what is wrong with them: a value is missing that is required."""
     with staged(location) as place:
@@ -93,10 +93,10 @@ def write(rows: DataFrame, location: str, table: Path, state: DeltaState, *, int
         files = tuple(replace(file, path=f"{into}{file.path}") for file in found if file is not None and file.rows)
         try:
             for file in files:
-                _move(folder / file.path.removeprefix(into), table / file.path)
-            write_out(on_disk(table), files)
+                _move(folder / file.path.removeprefix(into), path_of(table / file.path))
+            write_out(table, files)
         except BaseException:
-            remove_files(on_disk(table), files)
+            remove_files(table, files)
             raise
     return Written(files, state.schema, state.partition_by, state.table_id)
 

@@ -5,15 +5,17 @@ metadata say is asked for here: for a name that is not there Spark makes eight r
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
 
-from geo.delta.arrow_store import AGAIN_S, ArrowStore
-from geo.delta.delta_log import newest_metadata, newest_version
+from geo.delta.arrow_store import ArrowStore
+from geo.delta.delta_log import has_commit, newest_version
+from geo.delta.delta_state import seen_in
 from geo.delta.engine import Engine, Seen, UnsupportedError
+from geo.delta.remote import AGAIN_S, Remote
 from geo.delta.store import StorePath
 from geo.text import first_line
 
@@ -25,73 +27,59 @@ _LOOK_BACK = 10
 """Commits that are read for the metadata of a log without checksums: three requests each."""
 
 
+@dataclass(frozen=True, slots=True)
 class AskedLog(Engine):
-    """One `_delta_log`: answers what its names and its newest metadata tell.
+    """One `_delta_log`, at a place of the store: answers what its names and its newest metadata tell.
 
     Raises UnsupportedError where Spark is to say, since the store gave no answer, this time or in the last minute, or says that something is
     not there and has shown no commit of the cluster by then: it may be another store than Spark's.
     """
 
-    def __init__(self, folder: StorePath[ArrowStore]) -> None:
-        self._folder = folder
+    remote: Remote
+    place: str
 
     @property
     def answers(self) -> bool:
         """Whether it is to be asked, and what it does not show is not there."""
-        return self._folder.store.has_shown_commits and not self._is_silent
+        return self.remote.has_shown_commits and not self.remote.is_silent(self.place)
 
     def look(self) -> Seen | None:
-        if (newest := self._newest()) is None:
-            return None
-        metadata = self._ask(lambda folder: newest_metadata(folder, newest, look_back=_LOOK_BACK))
-        if metadata is None:
-            raise UnsupportedError("its metadata is far back in its log")
-        return Seen.of(metadata, newest)
+        def ask(folder: StorePath[ArrowStore]) -> Seen | None:
+            if (found := seen_in(folder, look_back=_LOOK_BACK)) is None:
+                folder.store.refuse_no_bucket(self.place)
+            return found
+
+        return self._ask(ask)
 
     def newest(self) -> int:
-        if (newest := self._newest()) is None:
+        if (found := self._ask(newest_version)) is None:
             raise UnsupportedError("it has no commit")
-        return newest
+        return found
 
     def has_commit(self, version: int) -> bool:
         """(While a bucket is away none is there; `look` tells.)"""
 
         def ask(folder: StorePath[ArrowStore]) -> bool | None:
-            if folder.has(f"{version:020}.json"):
+            if has_commit(folder, version):
                 return True
-            if not folder.store.has_shown_commits and version > 0 and folder.has(f"{version - 1:020}.json"):
-                folder.store.has_shown_commits = True
+            if not self.remote.has_shown_commits and version > 0 and has_commit(folder, version - 1):
+                self.remote.has_shown_commits = True
             return None
 
         return self._ask(ask) is True
 
-    def _newest(self) -> int | None:
-        """The newest version, by a list of the folder; None: there is none."""
-
-        def ask(folder: StorePath[ArrowStore]) -> int | None:
-            if (found := newest_version(folder)) is None:
-                folder.store.refuse_no_bucket(folder.location)
-            return found
-
-        return self._ask(ask)
-
-    @property
-    def _is_silent(self) -> bool:
-        return time.monotonic() < self._folder.store.silent_until.get(str(self._folder), 0.0)
-
     def _ask(self, ask: Callable[[StorePath[ArrowStore]], T | None]) -> T | None:
         """What the store says; None: that is not there."""
-        if self._is_silent:
+        if self.remote.is_silent(self.place):
             raise UnsupportedError("its store gave no answer lately")
-        store = self._folder.store
         try:
-            found = ask(self._folder)
+            found = ask(self.remote.at(self.place))
         except (OSError, pa.ArrowException) as error:
-            log.info("%s: Spark is asked for %.0f s: %s", self._folder, AGAIN_S, first_line(error))
-            store.silent_until[str(self._folder)] = time.monotonic() + AGAIN_S
+            log.info("%s: Spark is asked for %.0f s: %s", self.place, AGAIN_S, first_line(error))
+            self.remote.leave(self.place)
             raise UnsupportedError(f"its store gives no answer: {first_line(error)}") from None
         if found is not None:
-            store.has_shown_commits = True
-        elif not store.has_shown_commits:
+            self.remote.has_shown_commits = True
+        elif not self.remote.has_shown_commits:
             raise UnsupportedError("its store has shown no commit yet")
         return found

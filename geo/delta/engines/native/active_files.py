@@ -1,0 +1,118 @@
+"""The files whose rows a version of a Delta table has, by its log: a checkpoint and the commits behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import date, datetime
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from geo.delta.commits import commit_file
+from geo.delta.data_file import DataFile
+from geo.delta.delta_log import is_checkpoint, read_folder
+from geo.delta.engine import UnsupportedError, refusing
+from geo.delta.protocol import why_not_read
+from geo.delta.store import ReadPath, each, parquet_checked
+from geo.errors import DamagedError
+
+Fields: TypeAlias = Mapping[str, Any]
+"""Of an action."""
+
+_OF_A_FILE = ("path", "partitionValues", "size", "stats", "deletionVector")
+"""What a checkpoint is asked of a file."""
+
+_NOT_WHOLE = (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, DamagedError)
+
+_AS_THEY_ARE = {"byte": int, "short": int, "integer": int, "long": int, "string": str}
+"""Types of columns whose values statistics have as rows do."""
+
+
+def active_files(folder: ReadPath, version: int | None = None) -> tuple[list[Fields], Mapping[str, str]]:
+    """The files of a version, or of the newest, as `add` actions have them, and the types of columns without inner ones.
+
+    Raises FileNotFoundError if the log is cut meanwhile; UnsupportedError if it does not tell, is damaged, or takes more of a reader
+    than plain files.
+    """
+    found = read_folder(folder)
+    last = found.newest if version is None else version
+    checkpoint = max((one for one in found.checkpoints if one <= last), default=-1)
+    later = [one for one in found.commits if checkpoint < one <= last]
+    parts = list(filter(is_checkpoint, found.files.get(checkpoint, ())))
+    if last < 0 or later != list(range(checkpoint + 1, last + 1)) or (checkpoint >= 0 and not parts):
+        raise UnsupportedError("what leads to that version is not all there")
+    there: dict[str, Fields] = {}
+    latest: dict[str, Fields] = {}
+    with refusing(*_NOT_WHOLE):
+        for name, fields in _actions(folder, parts, later):
+            if name == "add":
+                if fields.get("deletionVector"):
+                    raise UnsupportedError("not all rows of its files count")
+                there[fields["path"]] = fields
+            elif name == "remove":
+                there.pop(fields["path"], None)
+            elif name in ("protocol", "metaData"):
+                latest[name] = fields
+            elif name == "sidecar":
+                raise UnsupportedError("its files are listed beside its checkpoint")
+        protocol, metadata = latest["protocol"], latest["metaData"]
+        if (why := why_not_read(protocol, dict(metadata.get("configuration") or {}))) is not None:
+            raise UnsupportedError(why)
+        columns = json.loads(metadata["schemaString"])["fields"]
+        return list(there.values()), {one["name"]: one["type"] for one in columns if isinstance(one["type"], str)}
+
+
+def described(folder: ReadPath, files: Iterable[Fields], kinds: Mapping[str, str]) -> list[DataFile]:
+    """Files with what the log says of them. Values of columns are of their types; those of other `kinds` than whole numbers, texts, dates
+    and times are left out, and so is what columns within columns have. Raises UnsupportedError for what is not whole."""
+    with refusing(*_NOT_WHOLE):
+        table = folder.parent
+        return [DataFile(table / unquote(one["path"]), _told(one, kinds)) for one in files]
+
+
+def _actions(folder: ReadPath, parts: Iterable[str], later: Iterable[int]) -> Iterator[tuple[str, Fields]]:
+    """The actions that the parts of a checkpoint list, of the classic kind, and those of the commits behind it."""
+    for part in parts:
+        read = parquet_checked(folder / part)
+        names = [name for name in ("protocol", "metaData", "add", "sidecar") if name in read.schema_arrow.names]
+        of_a_file = {field.name for field in read.schema_arrow.field("add").type}.intersection(_OF_A_FILE)
+        table = read.read([one for name in names for one in ([f"add.{n}" for n in of_a_file] if name == "add" else [name])])
+        for name in names:
+            yield from ((name, fields) for fields in table[name].drop_null().to_pylist())
+    for lines in each(folder, map(commit_file, later), ReadPath.lines):
+        if lines is None:
+            raise FileNotFoundError(f"a commit of {folder}")
+        for line in lines:
+            if not line.startswith('{"commitInfo"'):
+                yield from json.loads(line).items()
+
+
+def _told(add: Fields, kinds: Mapping[str, str]) -> dict[str, Any]:
+    said = json.loads(add["stats"]) if add.get("stats") else {}
+    told = {"num_records": said.get("numRecords"), "size_bytes": add["size"]}
+    for name, value in dict(add["partitionValues"]).items():
+        told[f"partition.{name}"] = value
+    for end in ("min", "max"):
+        for name, value in said.get(f"{end}Values", {}).items():
+            kind = kinds.get(name, "")
+            if isinstance(value, _AS_THEY_ARE.get(kind, ())):
+                told[f"{end}.{name}"] = value
+            elif (time := _time(value, kind)) is not None:
+                told[f"{end}.{name}"] = time
+    for name, value in said.get("nullCount", {}).items():
+        if isinstance(value, int):
+            told[f"null_count.{name}"] = value
+    return told
+
+
+def _time(value: Any, kind: str) -> date | datetime | None:
+    """A date or a time with a zone; None if it is none, or beyond Python's."""
+    with suppress(ValueError, TypeError, AttributeError):
+        if kind == "date":
+            return date.fromisoformat(value)
+        if kind == "timestamp" and (time := datetime.fromisoformat(value.replace("Z", "+00:00"))).tzinfo is not None:
+            return time
+    return None
