@@ -20,7 +20,8 @@ class DataFile:
 
     def constant(self, column: str) -> Any:
         """The value that all its rows have; None if that is not known."""
-        return constant(self.statistics, column)
+        of_partition = self.statistics.get(f"partition.{column}")
+        return constant(self.statistics, column) if of_partition is None else of_partition
 
     def partition(self, column: str) -> str:
         """The value of a partition column, as Delta's log has it."""

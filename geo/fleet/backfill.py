@@ -1,6 +1,6 @@
 """`geo backfill`: brings into a target what it lacks of what its link has passed, beside the link, in bounded steps.
 
-A reconcile (geo.replication.missing_rows) that no link waits for: scheduled, throttled, begun again after any end. What is missing is derived
+A reconcile (geo.replication.missing) that no link waits for: scheduled, throttled, begun again after any end. What is missing is derived
 from both logs each time, so nothing of an earlier run needs to be known.
 """
 
@@ -24,6 +24,7 @@ from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Kind
 from geo.delta.history import CommitName
+from geo.delta.predicate import to_sql
 from geo.delta.scan import is_empty
 from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError, RetryableError, SourceChangedError, UsageError
@@ -42,9 +43,9 @@ from geo.replication.gaps import STEP_ROWS, Gap, gaps, steps
 from geo.replication.link_state import backfill_record
 from geo.replication.link_status import stands_at
 from geo.replication.link_table import read_links
-from geo.replication.missing_rows import extents, messages_wanted, missing
+from geo.replication.missing import extents, missing
 from geo.replication.repair import carried_topics
-from geo.replication.rule import Rule
+from geo.replication.rule import Rule, messages_wanted
 from geo.replication.source_history import Fault
 from geo.replication.source_look import SourceLook, open_source_log
 from geo.replication.target_watch import TargetWatch, newest_commit
@@ -322,7 +323,7 @@ class _Filling:
         self._done = replace(self._done, complete=True)
 
     def _wanted(self, rows: DataFrame) -> DataFrame:
-        return rows.where(messages_wanted(self._rule, None, self._now_us) & self._what.published)
+        return rows.where(to_sql(messages_wanted(self._rule, None, self._now_us))).where(self._what.published)
 
     @property
     def _most_bytes(self) -> int:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from datetime import datetime
-
-import pyarrow as pa
 
 from geo.delta.data_file import DataFile
 from geo.delta.predicate import Predicate
-from geo.delta.scan import scan_here, summarise
+from geo.delta.scan import summarise
 from geo.delta.summary import Summary
 from geo.delta.table import Table
 from geo.ids import LedgerId
@@ -18,9 +15,6 @@ from geo.log.ledgers import LedgerPart
 from geo.times import in_us
 
 _KEY = ("origin", "ledger_id")
-
-Ranges = dict[LedgerId, tuple[int, int]]
-"""Of each ledger its first and last entry."""
 
 
 def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, LedgerPart]:
@@ -50,30 +44,9 @@ def _one_entry(log: Table, version: int, end: Summary) -> dict[LedgerId, int]:
     return {ledger: entry for ledger, (entry,) in found.items() if entry is not None}
 
 
-def few_ranges(
-    log: Table,
-    version: int,
-    columns: Sequence[str],
-    wanted: Callable[[pa.Table], pa.Table],
-    from_stats: Callable[[DataFile], Ranges | None],
-) -> Ranges | None:
-    """Ledger → first and last entry, as `topic_log.ledger_ranges`, of the rows of a log at a version that `wanted` leaves. None where only
-    Spark can (`geo.delta.scan.scan`). `columns`: what `wanted` reads, the ID among them. A file of which `from_stats` gives ranges is not read."""
-    parts = scan_here(log, version, columns, lambda rows: _ranges(wanted(rows)), from_stats=from_stats)
-    if parts is None:
-        return None
-    found: Ranges = {}
-    for part in parts:
-        for ledger, (first, last) in part.items():
-            known = found.get(ledger, (first, last))
-            found[ledger] = min(first, known[0]), max(last, known[1])
-    return found
-
-
-def _ranges(rows: pa.Table) -> Ranges:
-    entries = [("entry_id", "min"), ("entry_id", "max")]
-    found = rows.select([*_KEY, "entry_id"]).drop_null().group_by(list(_KEY)).aggregate(entries)
-    return {LedgerId(row["origin"], row["ledger_id"]): (row["entry_id_min"], row["entry_id_max"]) for row in found.to_pylist()}
+def count_where(log: Table, version: int, where: Predicate) -> int:
+    """How many rows of a log at a version fulfil the condition."""
+    return sum(group.count for group in summarise(log, version, Summary(("origin",), where=where)).values())
 
 
 def only_ledger(file: DataFile) -> tuple[LedgerId, int, int] | None:

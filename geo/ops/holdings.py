@@ -24,7 +24,7 @@ from geo.log.topics import deleted_topics
 from geo.names import Topic
 from geo.ops.removal import Extents, OnlyThere, only_there
 from geo.replication.gaps import Extent, extent
-from geo.replication.missing_rows import extents
+from geo.replication.missing import extents
 from geo.text import first_line
 from geo.times import from_us, in_us
 

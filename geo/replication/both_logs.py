@@ -6,9 +6,8 @@ Which rows are asked for is decided in gaps and rule; who appends them, and what
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -16,25 +15,20 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Start
 from geo.delta.actions import Touched
-from geo.delta.data_file import DataFile
-from geo.delta.predicate import Among, Predicate, to_sql
-from geo.delta.scan import data_files, few_rows, read_where
+from geo.delta.predicate import Among, Predicate
+from geo.delta.scan import summarise
+from geo.delta.summary import Summary
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.log.conditions import after, published_since
-from geo.log.ledger_parts import Ranges, few_ranges, ledger_begins, ledger_ends, ledger_parts, only_ledger
+from geo.log.ledger_parts import count_where, ledger_begins, ledger_ends, ledger_parts
 from geo.log.promises import Promise, due, lost_entries, told_range
-from geo.log.topic_log import ids_of, is_message, ledger_ranges
-from geo.replication import missing_rows
+from geo.log.topic_log import is_message, ledger_ranges
 from geo.replication.foreign_rows import ambiguous, differing, in_partitions
 from geo.replication.gaps import Gap
-from geo.replication.missing import find_missing
-from geo.replication.routing import ROUTED_COLUMNS, crossing
-from geo.replication.rule import Rule, impossible
+from geo.replication.missing import count_rows, find_missing, within
+from geo.replication.rule import Floors, Rule, impossible, messages_wanted
 from geo.times import EPOCH, in_us, utc
-
-Floors = Mapping[str, int]
-"""`origin:ledger` → the first entry wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +49,8 @@ class BothLogs:
     ) -> Iterator[DataFrame | pa.Table]:
         """What `target` at its version lacks of `source` at `version`, in bounded steps, of so many messages at most. Nobody else
         may bring these origins meanwhile. A few are found without Spark."""
-        now = self.clock()
-        return find_missing(
-            self.source,
-            version,
-            self.target,
-            target_version,
-            lambda: missing_rows.wanted(self.rule, floors, now),
-            lambda rows: crossing(self.rule, floors, rows, now)[0],
-            self.what,
-            most,
-        )
+        wanted = messages_wanted(self.rule, floors, self.clock())
+        return find_missing(self.source, version, self.target, target_version, wanted, self.what, most)
 
     def row_bytes(self) -> float:
         """How many bytes a row of the source takes, as far as its files tell; 1 at least."""
@@ -74,18 +59,13 @@ class BothLogs:
     def count_missing(self, version: int, floors: Floors | None) -> int:
         """How many messages `missing` would bring now."""
         if not self.target.exists():
-            wanted = missing_rows.messages_wanted(self.rule, floors, self.clock())
-            return self.source.read(version).where(wanted).count()
+            return count_where(self.source, version, messages_wanted(self.rule, floors, self.clock()))
         steps = self.missing(version, self.target.latest_version(), floors)
-        return sum(map(missing_rows.count_rows, steps))
+        return sum(map(count_rows, steps))
 
     def count_impossible(self, version: int) -> int:
-        """How many rows of the source at `version` no producer can have written. Without Spark where they are few."""
-        now, rows = self.clock(), few_rows(self.source, version)
-        if rows is not None:
-            with suppress(UnicodeDecodeError):  # a text that Python does not read
-                return crossing(self.rule, None, rows, now)[1].impossible
-        return self.source.read(version).where(to_sql(impossible(self.rule, now))).count()
+        """How many rows of the source at `version` no producer can have written."""
+        return count_where(self.source, version, impossible(self.rule, self.clock()))
 
     def count_expired(self, version: int, floors: Floors | None) -> int:
         """How many messages of the source at `version` the target lacks because they had expired; it has all others. What it had, and
@@ -159,7 +139,7 @@ class BothLogs:
         parts = ledger_parts(self.source, version).items()
         doubled = [Gap(of, part.first, part.last) for of, part in parts if part.count > part.last - part.first + 1]
         doubled = [gap for gap in doubled if gap.ledger.origin in self.rule.origins]
-        return ambiguous(missing_rows.within(self.source.read(version), doubled), self.rule.origins) if doubled else []
+        return ambiguous(within(self.source.read(version), doubled), self.rule.origins) if doubled else []
 
     def differing(self, version: int, target_version: int, touched: Touched) -> tuple[list[str], list[str]]:
         """As `foreign_rows.differing`, of the link's origins."""
@@ -184,13 +164,9 @@ class BothLogs:
         return [told_range(*one) for one in sorted(beyond.items())]
 
     def _oldest_us(self, version: int) -> int | None:
-        """Begin of the oldest date of which the source has messages; None if it has none. Without Spark where this process lists its
-        files."""
-        if (files := data_files(self.source, version)) is not None:
-            oldest = min((date.fromisoformat(file.partition("publish_date")) for file in files), default=None)
-        else:
-            oldest = self.source.read(version).agg(F.min("publish_date")).collect()[0][0]
-        return None if oldest is None else (oldest - EPOCH.date()) // timedelta(microseconds=1)
+        """Begin of the oldest date of which the source has messages; None if it has none."""
+        dates = [day for (day,) in summarise(self.source, version, Summary(("publish_date",))) if day is not None]
+        return (min(dates) - EPOCH.date()) // timedelta(microseconds=1) if dates else None
 
     def beside(self, version: int) -> int:
         """How many messages of the rule's origins the target holds in ledgers that the source at `version` does not know."""
@@ -200,7 +176,9 @@ class BothLogs:
 
     def gone_from_source(self) -> list[str]:
         """What the target has beyond the source's ledgers, as `origin:ledger:first-last`."""
-        return missing_rows.lost_ranges(*(self._ends(log, log.latest_version()) for log in (self.source, self.target)))
+        there, here = (self._ends(log, log.latest_version()) for log in (self.source, self.target))
+        beyond = {ledger: (there.get(ledger, -1) + 1, end) for ledger, end in here.items() if end > there.get(ledger, -1)}
+        return [told_range(*one) for one in sorted(beyond.items())]
 
     def _ends(self, log: Table, version: int, since_us: int | None = None) -> dict[LedgerId, int]:
         """Ledger → last entry in a log at a version, of the origins that cross; with `since_us` among the rows that were published then or
@@ -212,22 +190,5 @@ class BothLogs:
         return Among("origin", self.rule.origins) & published_since(since_us)
 
     def _first_due(self, version: int, floors: Floors | None, ends: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
-        """Ledger → its first message behind its end (of one without: the first of all) that the source has at `version` and that crosses.
-        Without Spark where this process may read the files."""
-        now = self.clock()
-
-        def from_stats(file: DataFile) -> Ranges | None:
-            only = only_ledger(file)
-            has_all = only is not None and (only[0].origin not in self.rule.origins or only[2] <= ends.get(only[0], -1))
-            return {} if has_all else None
-
-        def due(rows: pa.Table) -> pa.Table:
-            cross = crossing(self.rule, floors, rows.filter(rows["marker"].is_null()), now)[0]
-            behind = (entry > ends.get(LedgerId(origin, ledger_id), -1) for origin, ledger_id, entry in ids_of(cross))
-            return cross.filter(pa.array(behind, pa.bool_()))
-
-        found = few_ranges(self.source, version, ROUTED_COLUMNS, due, from_stats)
-        if found is None:
-            wanted = missing_rows.messages_wanted(self.rule, floors, now)
-            found = ledger_ranges(read_where(self.source, version, after(ends)).where(wanted))
-        return {ledger: first for ledger, (first, _) in found.items()}
+        """Ledger → its first message behind its end (of one without: the first of all) that the source has at `version` and that crosses."""
+        return ledger_begins(self.source, version, messages_wanted(self.rule, floors, self.clock()) & after(ends))

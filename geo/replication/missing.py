@@ -1,47 +1,56 @@
-"""What of a source log is missing in a target log. Of two small logs it is found without Spark: Spark takes a second or two for what
-takes milliseconds here, and a link asks for each topic at its first start.
+"""What of a source log is missing in a target log, derived from the two logs alone; nothing is written.
+
+Bootstrap, repair, rebuild and backfill are all this; who may append it, and what is recorded, is their business. Of two small logs it is
+found without Spark: Spark takes a second or two for what takes milliseconds here, and a link asks for each topic at its first start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+import logging
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
+from functools import reduce
+from itertools import product
+from operator import or_
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from geo.delta.scan import few_rows, scan_here
+from geo.delta.arrow_rows import rows_frame
+from geo.delta.predicate import Predicate
+from geo.delta.predicate_arrow import kept
+from geo.delta.scan import few_rows, read_where, scan_here
 from geo.delta.table import Table
-from geo.log.topic_log import ID, ids_of, is_message
-from geo.replication.gaps import STEP_ROWS
-from geo.replication.missing_rows import missing_in_steps
+from geo.ids import LedgerId
+from geo.log.topic_log import ID, ids_of, is_of
+from geo.progress import Progress
+from geo.replication.gaps import STEP_ROWS, Extent, Gap, gaps, steps
+
+log = logging.getLogger(__name__)
+
+FEW_GAPS = 20
+"""Up to so many gaps are a condition by which Delta skips files; more are a join."""
+
+_BLOCK_BITS = 20
+_BLOCK = 2**_BLOCK_BITS
+"""Entries of a block. The squares of its numbers fit into a BIGINT eight million times."""
 
 
 def find_missing(
-    source: Table,
-    version: int,
-    target: Table,
-    target_version: int,
-    wanted: Callable[[], Column],
-    few_wanted: Callable[[pa.Table], pa.Table],
-    what: str,
-    most: int | None = None,
+    source: Table, version: int, target: Table, target_version: int, wanted: Predicate, what: str, most: int | None = None
 ) -> Iterator[DataFrame | pa.Table]:
     """The messages of the source at a version that are wanted and whose MessageId the target at its version lacks: in steps of at most so
-    many, with the columns of the source. What is wanted is said as a condition, made when it is needed since it takes a JVM, and as what
-    it leaves of rows at hand. How far it has come is logged as `what`."""
+    many, with the columns of the source. How far it has come is logged as `what`."""
     most = STEP_ROWS if most is None else min(most, STEP_ROWS)
-    few = _few_missing(source, version, target, target_version, few_wanted)
+    few = _few_missing(source, version, target, target_version, wanted)
     if few is not None:
         return (few.slice(first, most) for first in range(0, len(few), most))
-    asked = is_message() & wanted()
-    there, here = source.read(version).where(asked), target.read(target_version).where(asked)
+    there, here = read_where(source, version, wanted), read_where(target, target_version, wanted)
     return missing_in_steps(there, here, what, most)
 
 
-def _few_missing(
-    source: Table, version: int, target: Table, target_version: int, wanted: Callable[[pa.Table], pa.Table]
-) -> pa.Table | None:
+def _few_missing(source: Table, version: int, target: Table, target_version: int, wanted: Predicate) -> pa.Table | None:
     """All of it, ordered by MessageId. None where the source is large, or only Spark can read both; a target may be of any size where
     this process only looks."""
     rows = few_rows(source, version)
@@ -49,7 +58,7 @@ def _few_missing(
     if rows is None or present is None:
         return None
     with suppress(UnicodeDecodeError, pa.ArrowException):  # a text that Python does not read
-        messages = wanted(rows.filter(rows["marker"].is_null()))
+        messages = kept(wanted, rows)
         there: set[Hashable] = set().union(*present)
         lacking = messages.filter(pa.array((_is_new(one, there) for one in ids_of(messages)), pa.bool_()))
         return lacking.sort_by([(name, "ascending") for name in ID])
@@ -61,3 +70,88 @@ def _is_new(one: Hashable, there: set[Hashable]) -> bool:
     is_new = one not in there
     there.add(one)
     return is_new
+
+
+def extents(rows: DataFrame) -> dict[LedgerId, Extent]:
+    """The entries of each ledger in a line.
+
+    Sums of large numbers are Spark's decimals, of which a row each is slow. So entries are summed by blocks, in whose numbers a BIGINT
+    has room, and only the blocks as decimals.
+    """
+    entry, inside = F.col("entry_id"), F.col("entry_id").bitwiseAND(F.lit(_BLOCK - 1))
+    blocks = rows.groupBy("origin", "ledger_id", F.shiftright(entry, _BLOCK_BITS).alias("block")).agg(
+        F.min(entry).alias("first"),
+        F.max(entry).alias("last"),
+        F.count("*").alias("count"),
+        F.try_sum(inside).alias("inside"),
+        F.try_sum(inside * inside).alias("squares"),
+    )
+    begin = F.col("block").cast("decimal(20,0)") * F.lit(_BLOCK)
+    count, inside_sum, squares = (F.col(name).cast("decimal(20,0)") for name in ("count", "inside", "squares"))
+
+    found = blocks.groupBy("origin", "ledger_id").agg(
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        F.sum("count").alias("count"),
+        F.try_sum(F.try_add(F.try_multiply(begin, count), inside_sum)).alias("total"),
+        F.try_sum(
+            F.try_add(F.try_multiply(begin, F.try_add(F.try_multiply(begin, count), F.lit(2) * inside_sum)), squares)
+        ).alias("squares"),
+    )
+    return {
+        LedgerId(row["origin"], row["ledger_id"]): Extent(
+            row["first"], row["last"], row["count"], _whole(row["total"]), _whole(row["squares"])
+        )
+        for row in found.collect()
+    }
+
+
+def missing_in_steps(source: DataFrame, target: DataFrame, what: str, most: int) -> Iterator[DataFrame]:
+    """What `target` lacks of the rows of `source`, in steps of at most so many entries. Columns as `source`. How far that has come is logged as `what`."""
+    found = gaps(extents(source), extents(target))
+    progress = Progress(log, what, "messages compared", sum(gap.size for gap in found))
+    for step in steps(found, most):
+        yield missing(source, target, step)
+        progress.add(sum(gap.size for gap in step))
+
+
+def missing(source: DataFrame, target: DataFrame, step: Sequence[Gap]) -> DataFrame:
+    """The rows of `source` that are in the gaps and not in `target`, each MessageId once. Columns as `source`."""
+    parts = []
+    for compare, repeated in product((False, True), repeat=2):
+        some = [gap for gap in step if (gap.compare, gap.repeated) == (compare, repeated)]
+        if some:
+            rows = within(source, some)
+            rows = rows.dropDuplicates(list(ID)) if repeated else rows
+            parts.append(without_present(rows, within(target, some)) if compare else rows)
+    return reduce(DataFrame.unionByName, parts)
+
+
+def within(rows: DataFrame, found: Sequence[Gap]) -> DataFrame:
+    """The rows whose entries are in the gaps. Columns as `rows`."""
+    if len(found) <= FEW_GAPS:
+        return rows.where(
+            reduce(
+                or_,
+                (is_of(gap.ledger) & F.col("entry_id").between(gap.first, gap.last) for gap in found),
+            )
+        )
+    listed = [
+        {"origin": gap.ledger.origin, "ledger_id": gap.ledger.ledger_id, "_first": gap.first, "_last": gap.last} for gap in found
+    ]
+    types = {"origin": "STRING", "ledger_id": "BIGINT", "_first": "BIGINT", "_last": "BIGINT"}
+    joined = rows.join(F.broadcast(rows_frame(rows.sparkSession, types, listed)), ["origin", "ledger_id"])
+    return joined.where(F.col("entry_id").between(F.col("_first"), F.col("_last"))).select(*rows.columns)
+
+
+def without_present(rows: DataFrame, target: DataFrame) -> DataFrame:
+    """`rows` whose MessageId is not in `target`. Columns as `rows`."""
+    return rows.join(target.select(*ID), list(ID), "left_anti").select(*rows.columns)
+
+
+def count_rows(rows: DataFrame | pa.Table) -> int:
+    return len(rows) if isinstance(rows, pa.Table) else rows.count()
+
+
+def _whole(number: object) -> int | None:
+    return None if number is None else int(str(number))

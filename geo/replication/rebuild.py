@@ -9,27 +9,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from geo.config.model import Config, Link
 from geo.coordination.ownership import claim, filling_runners, origin_runners, refuse_producers, release
 from geo.crash import CrashPoint, reach
+from geo.delta.predicate import Among, Predicate
 from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.absence import lost_by_registry
+from geo.log.conditions import IS_MESSAGE
 from geo.log.housekeeping import open_for_writing
+from geo.log.ledger_parts import count_where
 from geo.log.ledgers import REBUILD_RECORD
-from geo.log.topic_log import is_message, open_log, user_columns
+from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import deleted_topics, ensure_topic, grow, known_topics, register_unclear, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import has_carried
-from geo.replication.missing import find_missing
-from geo.replication.missing_rows import count_rows
+from geo.replication.missing import count_rows, find_missing
 from geo.replication.target_watch import TargetWatch, newest_commit
 from schemas import TOPIC_LOG, TOPICS
 
@@ -102,7 +102,7 @@ def _rehearsed(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: 
     source, target = open_log(other, topic)[0], own.log(topic)
     version = source.latest_version()
     if target.find(TOPIC_LOG) is None:
-        return source.read(version).where(is_message() & _mine(cluster)).count()
+        return count_where(source, version, _mine(cluster))
     return sum(map(count_rows, _missing(source, version, target, target.latest_version(), cluster)))
 
 
@@ -129,18 +129,10 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     return messages
 
 
-def _mine(cluster: str) -> Column:
-    return F.col("origin") == cluster
+def _mine(cluster: str) -> Predicate:
+    return IS_MESSAGE & Among("origin", frozenset({cluster}))
 
 
 def _missing(source: Table, version: int, target: Table, target_version: int, cluster: str) -> Iterator[DataFrame | pa.Table]:
     """What `target` at its version lacks of the cluster's own rows of `source` at `version`, in bounded steps."""
-    return find_missing(
-        source,
-        version,
-        target,
-        target_version,
-        lambda: _mine(cluster),
-        lambda rows: rows.filter(pc.field("origin") == cluster),
-        f"rebuild of {target}",
-    )
+    return find_missing(source, version, target, target_version, _mine(cluster), f"rebuild of {target}")

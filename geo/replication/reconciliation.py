@@ -20,9 +20,9 @@ from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
 from geo.log.promises import Promise, as_accepted
-from geo.replication.both_logs import Floors
 from geo.replication.link_start import Reconcile, Standing, begins
 from geo.replication.open_link import OpenLink
+from geo.replication.rule import Floors
 from geo.replication.source_history import Fault
 from geo.replication.target_watch import newest_commit
 from geo.replication.turns import TURN_BYTES

@@ -6,20 +6,14 @@ gets SQL text, not functions: these are calls into the JVM and took a tenth of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from geo.delta.predicate import to_sql
-from geo.delta.predicate_arrow import mask
-from geo.log.topic_log import ids_of
-from geo.replication.rule import LeftOut, Rule, Verdict, filters
-
-ROUTED_COLUMNS = ("origin", "ledger_id", "entry_id", "replicate_to", "marker", "publish_time")
-"""What `crossing` reads, the ID among it."""
+from geo.delta.predicate_arrow import kept, mask
+from geo.replication.rule import Floors, LeftOut, Rule, Verdict, filters, from_floors
 
 
 def verdict_column(rule: Rule, now_us: int) -> Column:
@@ -28,9 +22,8 @@ def verdict_column(rule: Rule, now_us: int) -> Column:
     return F.expr(f"CASE {cases} ELSE '{Verdict.REPLICATE.value}' END")
 
 
-def crossing(rule: Rule, floors: Mapping[str, int] | None, rows: pa.Table, now_us: int) -> tuple[pa.Table, LeftOut]:
-    """The rows of a topic log that cross the link, from its floors on (`start: latest`), as `missing_rows.wanted`; and what is
-    left out that is to be counted."""
+def crossing(rule: Rule, floors: Floors | None, rows: pa.Table, now_us: int) -> tuple[pa.Table, LeftOut]:
+    """The rows of a topic log that cross the link, from its floors on, as `rule.crosses`; and what is left out that is to be counted."""
     left: dict[Verdict, int] = {}
     refused_by = pa.repeat(False, len(rows))
     for one, refused in filters(rule, now_us):
@@ -39,7 +32,4 @@ def crossing(rule: Rule, floors: Mapping[str, int] | None, rows: pa.Table, now_u
             left[one], refused_by = count, pc.or_(refused_by, by_this)
     if left:
         rows = rows.filter(pc.invert(refused_by))
-    if floors:
-        at_floor = (entry >= floors.get(f"{origin}:{ledger}", 0) for origin, ledger, entry in ids_of(rows))
-        rows = rows.filter(pa.array(at_floor, pa.bool_()))
-    return rows, LeftOut.of(left)
+    return kept(from_floors(floors), rows) if floors else rows, LeftOut.of(left)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from geo.config.model import Link
-from geo.delta.predicate import All, Among, Compare, IsNull, Lists, Predicate, TimeUs, holds
+from geo.delta.predicate import All, Among, AtLeast, Compare, IsNull, Lists, Predicate, TimeUs, holds
 from geo.errors import UsageError
-from geo.log.conditions import HAS_ID
+from geo.log.conditions import HAS_ID, IS_MESSAGE
 from geo.names import check_cluster
 from geo.text import show
 
@@ -83,6 +83,10 @@ class Rule:
         return None if self.message_ttl_s is None else now_us - self.message_ttl_s * MICROSECONDS
 
 
+Floors = Mapping[str, int]
+"""`origin:ledger` → the first entry wanted (`start: latest`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """How many rows of the rule's origins, no markers, did not cross though somebody may miss them."""
@@ -131,9 +135,19 @@ def filters(rule: Rule, now_us: int) -> tuple[tuple[Verdict, Predicate], ...]:
     return tuple(found)
 
 
-def crosses(rule: Rule, now_us: int) -> Predicate:
-    """The rows whose verdict is REPLICATE."""
-    return All(tuple(~refused for _, refused in filters(rule, now_us)))
+def crosses(rule: Rule, floors: Floors | None, now_us: int) -> Predicate:
+    """The rows whose verdict is REPLICATE, from the link's floors on."""
+    return All((*(~refused for _, refused in filters(rule, now_us)), *([from_floors(floors)] if floors else [])))
+
+
+def from_floors(floors: Floors) -> Predicate:
+    """The rows that no floor leaves out."""
+    return AtLeast("entry_id", ("origin", "ledger_id"), floors)
+
+
+def messages_wanted(rule: Rule, floors: Floors | None, now_us: int) -> Predicate:
+    """As `crosses`, without markers, whose time is over. Of a replica it says the same as of the row it is a copy of."""
+    return IS_MESSAGE & crosses(rule, floors, now_us)
 
 
 def impossible(rule: Rule, now_us: int) -> Predicate:

@@ -18,16 +18,16 @@ from pyspark.sql import DataFrame
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Commit, Kind
 from geo.delta.history import CommitName, turn_of
+from geo.delta.predicate import to_sql
 from geo.delta.scan import few_added
 from geo.log.ledgers import Batch
-from geo.replication import missing_rows
 from geo.replication.link_row import RENEW_COMMITS
 from geo.replication.link_start import newer_of
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_stream import LinkStream
 from geo.replication.open_link import OpenLink
 from geo.replication.routing import crossing, verdict_column
-from geo.replication.rule import AHEAD_US, LeftOut, Verdict
+from geo.replication.rule import AHEAD_US, LeftOut, Verdict, crosses
 from geo.replication.source_history import brings, published_after
 from geo.replication.turns import TURN_BYTES, within
 from geo.streams.checkpoint import forget
@@ -141,7 +141,7 @@ class RunningLink:
         if isinstance(rows, pa.Table):
             return crossing(self._rule, self._row.floors, rows, now)
         left_out = self._left_out(rows, commits, now)
-        return rows.where(missing_rows.wanted(self._rule, self._row.floors, now)), left_out
+        return rows.where(to_sql(crosses(self._rule, self._row.floors, now))), left_out
 
     def append(self, rows: DataFrame | pa.Table, left_out: LeftOut, last: Commit) -> None:
         """Append rows with the cursor of the last commit, up to which the target then holds everything. Raises as `LinkTarget.append`."""

@@ -121,7 +121,7 @@ class Log:
 
 
 def extents(rows: Iterable[MessageId]) -> dict[LedgerId, Extent]:
-    """One line a ledger, as `missing_rows.extents`."""
+    """One line a ledger, as `missing.extents`."""
     entries: dict[LedgerId, list[int]] = {}
     for one in rows:
         entries.setdefault(LedgerId(one.origin, one.ledger_id), []).append(one.entry_id)

@@ -18,9 +18,9 @@ from geo.ids import LEDGER_ID_LIMIT
 from geo.journal.cluster import connect_later
 from geo.log.topic_log import ID
 from geo.now import now_us
-from geo.replication.both_logs import BothLogs, Floors
+from geo.replication.both_logs import BothLogs
 from geo.replication.rebuild import rebuild
-from geo.replication.rule import Rule
+from geo.replication.rule import Floors, Rule
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

@@ -14,9 +14,19 @@ from pyspark.sql import functions as F
 
 from geo.delta.predicate import to_sql
 from geo.ids import LEDGER_ID_LIMIT
-from geo.replication.missing_rows import wanted
 from geo.replication.routing import crossing, verdict_column
-from geo.replication.rule import AHEAD_US, CROSSING_MARKERS, MICROSECONDS, LeftOut, RoutedRow, Rule, Verdict, impossible, verdict
+from geo.replication.rule import (
+    AHEAD_US,
+    CROSSING_MARKERS,
+    MICROSECONDS,
+    LeftOut,
+    RoutedRow,
+    Rule,
+    Verdict,
+    crosses,
+    impossible,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,8 +78,8 @@ def _expected(rule: Rule, floors: Mapping[str, int] | None, rows: Sequence[Route
 def test_the_rows_at_hand_that_cross_are_those_that_the_rule_says(
     rows: list[RoutedRow], rule: Rule, floors: dict[str, int] | None
 ) -> None:
-    crosses, left_out = crossing(rule, floors, _table(rows), NOW_US)
-    assert (crosses["at"].to_pylist(), left_out) == _expected(rule, floors, rows)
+    crossed, left_out = crossing(rule, floors, _table(rows), NOW_US)
+    assert (crossed["at"].to_pylist(), left_out) == _expected(rule, floors, rows)
 
 
 @pytest.mark.spark
@@ -85,8 +95,8 @@ def test_spark_finds_the_same(spark: SparkSession) -> None:
     log = spark.createDataFrame(_table(rows)).cache()
     for rule in RULES:
         for floors in FLOORS:
-            crosses, left_out = _expected(rule, floors, rows)
-            assert sorted(row["at"] for row in log.where(wanted(rule, floors, NOW_US)).collect()) == crosses
+            crossed, left_out = _expected(rule, floors, rows)
+            assert sorted(row["at"] for row in log.where(to_sql(crosses(rule, floors, NOW_US))).collect()) == crossed
         is_impossible = F.expr(f"coalesce({to_sql(impossible(rule, NOW_US))}, false)").alias("impossible")
         found = log.select("at", verdict_column(rule, NOW_US).alias("verdict"), is_impossible).orderBy("at").collect()
         expected = [verdict(rule, row, NOW_US) for row in rows]
