@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from geo.config.model import Config, DispatchRate, Link
 from geo.coordination.ownership import Ownership, Runner, claim, filling_runners, origin_runners, release
@@ -24,7 +23,7 @@ from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Kind
 from geo.delta.history import CommitName
-from geo.delta.predicate import to_sql
+from geo.delta.predicate import Compare, Predicate, TimeUs, to_sql
 from geo.delta.scan import is_empty
 from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError, RetryableError, SourceChangedError, UsageError
@@ -33,7 +32,9 @@ from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.fleet.rate import Allowance
 from geo.fleet.turns import wait_for_rate
 from geo.journal.cluster import ClusterTables, connect
+from geo.log.conditions import published_since
 from geo.log.housekeeping import open_for_writing
+from geo.log.ledger_parts import count_where
 from geo.log.topic_log import user_columns
 from geo.log.topics import ensure_topic, grow
 from geo.names import ALL_TOPICS, Topic
@@ -43,14 +44,14 @@ from geo.replication.gaps import STEP_ROWS, Gap, gaps, steps
 from geo.replication.link_state import backfill_record
 from geo.replication.link_status import stands_at
 from geo.replication.link_table import read_links
+from geo.replication.link_target import TargetWatch, newest_commit
 from geo.replication.missing import extents, missing
 from geo.replication.repair import carried_topics
 from geo.replication.rule import Rule, messages_wanted
 from geo.replication.source_history import Fault
 from geo.replication.source_look import SourceLook, open_source_log
-from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.replication.turns import TURN_BYTES
-from geo.replication.whole_files import Times, Whole, all_files, copied, plain_state, whole_files, without
+from geo.replication.whole_files import Whole, all_files, copied, plain_state, whole_files, without
 from geo.session import require_delta
 from geo.text import first_line
 from geo.times import in_us
@@ -106,18 +107,10 @@ class Backfill:
             raise UsageError(f"from {self.since} to {self.until} is no time: the first is to be before the second.")
 
     @property
-    def times(self) -> Times:
-        return Times(*(None if one is None else in_us(one) for one in (self.since, self.until)))
-
-    @property
-    def published(self) -> Column:
+    def published(self) -> Predicate:
         """Whether a row was published in that time."""
-        found = F.lit(True)
-        if self.since is not None:
-            found &= F.col("publish_time") >= F.lit(self.since)
-        if self.until is not None:
-            found &= F.col("publish_time") < F.lit(self.until)
-        return found
+        found = published_since(None if self.since is None else in_us(self.since))
+        return found if self.until is None else found & Compare("publish_time", "<", TimeUs(in_us(self.until)))
 
 
 def backfill(
@@ -207,11 +200,11 @@ class _Filling:
         self._source_log, _ = open_source_log(self._source, self._topic, self._link, str(self))
         if self._log.find(TOPIC_LOG) is None:
             newest = newest_commit(self._source_log, str(self))
-            count = self._wanted(self._source_log.read(newest.version)).count()
+            count = count_where(self._source_log, newest.version, self._wanted)
             return replace(self._done, source_version=newest.version, total=count, messages=count)
         target, at = self._pinned()
         at = at or newest_commit(self._source_log, str(self))
-        there = self._wanted(self._source_log.read(at.version))
+        there = self._wanted_of(self._source_log, at.version)
         found, files, here = self._missing(there, at, target)
         by_file, size = sum(one.rows for one in files), sum(one.size for one in files)
         left = steps(without(found, files), STEP_ROWS)
@@ -278,16 +271,15 @@ class _Filling:
 
     def _missing(self, there: DataFrame, at: CommitName, target: CommitName) -> tuple[list[Gap], list[Whole], DataFrame]:
         """What the target may lack, the files of it that are taken whole, and the target's rows."""
-        here, has_nothing = self._wanted(self._log.read(target.version)), is_empty(self._log, target.version)
-        what = (self._rule, self._what.times)
+        here, has_nothing = self._wanted_of(self._log, target.version), is_empty(self._log, target.version)
         if self._what.mode is Mode.FILES and has_nothing:
-            files = all_files(self._source_log, at.version, self._log, *what, self._now_us)
+            files = all_files(self._source_log, at.version, self._log, self._wanted)
             if files is not None:
                 return [Gap(one.ledger, one.first, one.last) for one in files], files, here
         found = gaps(extents(there), {} if has_nothing else extents(here))
         if self._what.mode is Mode.ROWS:
             return found, [], here
-        return found, whole_files(self._source_log, at.version, self._log, *what, found, self._now_us), here
+        return found, whole_files(self._source_log, at.version, self._log, self._wanted, found), here
 
     def _fill(self, ownership: Ownership, at: CommitName, target: CommitName) -> None:
         self._watch = watch = TargetWatch(self._log, target, self._columns, str(self))
@@ -297,7 +289,7 @@ class _Filling:
             watch.refuse_if_put_back()
             changes.refuse_if_changed()
 
-        there = self._wanted(self._source_log.read(at.version))
+        there = self._wanted_of(self._source_log, at.version)
         found, files, here = self._missing(there, at, target)
         self._done = replace(self._done, source_version=at.version, total=sum(gap.size for gap in found))
         progress = Progress(log, str(self), "messages", self._done.total)
@@ -322,8 +314,12 @@ class _Filling:
             self._step(progress, sum(gap.size for gap in step), rows, round(rows * row_bytes))
         self._done = replace(self._done, complete=True)
 
-    def _wanted(self, rows: DataFrame) -> DataFrame:
-        return rows.where(to_sql(messages_wanted(self._rule, None, self._now_us))).where(self._what.published)
+    @property
+    def _wanted(self) -> Predicate:
+        return messages_wanted(self._rule, None, self._now_us) & self._what.published
+
+    def _wanted_of(self, log_table: Table, version: int) -> DataFrame:
+        return log_table.read(version).where(to_sql(self._wanted))
 
     @property
     def _most_bytes(self) -> int:

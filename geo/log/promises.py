@@ -92,6 +92,11 @@ def accepted_end(promise: Promise, floors: Mapping[str, int] | None) -> int:
     return (floors or {}).get(f"{LOST}{promise.ledger}", -1)
 
 
+def unaccepted(promises: Iterable[Promise], floors: Mapping[str, int] | None) -> list[Promise]:
+    """The promises, but for those of which a person accepted all as lost."""
+    return [promise for promise in promises if accepted_end(promise, floors) < promise.end]
+
+
 def passed(promise: Promise, links: Iterable[tuple[CommitName | None, Mapping[str, int] | None]]) -> bool:
     """Whether every link out of the cluster, one at least, has passed the promised commit, so that it brought the entries, or has it from a
     person that they are lost (`geo reconcile`). `links`: cursors and floors of their rows."""

@@ -46,7 +46,7 @@ def lag_of(cursor: int, newest: int, commits: Iterable[Commit], rule: Rule, now_
         rows = _rows_due(commit, rule)
         if rows == 0:
             continue
-        messages, size = _sum(messages, rows), _sum(size, _bytes_due(commit))
+        messages, size = _sum(messages, rows), _sum(size, commit.bytes or None)
         batch = Batch.decode(commit.user_metadata)
         at_us = commit.committed_us if batch is None else batch.publish_time_us
         if not at_us:  # its writer did not say
@@ -66,10 +66,6 @@ def _rows_due(commit: Commit, rule: Rule) -> int | None:
     if (batch := Batch.decode(commit.user_metadata)) is not None:
         return sum(span.last - span.first + 1 for span in batch.spans if _is_for(span, rule))
     return commit.rows
-
-
-def _bytes_due(commit: Commit) -> int | None:
-    return commit.bytes or None
 
 
 def _sum(total: int | None, more: int | None) -> int | None:

@@ -179,8 +179,8 @@ class Reconcile:
 class StartFacts:
     """What a start goes by.
 
-    `recorded`: the link's newest row, read since the link was claimed. `target`: the target's commits since the one that the row names; None: it
-    names none. `stands`: where the link stands by both. `source`: what the source's commits above that cursor mean (`source_history.judge`). None: they may be read, or there is no cursor.
+    `recorded`: the link's newest row, read since the link was claimed. `stands`: where the link stands by it and the target's commits since the
+    one that it names. `source`: what the source's commits above that cursor mean (`source_history.judge`). None: they may be read, or there is no cursor.
     `accept_source`: a person says that the source is right as it is (`geo reconcile`). `failed_before`: tries in a row that failed at the
     same place; the second time both logs are compared, which needs none of the commits that cannot be read.
     """
@@ -188,7 +188,6 @@ class StartFacts:
     recorded: LinkState | None
     stands: Standing
     source: Fault | Compare | None
-    target: TargetSeen | None = None
     accept_source: bool = False
     failed_before: int = 0
 

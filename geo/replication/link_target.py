@@ -1,32 +1,129 @@
-"""A topic's log in the target of a link: what the link appends to it, and whether it is still as the link has left it."""
+"""A topic's log in the target of a link: whether it is still as rows were made for it, and what is appended to it.
+
+Whoever brings messages into a log that others fill appends by `TargetWatch`: a link, a backfill, a rebuild.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
 
 from geo.config.model import Link
 from geo.coordination.ownership import Ownership
 from geo.delta.history import CommitName
 from geo.delta.table import Table
-from geo.errors import RetryableError
+from geo.errors import GeoError, RetryableError, UnknownAnswerError
+from geo.log.topic_log import ID
 from geo.names import Topic
 from geo.replication.link_start import TargetSeen, lacks, look_at_target
 from geo.replication.link_state import LinkRecord
 from geo.replication.source_look import LOOKED_FOR
-from geo.replication.target_watch import TargetWatch
+
+
+def newest_commit(table: Table, what: str) -> CommitName:
+    """The newest commit of a table. Raises RetryableError, naming `what` wants it, if it cannot be read."""
+    seen = table.look()
+    newest = table.commit_at(seen.version) if seen is not None else None
+    if seen is None or newest is None:
+        raise RetryableError(f"{what}: the log {table} cannot be read at its newest version.")
+    return CommitName.of(seen.table_id, newest)
+
+
+@dataclass(slots=True)
+class TargetWatch:
+    """Rows were made for a target as it is at a commit. Since then others may have appended to it; nobody may have put it back.
+
+    A target that is RESTOREd to before a comparison's rows, compared with, and RESTOREd back would get them twice.
+    """
+
+    target: Table
+    since: CommitName
+    columns: Collection[str]
+    """The target's; all that is appended gets exactly these."""
+    what: str
+    in_doubt: bool = False
+    """An append was begun of which nobody knows what became."""
+
+    def append(
+        self, ownership: Ownership, rows: DataFrame | pa.Table, record: str, refuse: Callable[[], None] | None = None
+    ) -> int:
+        """One commit with its record, sorted by id within the files of each date, if and only if the ownership holds; without a row there
+        is none. Returns how many rows. `refuse` is asked right before the commit; None: `refuse_if_put_back` is.
+
+        Raises RetryableError if the target was put back meanwhile, or the source has got columns; FencedError.
+        """
+        rows, order, refuse = self._shaped(rows), ("publish_date", *ID), refuse or self.refuse_if_put_back
+        with self.appending():
+            if isinstance(rows, pa.Table):
+                if len(rows):
+                    ownership.append(self.target, rows.sort_by([(name, "ascending") for name in order]), record, refuse)
+                return len(rows)
+            seen = Observation()
+            counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+            ownership.append(self.target, counted.sortWithinPartitions(*order), record, refuse)
+            return int(seen.get["rows"])
+
+    @contextmanager
+    def appending(self) -> Iterator[None]:
+        """Meanwhile, and after a fault that does not tell, an append is in doubt."""
+        self.in_doubt = True
+        try:
+            yield
+        except UnknownAnswerError:
+            raise  # it may have landed, or may still
+        except GeoError:  # it was refused, or met another commit each time: nothing landed
+            self.in_doubt = False
+            raise
+        self.in_doubt = False
+
+    def _shaped(self, rows: DataFrame | pa.Table) -> DataFrame | pa.Table:
+        """The rows with the target's columns alone. One that a DataFrame does not have yet is NULL; an Arrow table needs not have each.
+
+        Raises RetryableError if the source has got columns since the target's were compared with it: none is left out in silence.
+        """
+        given = rows.column_names if isinstance(rows, pa.Table) else rows.columns
+        if new := [name for name in given if name not in self.columns]:
+            raise RetryableError(
+                f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them."
+            )
+        if isinstance(rows, pa.Table) or given == list(self.columns):
+            return rows
+        return rows.select(*(F.col(c) if c in given else F.lit(None).alias(c) for c in self.columns))
+
+    def passed(self, seen: CommitName) -> None:
+        """Somebody has looked at all up to `seen`, and found nothing."""
+        if seen.version > self.since.version:
+            self.since = seen
+
+    def refuse_if_put_back(self) -> None:
+        """To be asked right before an append. On a local disk it finds the newest commit by name, a look at a file each. Raises
+        RetryableError if a commit since was no append, or a commit that is known is not what it was."""
+        since = self.since
+        if not self.target.is_near:
+            version = max(since.version, self.target.latest_version())
+        else:
+            version = since.version
+            while self.target.has_commit(version + 1):
+                version += 1
+        looked = look_at_target("", since, since.table_id, version, self.target.commits(since.version, version))
+        if looked.why is not None:
+            raise RetryableError(f"{self.what}: {looked.why}; nothing was appended, both logs are to be compared again.")
+        self.passed(looked.newest)
 
 
 class LinkTarget:
-    """The target of one link and topic, while this process owns it. `watch_from` comes before the first append."""
+    """The target of one link and topic, while this process owns it. `look` or `watch_from` comes before the first append."""
 
     def __init__(self, link: Link, topic: Topic, log: Table, ownership: Ownership, columns: Collection[str]) -> None:
         """`columns` are the target's: all that is appended gets exactly these."""
         self._link, self.topic, self.log, self.ownership, self._columns = link, topic, log, ownership, columns
         self.seen: CommitName | None = None
-        """The newest commit that was looked at and found well; None before `watch_from`."""
+        """The newest commit that was looked at; None before `look` and `watch_from`."""
         self._watch: TargetWatch | None = None
         self._appended = self._found = 0
         """Commits that this ownership made, and those of them that a look has found there."""
@@ -40,7 +137,12 @@ class LinkTarget:
         return self._watch is not None and self._watch.in_doubt
 
     def look(self, since: CommitName) -> TargetSeen:
-        """The commits from the one at `since` to the newest."""
+        """The commits from the one at `since` to the newest, from which it is watched."""
+        looked = self._look(since)
+        self.seen, self._watch = looked.newest, TargetWatch(self.log, looked.newest, self._columns, str(self))
+        return looked
+
+    def _look(self, since: CommitName) -> TargetSeen:
         seen = self.log.look()
         if seen is None:
             raise RetryableError(f"{self}: the target's log {self.log} is not there.")
@@ -48,15 +150,14 @@ class LinkTarget:
         return look_at_target(self._link.name, since, seen.table_id, seen.version, commits)
 
     def watch_from(self, commit: CommitName) -> None:
-        """What is appended from now on is made for the target as it is at this commit, which was looked at."""
-        self.seen = commit
-        self._watch = TargetWatch(self.log, commit, self._columns, str(self))
+        """What is appended from now on is made for the target as it is at this commit."""
+        self.seen, self._watch = commit, TargetWatch(self.log, commit, self._columns, str(self))
 
     def look_on(self, since: CommitName) -> TargetSeen:
         """The commits above the one at `since`. Raises RetryableError if anything since `since`, up to where the last look came,
         took messages away or brought some of our origins by another link, and if what was appended by now is not there."""
         appended = self._appended
-        looked = self.look(since)
+        looked = self._look(since)
         self._found += looked.by_token.get(self.ownership.token, 0)
         if looked.why is None and self._found < appended:
             # An older copy was put back of which all that is there is as it was.

@@ -88,13 +88,13 @@ class LinkWork:
         self._stopped, self._busy, self._rest_began = stopped, 0, None
         # Where it replaced an owner that lived, as a person asked, its comparison replaces whoever compares or backfills.
         take_over = self.lease.takes_over
-        self.link.prepare(owned, self.recorded, failed_before=self._stuck, stopped=stopped, take_over=take_over)
+        running = self.link.prepare(owned, self.recorded, failed_before=self._stuck, stopped=stopped, take_over=take_over)
         if self._once:
-            if self.link.cursor is not None:
-                self.link.running.run_turns(stopped)
+            if running is not None:
+                running.run_turns(stopped)
             self._stuck = 0  # its turns have passed the place
-        elif self.link.cursor is not None:
-            self._has_caught_up = not self.link.running.has_news()
+        elif running is not None:
+            self._has_caught_up = not running.has_news()
         self._looked_at, self._ask_at = time.monotonic(), 0.0
 
     def follow(self) -> Callable[[], None] | None:

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from geo.delta.history import CommitName
 from geo.errors import RetryableError, SourceChangedError
 from geo.journal.cluster import ClusterTables
-from geo.log.promised_ends import SharedPromises, read_promises
-from geo.log.promises import Promise, accepted_end, told_range
+from geo.log.promises import Promise, told_range
 from geo.names import Topic
 from geo.replication.both_logs import BothLogs
 from geo.replication.link_row import LinkRow
 from geo.replication.link_target import LinkTarget
-from geo.replication.rule import Rule
 from geo.replication.source_history import Compare, Fault
 from geo.replication.source_look import SourceLook
 from geo.replication.turns import TopicTurns
@@ -22,39 +20,20 @@ from geo.replication.turns import TopicTurns
 
 @dataclass(frozen=True, slots=True)
 class OpenLink:
-    """Made by a start once the link owns its topic, and the target is fenced. `shared_promises` are those of all the link's topics."""
+    """Made by a start once the link owns its topic, and the target is fenced."""
 
     target_tables: ClusterTables
-    source_tables: ClusterTables
     topic: Topic
     logs: BothLogs
     look: SourceLook
     into: LinkTarget
     row: LinkRow
     turns: TopicTurns
-    shared_promises: SharedPromises
+    promises: Callable[[], Sequence[Promise]]
+    """Reads the ends that the source's own producers recorded, but for what a person accepted as lost. To be asked before its log."""
 
     def __str__(self) -> str:
         return self.logs.what
-
-    @property
-    def rule(self) -> Rule:
-        return self.logs.rule
-
-    def judged(self, cursor: CommitName) -> Fault | Compare | None:
-        """What a full look at the source says. On a local disk, where a power cut may take the newest commits away, the commits that its
-        producers recorded are looked for too, as they were some seconds ago at most; elsewhere only comparisons hold what they recorded
-        against the log."""
-        promises = self._promises_of(self.shared_promises.of) if self.look.is_local else ()
-        return self.look.judged(cursor) or self.look.undone(cursor, promises)
-
-    def promises(self) -> Sequence[Promise]:
-        """The ends that the source's own producers recorded, but for what a person accepted as lost. To be read before its log."""
-        return self._promises_of(lambda topic: read_promises(self.source_tables, [topic])[topic])
-
-    def _promises_of(self, read: Callable[[Topic], Sequence[Promise]]) -> Sequence[Promise]:
-        found = read(self.topic) if self.rule.source in self.rule.origins else ()
-        return [promise for promise in found if accepted_end(promise, self.row.floors) < promise.end]
 
     def refuse(self, judged: Fault | Compare | None, cursor: CommitName) -> None:
         """Raises SourceChangedError for what must not be passed over, RetryableError if both logs are to be compared."""
@@ -71,7 +50,7 @@ class OpenLink:
             lost = [*self.logs.gone_from_source(), *self.lost(version, promises, cursor)]
             is_new = cursor is not None and cursor.table_id != self.logs.source.table_id()
             fault = replace(fault, lost=lost[:10], beside=self.logs.beside(version) if is_new else 0)
-        return SourceChangedError(fault.message(self.rule.source, self.rule.target, str(self.topic), cursor))
+        return SourceChangedError(fault.message(self.logs.rule.source, self.logs.rule.target, str(self.topic), cursor))
 
     def lost(self, version: int, promises: Sequence[Promise], cursor: CommitName | None, *, gaps: bool = True) -> list[str]:
         """What the link has still to read and the source at `version` has no more: ends that a producer recorded, and with `gaps` what

@@ -6,7 +6,7 @@ What may be missing is found in both_logs and gaps; whether to compare at all is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -17,14 +17,12 @@ from geo.delta.actions import Touched
 from geo.delta.history import CommitName
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError
 from geo.faults import FAULTS
-from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
 from geo.log.promises import Promise, as_accepted
 from geo.replication.link_start import Reconcile, Standing, begins
+from geo.replication.link_target import newest_commit
 from geo.replication.open_link import OpenLink
-from geo.replication.rule import Floors
 from geo.replication.source_history import Fault
-from geo.replication.target_watch import newest_commit
 from geo.replication.turns import TURN_BYTES
 from geo.streams.life import State
 
@@ -113,7 +111,8 @@ class Reconciliation:
             row.append(row.following(State.RUNNING, None, None, None))
         after = None if stands.cursor is None else stands.cursor.version
         if decision.why is None:  # a person takes the source as it is
-            row.floors = _with_accepted(row.floors, logs.unkept(source.version, row.floors, promises, after))
+            if lost := logs.unkept(source.version, row.floors, promises, after):
+                row.floors = {**(row.floors or {}), **as_accepted(lost)}
         elif decision.check_lost or after is None:
             self._refuse_loss(source.version, stands.cursor, promises, gaps=decision.check_lost)
         self._refuse_ambiguous(source.version, decision.source_touched)
@@ -194,7 +193,3 @@ class Reconciliation:
         row_bytes = self._logs.row_bytes()
         of_size = max(1, int(most.size / row_bytes))
         return of_size if most.messages is None else min(most.messages, of_size), row_bytes
-
-
-def _with_accepted(floors: Floors | None, lost: Mapping[LedgerId, tuple[int, int]]) -> Floors | None:
-    return {**(floors or {}), **as_accepted(lost)} if lost else floors

@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 
 from geo.journal.cluster import ClusterTables
-from geo.journal.journal import Journal
 from geo.now import utc_now
 from geo.replication.link_requests import Action, Request, Requests
 from schemas import REQUESTS
@@ -16,7 +15,13 @@ log = logging.getLogger(__name__)
 
 def read_requests(tables: ClusterTables) -> Requests:
     """The newest requests of each link and glob into the cluster."""
-    return Requests(_newest(tables.journal(REQUESTS)))
+    found, journal = list[Request](), tables.journal(REQUESTS)
+    for row in journal.newest():
+        if row["action"] not in {action.value for action in Action}:  # of a newer program
+            log.warning("%s: nobody here knows what %r asks of links from %s", journal, row["action"], row["source"])
+            continue
+        found.append(Request(row["source"], row["topics"], Action(row["action"]), row["sequence"]))
+    return Requests(found)
 
 
 def ask(tables: ClusterTables, source: str, topics: str, action: Action) -> None:
@@ -24,13 +29,3 @@ def ask(tables: ClusterTables, source: str, topics: str, action: Action) -> None
     row = {"source": source, "topics": topics, "kind": action.kind, "action": action.value, "by": str(tables.me),
            "asked_at": utc_now()}  # fmt: skip
     tables.journal(REQUESTS).append_next(row)
-
-
-def _newest(journal: Journal) -> list[Request]:
-    found = []
-    for row in journal.newest():
-        if row["action"] not in {action.value for action in Action}:  # of a newer program
-            log.warning("%s: nobody here knows what %r asks of links from %s", journal, row["action"], row["source"])
-            continue
-        found.append(Request(row["source"], row["topics"], Action(row["action"]), row["sequence"]))
-    return found

@@ -5,12 +5,12 @@ Pure, and the one definition: conditions (`geo.delta.predicate`) that are held a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from geo.config.model import Link
-from geo.delta.predicate import All, Among, AtLeast, Compare, IsNull, Lists, Predicate, TimeUs, holds
+from geo.delta.predicate import All, Among, AtLeast, Compare, IsNull, Lists, Predicate, TimeUs
 from geo.errors import UsageError
 from geo.log.conditions import HAS_ID, IS_MESSAGE
 from geo.names import check_cluster
@@ -99,18 +99,6 @@ class LeftOut:
         return cls(verdicts.get(Verdict.EXPIRED, 0), verdicts.get(Verdict.IMPOSSIBLE, 0))
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedRow:
-    """The columns of a topic log that the rule reads. Any may be NULL: a table does not enforce what we meant."""
-
-    origin: str | None
-    replicate_to: Collection[str | None] | None
-    marker: str | None
-    publish_time_us: int | None
-    ledger_id: int | None
-    entry_id: int | None
-
-
 def filters(rule: Rule, now_us: int) -> tuple[tuple[Verdict, Predicate], ...]:
     """What the link refuses `now_us` microseconds after the epoch, in the rule's order: a verdict, and the rows that have it unless one
     before it has them.
@@ -158,12 +146,3 @@ def impossible(rule: Rule, now_us: int) -> Predicate:
             return All((refused, *before))
         before.append(~refused)
     raise AssertionError(Verdict.IMPOSSIBLE)
-
-
-def verdict(rule: Rule, row: RoutedRow, now_us: int) -> Verdict:
-    """What becomes of one row at the link, `now_us` microseconds after the epoch."""
-    columns = {
-        "origin": row.origin, "replicate_to": row.replicate_to, "marker": row.marker, "publish_time": row.publish_time_us,
-        "ledger_id": row.ledger_id, "entry_id": row.entry_id,
-    }  # fmt: skip
-    return next((one for one, refused in filters(rule, now_us) if holds(refused, columns)), Verdict.REPLICATE)

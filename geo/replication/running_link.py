@@ -60,7 +60,7 @@ class RunningLink:
         self.cursor = cursor
         self.stream: LinkStream | None = None
         self._open, self._row, self._into, self._turns = opened, opened.row, opened.into, opened.turns
-        self._source, self._look, self._rule = opened.logs.source, opened.look, opened.rule
+        self._source, self._look, self._rule = opened.logs.source, opened.look, opened.logs.rule
 
     def __str__(self) -> str:
         return str(self._open)
@@ -78,7 +78,7 @@ class RunningLink:
 
     def check_source(self) -> None:
         """A full look at the source. Raises SourceChangedError, or RetryableError if both logs are to be compared."""
-        self._open.refuse(self._open.judged(self.cursor), self.cursor)
+        self._open.refuse(self._look.judged(self.cursor), self.cursor)
 
     def run_turns(self, stopped: Callable[[], bool]) -> None:
         """Bring everything that the source has now, turn by turn, or as far as it got when `stopped`. Raises as `take_turn`."""

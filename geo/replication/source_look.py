@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from pyspark.sql.types import StructType
 
@@ -40,8 +40,11 @@ def open_source_log(source: ClusterTables, topic: Topic, link: Link, who: str) -
 class SourceLook:
     """The log of a source, for whoever stands at a cursor in it and wants messages of these origins. `what` names who looks."""
 
-    def __init__(self, source: Table, origins: frozenset[str], what: str) -> None:
-        self._log, self._origins, self._what = source, origins, what
+    def __init__(
+        self, source: Table, origins: frozenset[str], what: str, promises: Callable[[], Sequence[Promise]] = lambda: ()
+    ) -> None:
+        """`promises`: the ends that its producers recorded, as they were some seconds ago at most."""
+        self._log, self._origins, self._what, self._promises = source, origins, what, promises
         self._found_at_cursor: tuple[CommitName, Hashable] | None = None
         """The cursor, and the file of its commit as it was when that was read last, at `_found_at`."""
         self._found_at = 0.0
@@ -52,19 +55,19 @@ class SourceLook:
         return self._log.is_near
 
     def judged(self, cursor: CommitName) -> Fault | Compare | None:
-        """What the commits above the cursor mean, up to the newest. Raises RetryableError if the log is not there."""
+        """What the commits above the cursor mean, up to the newest. On a local disk, where a power cut may take the newest commits away, the
+        commits that its producers recorded are looked for too; elsewhere only comparisons hold what they recorded against the log. Raises
+        RetryableError if the log is not there."""
+        promises = self._promises() if self.is_local else ()  # before the log
         if (seen := self._log.look()) is None:
             raise RetryableError(f"{self._what}: the source's log {self._log} is not there.")
         newest = seen.version
         before = list(self._log.commits(max(0, cursor.version - LOOK_BACK), min(cursor.version, newest), only=LOOKED_FOR))
         since = self._log.commits(cursor.version + 1, newest, only=LOOKED_FOR)
-        return judge(cursor, seen.table_id, newest, before, since, self._origins)
-
-    def undone(self, cursor: CommitName, promises: Iterable[Promise]) -> Compare | None:
-        """Whether a commit above the cursor that a producer recorded is not in the log any more. `promises`: read before the log is."""
+        judged = judge(cursor, seen.table_id, newest, before, since, self._origins)
         named = {one.at for one in promises if one.at.table_id == cursor.table_id and one.at.version > cursor.version}
-        if not named:
-            return None
+        if judged is not None or not named:
+            return judged
         newest = self._log.latest_version()
         for at in sorted(named, key=lambda at: at.version):
             there = self._log.commit_at(at.version) if at.version <= newest else None

@@ -23,6 +23,7 @@ from geo.errors import RetryableError
 from geo.faults import FAULTS, session_is_gone
 from geo.journal.cluster import ClusterTables
 from geo.log.promised_ends import SharedPromises, read_promises
+from geo.log.promises import unaccepted
 from geo.log.topic_log import user_columns
 from geo.log.topics import deleted_topics, ensure_topic, grow
 from geo.names import Topic
@@ -123,9 +124,9 @@ class TopicLink:
         failed_before: int = 0,
         stopped: Callable[[], bool] = lambda: False,
         take_over: bool = False,
-    ) -> None:
-        """Steps 2 to 4: after this it is `running`, and the target holds all of the source up to its cursor, unless it was `stopped`
-        between two steps of a comparison.
+    ) -> RunningLink | None:
+        """Steps 2 to 4: after this it is `running`, and the target holds all of the source up to its cursor. None: it was `stopped` between
+        two steps of a comparison.
 
         `recorded` is this link's newest row, read since the ownership was claimed. `accept_source` takes the source as it is now,
         whatever happened to it (`geo reconcile`). With `start_at` the link begins there anew (`geo links reset`): what is before
@@ -135,8 +136,7 @@ class TopicLink:
         """
         self._running = self._into = None
         self.row.begin(recorded, ownership.generation)
-        opened = self._opened(ownership, recorded)
-        facts = self._facts(opened, recorded, accept_source=accept_source, failed_before=failed_before)
+        opened, facts = self._gathered(ownership, recorded, accept_source=accept_source, failed_before=failed_before)
         decision = start(facts)
         if isinstance(decision, Fault):
             raise opened.refusal(decision, facts.stands.cursor)
@@ -151,37 +151,49 @@ class TopicLink:
                 if reconciliation.reached is not None:
                     self._running = RunningLink(opened, reconciliation.reached)
         else:
-            assert facts.target is not None, "there is no cursor without a row that names a commit of the target"
+            assert recorded is not None, "there is no cursor without a row"
             if self.is_filling_left:
                 end_left(self.target, self.fillers)
-            opened.into.watch_from(facts.target.newest)
             self._running = RunningLink(opened, decision.cursor)
-            counted_now = self.row.is_uncounted and self._count_impossible(opened.logs, decision.cursor)
-            if recorded is not None and (decision.cursor != recorded.cursor or counted_now):
-                self.row.append(self.row.following(State.RUNNING, None, decision.cursor, facts.target.newest))
+            counted_now = recorded.impossible is None and self._count_impossible(opened.logs, decision.cursor)
+            if decision.cursor != recorded.cursor or counted_now:
+                self.row.append(self.row.following(State.RUNNING, None, decision.cursor, opened.into.seen))
                 reach(CrashPoint.LINK_START_RECORDED)
+        return self._running
 
-    def _opened(self, ownership: Ownership, recorded: LinkState | None) -> OpenLink:
-        """Step 2."""
+    def _gathered(
+        self, ownership: Ownership, recorded: LinkState | None, *, accept_source: bool, failed_before: int
+    ) -> tuple[OpenLink, StartFacts]:
+        """Steps 2 and 3: both logs, opened, and all that there is to look at, in this order."""
         ownership.refuse_if_lost()
         self._now_us()  # a host whose clock is wrong makes nothing and records nothing
         self.look_for_source(recorded)
-        source, source_columns = open_source_log(self.source, self.topic, self.link, str(self))
-        columns, log_table = user_columns(source_columns), self.target.log(self.topic)
-        there = ensure_topic(self.target, self.topic, columns)
-        ownership.fence(log_table, CrashPoint.LINK_FENCED)
-        kept = grow(log_table, there, columns, str(self))
-        self._into = LinkTarget(self.link, self.topic, log_table, ownership, kept)
-        logs = BothLogs(source, log_table, self.rule, str(self), self._now_us)
-        look = SourceLook(source, self.rule.origins, str(self))
-        return OpenLink(self.target, self.source, self.topic, logs, look, self._into, self.row, self.turns, self._shared_promises)
-
-    def _facts(self, opened: OpenLink, recorded: LinkState | None, *, accept_source: bool, failed_before: int) -> StartFacts:
-        """Step 3, what there is to look at."""
-        target = opened.into.look(recorded.target) if recorded is not None and recorded.target is not None else None
-        stands = standing(recorded, target, self.link.name, self.rule.origins)
-        source = None if stands.cursor is None else opened.judged(stands.cursor)
-        return StartFacts(recorded, stands, source, target, accept_source, failed_before)
+        source, columns = open_source_log(self.source, self.topic, self.link, str(self))
+        target = self.target.log(self.topic)
+        there = ensure_topic(self.target, self.topic, user_columns(columns))
+        ownership.fence(target, CrashPoint.LINK_FENCED)
+        kept = grow(target, there, user_columns(columns), str(self))
+        is_own = self.link.source in self.rule.origins  # its producers' promises are those of another link otherwise
+        opened = OpenLink(
+            self.target,
+            self.topic,
+            BothLogs(source, target, self.rule, str(self), self._now_us),
+            SourceLook(
+                source,
+                self.rule.origins,
+                str(self),
+                lambda: unaccepted(self._shared_promises.of(self.topic), self.row.floors) if is_own else (),
+            ),
+            LinkTarget(self.link, self.topic, target, ownership, kept),
+            self.row,
+            self.turns,
+            lambda: unaccepted(read_promises(self.source, [self.topic])[self.topic], self.row.floors) if is_own else (),
+        )
+        self._into = opened.into
+        looked = opened.into.look(recorded.target) if recorded is not None and recorded.target is not None else None
+        stands = standing(recorded, looked, self.link.name, self.rule.origins)
+        judged = None if stands.cursor is None else opened.look.judged(stands.cursor)
+        return opened, StartFacts(recorded, stands, judged, accept_source, failed_before)
 
     def _now_us(self) -> int:
         """Now: whatever is left out by it is left out for ever, so this host's clock is held against that of the target's storage.

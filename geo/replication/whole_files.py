@@ -1,8 +1,7 @@
 """Files of a source's log that its target may take as they are, byte by byte: which, and copying them beside its own.
 
 A replica row equals its origin's, column by column, so a file of which every row crosses and none is there yet needs no decoding.
-Local disks, and tables of plain files: of anything else rows are read. What is taken here the routing rule takes too (a test
-holds that); what it would take besides, row by row, is left.
+Local disks, and tables of plain files: of anything else rows are read.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ import pyarrow.compute as pc
 
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
+from geo.delta.predicate import IsNull, Predicate, may_hold
+from geo.delta.predicate_arrow import mask
 from geo.delta.scan import data_files
 from geo.delta.store import ReadPath, parquet
 from geo.delta.table import Table
@@ -23,7 +24,6 @@ from geo.delta.writer import Added, Written, new_name, remove_files, statistics,
 from geo.errors import DamagedError, UnsafeError
 from geo.ids import LEDGER_ID_LIMIT, LedgerId
 from geo.replication.gaps import Gap
-from geo.replication.rule import AHEAD_US, Rule
 
 _READ = ("origin", "ledger_id", "entry_id", "publish_time", "marker", "replicate_to")
 
@@ -31,14 +31,6 @@ _ROWS = "Leave --mode out, and rows are read."
 
 _CHECKSUM_S = 2.0
 """A commit's checksum comes some milliseconds after it; a table without one is another program's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The publish times that are wanted, in microseconds since 1970: from `least` on, before `end`; None: any."""
-
-    least_us: int | None = None
-    end_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +50,23 @@ class Whole:
         return self.last - self.first + 1
 
 
-def whole_files(
-    source: Table, version: int, target: Table, rule: Rule, times: Times, found: Sequence[Gap], now_us: int
-) -> list[Whole]:
-    """The files of `source` at `version` all of whose rows cross, are wanted, and lie in a gap of the target. Raises UnsafeError
+def whole_files(source: Table, version: int, target: Table, wanted: Predicate, found: Sequence[Gap]) -> list[Whole]:
+    """The files of `source` at `version` all of whose rows are wanted and lie in a gap of the target. Raises UnsafeError
     where files may not be copied."""
     state = plain_state(target, "target")
     gaps: dict[LedgerId, list[Gap]] = {}
     for gap in found:
         if not gap.compare and not gap.repeated:
             gaps.setdefault(gap.ledger, []).append(gap)
-    return _in_order(_judged(file, state, rule, times, gaps, now_us) for file in _listed(source, version))
+    return _in_order(_judged(file, state, wanted, gaps) for file in _listed(source, version))
 
 
-def all_files(source: Table, version: int, target: Table, rule: Rule, times: Times, now_us: int) -> list[Whole] | None:
-    """The files of `source` at `version` if every row of each crosses and is wanted: a target without any lacks just these. None: that
+def all_files(source: Table, version: int, target: Table, wanted: Predicate) -> list[Whole] | None:
+    """The files of `source` at `version` if every row of each is wanted: a target without any lacks just these. None: that
     is not so. Raises UnsafeError where files may not be copied."""
     state, taken = plain_state(target, "target"), list[Whole | None]()
     for file in _listed(source, version):
-        taken.append(_judged(file, state, rule, times, None, now_us))
+        taken.append(_judged(file, state, wanted, None))
         if taken[-1] is None:
             return None
     found = _in_order(taken)
@@ -117,14 +107,12 @@ def plain_state(table: Table, what: str) -> DeltaState:
     return state
 
 
-def _judged(
-    file: DataFile, state: DeltaState, rule: Rule, times: Times, gaps: Mapping[LedgerId, Sequence[Gap]] | None, now_us: int
-) -> Whole | None:
+def _judged(file: DataFile, state: DeltaState, wanted: Predicate, gaps: Mapping[LedgerId, Sequence[Gap]] | None) -> Whole | None:
     """The file, if it may be taken whole: by what the log says of it, then by the columns that this does not tell of. `gaps`: what
     the target lacks; None: everything."""
     origin, ledger_id = file.constant("origin"), file.constant("ledger_id")
     first, last, rows = (file.statistics.get(name, -1) for name in ("min.entry_id", "max.entry_id", "num_records"))
-    if origin not in rule.origins or ledger_id is None or not 0 < ledger_id < LEDGER_ID_LIMIT:
+    if origin is None or not may_hold(wanted, file.statistics) or ledger_id is None or not 0 < ledger_id < LEDGER_ID_LIMIT:
         return None
     ledger = LedgerId(origin, ledger_id)
     if first < 0 or rows != last - first + 1:
@@ -142,7 +130,7 @@ def _judged(
         columns = opened.read(columns=read)
     except OSError as error:
         raise DamagedError(f"{file.path}: {error}. Bring it back from a copy.") from None
-    if not _crosses(columns, ledger, first, last, rule, times, now_us):
+    if not _are_wanted(columns, ledger, first, last, wanted):
         return None
     partition = tuple((name, file.partition(name)) for name in state.partition_by)
     for name, value in partition:
@@ -177,9 +165,9 @@ def _plain(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def _crosses(columns: pa.Table, ledger: LedgerId, first: int, last: int, rule: Rule, times: Times, now_us: int) -> bool:
-    """Whether every row of a file does, and they are each entry of the ledger from `first` to `last` once. A row without a time
-    crosses, but to when it belongs nobody knows."""
+def _are_wanted(columns: pa.Table, ledger: LedgerId, first: int, last: int, wanted: Predicate) -> bool:
+    """Whether every row of a file is, and they are each entry of the ledger from `first` to `last` once. A row without a time may be,
+    but to when it belongs nobody knows. One that names its targets goes by rows."""
     for name, value in (("origin", ledger.origin), ("ledger_id", ledger.ledger_id)):
         if pc.unique(columns[name]).to_pylist() != [value]:
             return False
@@ -187,16 +175,7 @@ def _crosses(columns: pa.Table, ledger: LedgerId, first: int, last: int, rule: R
     ends = pc.min_max(entries)
     if len(columns) != len(entries) or entries.null_count or (ends["min"].as_py(), ends["max"].as_py()) != (first, last):
         return False
-    if any(columns[name].null_count != len(columns) for name in ("marker", "replicate_to")):
-        return False
-    published = columns["publish_time"].cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
-    if published.null_count:
-        return False
-    least, greatest = (pc.min_max(published)[end].as_py() for end in ("min", "max"))
-    horizon_us = rule.expired_before_us(now_us)
-    begins = [0, *(bound for bound in (horizon_us, times.least_us) if bound is not None)]
-    ends = [now_us + AHEAD_US, *(end - 1 for end in (times.end_us,) if end is not None)]
-    return bool(least >= max(begins) and greatest <= min(ends))
+    return bool(mask(wanted & ~IsNull("publish_time") & IsNull("replicate_to"), columns).true_count == len(columns))
 
 
 def without(found: Iterable[Gap], taken: Collection[Whole]) -> Iterator[Gap]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from geo.ids import Position
-from geo.replication.rule import RoutedRow, Rule, Verdict, verdict
+from geo.replication.rule import Rule, Verdict
 from geo.subscription.asked import asked
 from geo.subscription.controller import Settings, TopicController, concerns
 from geo.subscription.controller_rows import (
@@ -36,6 +36,7 @@ from geo.subscription.controller_rows import (
 )
 from geo.subscription.markers import Marker, SnapshotRequest, SnapshotResponse, SnapshotTaken, SubscriptionUpdate, decode, encode
 from geo.subscription.snapshot_cache import Snapshot
+from tests.routed import RoutedRow, verdict
 
 TOPIC = "persistent://shop/web/clicks"
 

@@ -17,13 +17,14 @@ from geo.log.ledgers import REBUILD_RECORD, Counted, LedgerKey, Progress, new_ke
 from geo.replication.gaps import gaps, steps
 from geo.replication.link_start import Reconcile, StartFacts, begins, lacks, look_at_target, standing, start
 from geo.replication.link_state import LinkRecord, LinkState
-from geo.replication.rule import RoutedRow, Rule, Verdict, verdict
+from geo.replication.rule import Rule, Verdict
 from geo.replication.source_history import Compare, Fault, brings, judge
 from geo.streams.life import State
 from geo.subscription.acks.ack_state import AckState, Base, merged
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.consumer.delivery import Answer, Delivery
 from tests.model.log import Log, Row, Rows, ends, extents
+from tests.routed import RoutedRow, verdict
 
 MESSAGES, ACKS = "messages", "acks"
 STEP_ROWS = 3
@@ -162,7 +163,7 @@ class World:
             looked = look_at_target(link.name, recorded.target, target().table_id, target().newest, commits)
         stands = standing(recorded, looked, link.name, rule.origins)
         judged = None if stands.cursor is None else run.judged(stands.cursor, source().newest)
-        decision = start(StartFacts(recorded, stands, judged, looked, accept_source=accept_source))
+        decision = start(StartFacts(recorded, stands, judged, accept_source=accept_source))
         if isinstance(decision, Fault):
             run.record(State.FAILED, stands.cursor, recorded.target if recorded else None, decision.what)
             raise FailedError(decision.what)

@@ -20,9 +20,10 @@ from geo.journal.cluster import connect_later
 from geo.log.topics import create_topic
 from geo.now import now_us
 from geo.replication.both_logs import BothLogs
-from geo.replication.rule import Floors, RoutedRow, Rule, Verdict, verdict
+from geo.replication.rule import Floors, Rule, Verdict
 from geo.times import from_us, in_us
 from schemas import TOPIC_LOG
+from tests.routed import RoutedRow, verdict
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

@@ -15,18 +15,8 @@ from pyspark.sql import functions as F
 from geo.delta.predicate import to_sql
 from geo.ids import LEDGER_ID_LIMIT
 from geo.replication.routing import crossing, verdict_column
-from geo.replication.rule import (
-    AHEAD_US,
-    CROSSING_MARKERS,
-    MICROSECONDS,
-    LeftOut,
-    RoutedRow,
-    Rule,
-    Verdict,
-    crosses,
-    impossible,
-    verdict,
-)
+from geo.replication.rule import AHEAD_US, CROSSING_MARKERS, MICROSECONDS, LeftOut, Rule, Verdict, crosses, impossible
+from tests.routed import RoutedRow, verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

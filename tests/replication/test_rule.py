@@ -3,101 +3,66 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from geo.errors import InvalidNameError, UsageError
 from geo.ids import LEDGER_ID_LIMIT
-from geo.replication.rule import AHEAD_US, CROSSING_MARKERS, MICROSECONDS, RoutedRow, Rule, Verdict, verdict
+from geo.replication.rule import AHEAD_US, CROSSING_MARKERS, MICROSECONDS, Rule, Verdict
 from geo.times import LAST_US
+from tests.routed import RoutedRow, verdict
 
 NOW_US = 1_700_000_000 * MICROSECONDS
-DAY_S = 86_400
-RULE = Rule("us", "eu", frozenset({"us"}), DAY_S)
+DAY_US = 86_400 * MICROSECONDS
+RULE = Rule("us", "eu", frozenset({"us"}), 86_400)
 MESSAGE = RoutedRow("us", None, None, NOW_US, 7, 0)
 
 
-def test_a_message_of_the_source_to_all_crosses() -> None:
-    assert verdict(RULE, MESSAGE, NOW_US) is Verdict.REPLICATE
+def _marked(changes: dict[str, Any], expected: Verdict) -> list[tuple[dict[str, Any], Verdict]]:
+    """A marker for other clusters is treated like a message."""
+    return [({"marker": kind, **changes}, expected) for kind in sorted(CROSSING_MARKERS)]
 
 
-@pytest.mark.parametrize("kind", sorted(CROSSING_MARKERS))
-def test_a_marker_for_other_clusters_crosses_like_a_message(kind: str) -> None:
-    marker = replace(MESSAGE, marker=kind)
-    assert verdict(RULE, marker, NOW_US) is Verdict.REPLICATE
-    assert verdict(RULE, replace(marker, origin="asia"), NOW_US) is Verdict.FOREIGN_ORIGIN
-    assert verdict(RULE, replace(marker, replicate_to=["asia"]), NOW_US) is Verdict.NOT_ADDRESSED
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, Verdict.REPLICATE),
+        *_marked({}, Verdict.REPLICATE),
+        *_marked({"origin": "asia"}, Verdict.FOREIGN_ORIGIN),
+        *_marked({"replicate_to": ["asia"]}, Verdict.NOT_ADDRESSED),
+        # a local marker, or one of a kind that is not known
+        *(({"marker": kind}, Verdict.MARKER) for kind in ("SNAPSHOT", "", "snapshot_request", "SNAPSHOT_REQUEST ", "TXN_COMMIT")),
+        *(({"origin": origin}, Verdict.FOREIGN_ORIGIN) for origin in ("eu", "asia", "", "US", None)),
+        *(({"replicate_to": names}, Verdict.REPLICATE) for names in (["eu"], ["asia", "eu"], [None, "eu"])),
+        *(({"replicate_to": names}, Verdict.NOT_ADDRESSED) for names in ([], ["asia"], [None], ["EU", "e"])),
+        # what no producer can have written
+        *(({"ledger_id": ledger}, Verdict.IMPOSSIBLE) for ledger in (None, 0, -7, LEDGER_ID_LIMIT)),
+        *(({"entry_id": entry}, Verdict.IMPOSSIBLE) for entry in (None, -1)),
+        *(({"publish_time_us": us}, Verdict.IMPOSSIBLE) for us in (-1, NOW_US + AHEAD_US + 1, LAST_US + 1)),
+        ({"ledger_id": LEDGER_ID_LIMIT - 1, "publish_time_us": NOW_US + AHEAD_US}, Verdict.REPLICATE),
+        # a message expires one microsecond after its TTL; nothing shows that one without a time has
+        *(({"publish_time_us": NOW_US - age}, Verdict.REPLICATE) for age in (-MICROSECONDS, DAY_US - 1, DAY_US)),
+        ({"publish_time_us": NOW_US - DAY_US - 1}, Verdict.EXPIRED),
+        ({"publish_time_us": None}, Verdict.REPLICATE),
+    ],
+    ids=str,
+)
+def test_a_row_crosses_or_is_refused(changes: dict[str, Any], expected: Verdict) -> None:
+    row = replace(MESSAGE, **changes)
+    assert verdict(RULE, row, NOW_US) is expected
+    without_ttl = Verdict.REPLICATE if expected is Verdict.EXPIRED else expected
+    assert verdict(replace(RULE, message_ttl_s=None), row, NOW_US) is without_ttl
 
 
 def test_the_kinds_that_cross_are_those_of_pip_33_without_the_local_snapshot() -> None:
     assert sorted(CROSSING_MARKERS) == ["SNAPSHOT_REQUEST", "SNAPSHOT_RESPONSE", "SUBSCRIPTION_UPDATE"]
 
 
-@pytest.mark.parametrize("kind", ["SNAPSHOT", "", "snapshot_request", "SNAPSHOT_REQUEST ", "TXN_COMMIT"])
-def test_a_local_or_unknown_marker_stays(kind: str) -> None:
-    assert verdict(RULE, replace(MESSAGE, marker=kind), NOW_US) is Verdict.MARKER
-
-
-@pytest.mark.parametrize("origin", ["eu", "asia", "", "US", None])
-def test_a_message_of_another_origin_or_of_none_stays(origin: str | None) -> None:
-    assert verdict(RULE, replace(MESSAGE, origin=origin), NOW_US) is Verdict.FOREIGN_ORIGIN
-
-
 def test_a_hub_forwards_the_origins_of_its_rule() -> None:
     rule = replace(RULE, origins=frozenset({"us", "asia"}))
     assert verdict(rule, replace(MESSAGE, origin="asia"), NOW_US) is Verdict.REPLICATE
     assert verdict(rule, replace(MESSAGE, origin="eu"), NOW_US) is Verdict.FOREIGN_ORIGIN
-
-
-@pytest.mark.parametrize(
-    ("replicate_to", "expected"),
-    [
-        (None, Verdict.REPLICATE),
-        (["eu"], Verdict.REPLICATE),
-        (["asia", "eu"], Verdict.REPLICATE),
-        ([None, "eu"], Verdict.REPLICATE),
-        ([], Verdict.NOT_ADDRESSED),
-        (["asia"], Verdict.NOT_ADDRESSED),
-        ([None], Verdict.NOT_ADDRESSED),
-        (["EU", "e"], Verdict.NOT_ADDRESSED),
-    ],
-)
-def test_replicate_to_names_the_targets(replicate_to: list[str | None] | None, expected: Verdict) -> None:
-    assert verdict(RULE, replace(MESSAGE, replicate_to=replicate_to), NOW_US) is expected
-
-
-@pytest.mark.parametrize(
-    ("age_us", "expected"),
-    [
-        (-MICROSECONDS, Verdict.REPLICATE),
-        (DAY_S * MICROSECONDS - 1, Verdict.REPLICATE),
-        (DAY_S * MICROSECONDS, Verdict.REPLICATE),
-        (DAY_S * MICROSECONDS + 1, Verdict.EXPIRED),
-    ],
-)
-def test_a_message_expires_one_microsecond_after_its_ttl(age_us: int, expected: Verdict) -> None:
-    row = replace(MESSAGE, publish_time_us=NOW_US - age_us)
-    assert verdict(RULE, row, NOW_US) is expected
-    assert verdict(replace(RULE, message_ttl_s=None), row, NOW_US) is Verdict.REPLICATE
-
-
-@pytest.mark.parametrize(
-    "impossible",
-    [
-        {"ledger_id": None}, {"ledger_id": 0}, {"ledger_id": -7}, {"ledger_id": LEDGER_ID_LIMIT}, {"entry_id": None}, {"entry_id": -1},
-        {"publish_time_us": -1}, {"publish_time_us": NOW_US + AHEAD_US + 1}, {"publish_time_us": LAST_US + 1},
-    ],
-)  # fmt: skip
-def test_a_row_that_no_producer_can_have_written_stays(impossible: dict[str, int | None]) -> None:
-    assert verdict(RULE, replace(MESSAGE, **impossible), NOW_US) is Verdict.IMPOSSIBLE  # type: ignore[arg-type]
-    assert (
-        verdict(RULE, replace(MESSAGE, ledger_id=LEDGER_ID_LIMIT - 1, publish_time_us=NOW_US + AHEAD_US), NOW_US)
-        is Verdict.REPLICATE
-    )
-
-
-def test_a_message_without_a_publish_time_is_not_expired() -> None:
-    assert verdict(RULE, replace(MESSAGE, publish_time_us=None), NOW_US) is Verdict.REPLICATE
 
 
 def test_the_first_filter_that_refuses_gives_the_verdict() -> None:
@@ -111,14 +76,19 @@ def test_the_first_filter_that_refuses_gives_the_verdict() -> None:
     assert seen == list(Verdict)
 
 
-def test_a_rule_that_would_bring_messages_back_or_move_none_is_refused() -> None:
-    with pytest.raises(UsageError, match="itself"):
-        Rule("eu", "eu", frozenset({"us"}))
-    with pytest.raises(UsageError, match="and not eu"):
-        Rule("us", "eu", frozenset({"us", "eu"}))
-    with pytest.raises(UsageError, match="at least one"):
-        Rule("us", "eu", frozenset())
-    with pytest.raises(UsageError, match="above 0"):
-        Rule("us", "eu", frozenset({"us"}), 0)
+@pytest.mark.parametrize(
+    ("source", "origins", "ttl_s", "told"),
+    [
+        ("eu", {"us"}, None, "itself"),
+        ("us", {"us", "eu"}, None, "and not eu"),
+        ("us", set(), None, "at least one"),
+        ("us", {"us"}, 0, "above 0"),
+    ],
+)
+def test_a_rule_that_would_bring_messages_back_or_move_none_is_refused(
+    source: str, origins: set[str], ttl_s: int | None, told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        Rule(source, "eu", frozenset(origins), ttl_s)
     with pytest.raises(InvalidNameError):
         Rule("us", "EU", frozenset({"us"}))

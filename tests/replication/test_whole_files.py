@@ -17,19 +17,21 @@ from geo.delta.arrow_rows import rows_table
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
 from geo.delta.disk_store import on_disk
+from geo.delta.predicate import All, Compare, Predicate, TimeUs
 from geo.ids import LedgerId
 from geo.replication.gaps import Gap
-from geo.replication.rule import RoutedRow, Rule, Verdict, verdict
-from geo.replication.whole_files import Times, Whole, _judged, without
+from geo.replication.rule import Rule, Verdict, messages_wanted
+from geo.replication.whole_files import Whole, _judged, without
 from geo.times import from_us
 from schemas import TOPIC_LOG
+from tests.routed import RoutedRow, verdict
 
 NOW, SECOND = 1_800_000_000_000_000, 1_000_000
 LEDGER = LedgerId("us", 7)
 RULE = Rule("us", "eu", frozenset({"us"}), message_ttl_s=100)
 ALL = {LEDGER: [Gap(LEDGER, 0, 1_000)]}
 DAY = from_us(NOW).date()
-ANY = Times()
+WANTED = messages_wanted(RULE, None, NOW)
 
 
 def _row(entry: int, **changes: Any) -> dict[str, Any]:
@@ -40,12 +42,14 @@ def _row(entry: int, **changes: Any) -> dict[str, Any]:
 
 def _taken(
     rows: Sequence[Mapping[str, Any]],
-    times: Times = ANY,
+    wanted: Predicate = WANTED,
     gaps: Mapping[LedgerId, Sequence[Gap]] = ALL,
     dropped: Sequence[str] = ("publish_date",),
 ) -> Whole | None:
     """What becomes of a file with these rows, without the columns `dropped`."""
-    table = rows_table(TOPIC_LOG.types, [{**row, "publish_time": from_us(row["publish_time"])} for row in rows])
+    table = rows_table(
+        TOPIC_LOG.types, [{**row, "publish_time": row["publish_time"] and from_us(row["publish_time"])} for row in rows]
+    )
     told: dict[str, Any] = {"num_records": len(rows), "partition.publish_date": DAY}
     for name in ("origin", "ledger_id", "entry_id"):
         values = [row[name] for row in rows if row[name] is not None]
@@ -57,7 +61,7 @@ def _taken(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file.parquet"
         pq.write_table(table.drop_columns(list(dropped)), path)
-        return _judged(DataFile(on_disk(path), told), state, RULE, times, gaps, NOW)
+        return _judged(DataFile(on_disk(path), told), state, wanted, gaps)
 
 
 _CHANGES = st.fixed_dictionaries(
@@ -82,7 +86,11 @@ def test_of_a_file_that_is_taken_every_row_crosses_is_a_message_and_is_wanted_on
     changes: list[dict[str, Any]], since: int | None, until: int | None
 ) -> None:
     rows = [_row(at, **change) for at, change in enumerate(changes)]
-    taken = _taken(rows, Times(since, until))
+    times = [
+        *([Compare("publish_time", ">=", TimeUs(since))] if since else []),
+        *([Compare("publish_time", "<", TimeUs(until))] if until else []),
+    ]
+    taken = _taken(rows, All((WANTED, *times)))
     verdicts = [
         verdict(
             RULE, RoutedRow(r["origin"], r["replicate_to"], r["marker"], r["publish_time"], r["ledger_id"], r["entry_id"]), NOW
@@ -108,6 +116,14 @@ def test_a_file_is_taken_only_if_the_target_lacks_all_of_it() -> None:
     for gap in (Gap(LEDGER, 11, 30), Gap(LEDGER, 0, 18)):
         assert _taken(rows, gaps={LEDGER: [gap]}) is None
     assert _taken(rows, gaps={}) is None
+    changes: list[dict[str, Any]] = [
+        {"marker": "SNAPSHOT_REQUEST"},
+        {"publish_time": NOW - 101 * SECOND},
+        {"publish_time": None},
+        {"replicate_to": []},
+    ]
+    for change in changes:
+        assert _taken([*rows[:-1], _row(19, **change)]) is None, "of all of it, also of its last row"
 
 
 def test_a_file_that_has_its_partition_as_a_column_too_is_taken_as_one_that_has_not() -> None:
@@ -150,5 +166,5 @@ def test_a_file_with_a_column_that_the_target_has_otherwise_goes_by_rows() -> No
         state = DeltaState(1, "table", schema, ("publish_date",), frozenset({"entry_id"}), 10, {})
         with tempfile.TemporaryDirectory() as folder:
             pq.write_table(table, f"{folder}/file.parquet")
-            found = _judged(DataFile(on_disk(Path(f"{folder}/file.parquet")), told), state, RULE, Times(), ALL, NOW)
+            found = _judged(DataFile(on_disk(Path(f"{folder}/file.parquet")), told), state, WANTED, ALL)
         assert (found is not None) is is_taken
