@@ -23,11 +23,14 @@ from geo.log.publisher import Published
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
+from geo.ops.verify.quick import verify_by_ends
 from geo.ops.verify.report import VerifyReport
 from geo.ops.verify.verify import verify
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import LinkReport
+from geo.replication.topic_link import TopicLink
+from geo.streams.life import State
 from geo.times import from_us
 from schemas import TOPIC_LOG
 
@@ -173,6 +176,17 @@ class World:
         for version in range(first, log.latest_version() - 1):
             (Path(log.name) / "_delta_log" / f"{version:020}.json").unlink()
 
+    def kept(self, cluster: str) -> Callable[[], None]:
+        """Copy a log's files as they are now. Calling what this returns puts them back."""
+        log = self.log(cluster).name
+        kept = shutil.copytree(log, self.folder / f"{cluster}-kept")
+
+        def put_back() -> None:
+            shutil.rmtree(log)
+            shutil.copytree(kept, log)
+
+        return put_back
+
     def copy(self, folder: Path) -> World:
         """The same world once more, in another folder."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
@@ -183,6 +197,43 @@ class World:
 
     def replicate(self, target: str, **options: object) -> list[LinkReport]:
         return Replicator(self.spark, self.config, target, **options).run()  # type: ignore[arg-type]
+
+    def run_links(self, *targets: str) -> None:
+        """Run the links into each of these, in turn."""
+        for target in targets:
+            self.replicate(target)
+
+    def brought(self, target: str, **options: object) -> tuple[State, int]:
+        """Run the only topic's only link into a cluster: how it ended, and how many messages it brought."""
+        (report,) = self.replicate(target, **options)
+        return report.state, report.replicated
+
+    def ended(self, target: str) -> tuple[State, str]:
+        """As `brought`: how it ended, and why."""
+        (report,) = self.replicate(target)
+        return report.state, report.reason or ""
+
+    def fails(self, target: str, *told: str) -> str:
+        """As `ended`: it is FAILED, and its reason, which is returned, says all this."""
+        state, reason = self.ended(target)
+        assert state is State.FAILED
+        assert [text for text in told if text not in reason] == [], reason
+        return reason
+
+    def settle(self, *targets: str) -> None:
+        """Run the links into these; then all is clean."""
+        self.run_links(*targets)
+        self.assert_clean()
+
+    def topic_link(self, source: str = "us", target: str = "eu", topic: Topic = TOPIC) -> TopicLink:
+        """A link of a topic, which has not begun."""
+        return TopicLink(self.tables(target), self.tables(source), self.config, self.config.link(source, target), topic)
+
+    def all_tables(self) -> dict[str, ClusterTables]:
+        return {name: self.tables(name) for name in self.config.clusters}
+
+    def verify_quick(self) -> VerifyReport:
+        return verify_by_ends(self.all_tables(), self.config)
 
     def verify(self) -> VerifyReport:
         return verify(self.spark, self.config)

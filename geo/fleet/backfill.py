@@ -23,8 +23,8 @@ from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Kind
 from geo.delta.history import CommitName
-from geo.delta.predicate import Compare, Predicate, TimeUs, to_sql
-from geo.delta.scan import is_empty
+from geo.delta.predicate import Compare, Predicate, TimeUs
+from geo.delta.scan import is_empty, read_where
 from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError, RetryableError, SourceChangedError, UsageError
 from geo.faults import FAULTS, session_is_gone
@@ -204,7 +204,7 @@ class _Filling:
             return replace(self._done, source_version=newest.version, total=count, messages=count)
         target, at = self._pinned()
         at = at or newest_commit(self._source_log, str(self))
-        there = self._wanted_of(self._source_log, at.version)
+        there = read_where(self._source_log, at.version, self._wanted)
         found, files, here = self._missing(there, at, target)
         by_file, size = sum(one.rows for one in files), sum(one.size for one in files)
         left = steps(without(found, files), STEP_ROWS)
@@ -271,7 +271,7 @@ class _Filling:
 
     def _missing(self, there: DataFrame, at: CommitName, target: CommitName) -> tuple[list[Gap], list[Whole], DataFrame]:
         """What the target may lack, the files of it that are taken whole, and the target's rows."""
-        here, has_nothing = self._wanted_of(self._log, target.version), is_empty(self._log, target.version)
+        here, has_nothing = read_where(self._log, target.version, self._wanted), is_empty(self._log, target.version)
         if self._what.mode is Mode.FILES and has_nothing:
             files = all_files(self._source_log, at.version, self._log, self._wanted)
             if files is not None:
@@ -289,7 +289,7 @@ class _Filling:
             watch.refuse_if_put_back()
             changes.refuse_if_changed()
 
-        there = self._wanted_of(self._source_log, at.version)
+        there = read_where(self._source_log, at.version, self._wanted)
         found, files, here = self._missing(there, at, target)
         self._done = replace(self._done, source_version=at.version, total=sum(gap.size for gap in found))
         progress = Progress(log, str(self), "messages", self._done.total)
@@ -317,9 +317,6 @@ class _Filling:
     @property
     def _wanted(self) -> Predicate:
         return messages_wanted(self._rule, None, self._now_us) & self._what.published
-
-    def _wanted_of(self, log_table: Table, version: int) -> DataFrame:
-        return log_table.read(version).where(to_sql(self._wanted))
 
     @property
     def _most_bytes(self) -> int:

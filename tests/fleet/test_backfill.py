@@ -25,7 +25,6 @@ from geo.ops.erase import erase
 from geo.replication.link_state import backfilled
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
-from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from tests.crashing import dies_at
 from tests.running import running
@@ -206,7 +205,7 @@ def test_a_comparison_and_a_backfill_of_the_same_messages_never_run_at_once(at_t
 def test_a_comparison_that_loses_its_place_to_a_backfill_appends_nothing_more(world: World) -> None:
     """Whoever is silent for minutes is taken over: its link is still its own, and what it compares is not."""
     world.write("us", 0, 20)
-    link = TopicLink(world.tables("eu"), world.tables("us"), world.config, world.config.link("us", "eu"), TOPIC)
+    link = world.topic_link("us", "eu")
     (ownership,) = claim(link.target, [link.runners])
     taken: list[Ownership] = []
 

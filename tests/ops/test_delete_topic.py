@@ -34,7 +34,6 @@ from geo.replication.link_work import LinkWork
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.replication.request_table import ask
-from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from geo.subscription import changes
 from geo.subscription.status import subscriptions_in
@@ -298,7 +297,7 @@ def test_a_link_that_runs_lets_go_of_a_topic_that_was_deleted_in_its_source(link
 
 
 def test_a_link_that_meets_the_end_of_its_source_before_it_hears_of_it_records_that_it_was_deleted(linked: World) -> None:
-    link = TopicLink(linked.tables("us"), linked.tables("eu"), linked.config, linked.config.link("eu", "us"), TOPIC)
+    link = linked.topic_link("eu", "us")
     work = LinkWork(link, TRIGGER)
     work.own()
     assert work.lease.held is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,48 +33,20 @@ def mesh(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World
     return world
 
 
-def _unmounted(root: Path) -> Callable[[], None]:
+def _instead(put: Callable[[Path], object], root: Path) -> Callable[[], None]:
+    """The region is elsewhere, and this in its place."""
     away = root.rename(root.with_name("elsewhere"))
+    put(root)
 
     def heal() -> None:
+        root.unlink(missing_ok=True)
         away.rename(root)
-
-    return heal
-
-
-def _forbidden(root: Path) -> Callable[[], None]:
-    """A loop of links, since a user that may do everything is refused nothing: an error of the same kind."""
-    root.rename(root.with_name("elsewhere"))
-    root.symlink_to(root)
-
-    def heal() -> None:
-        root.unlink()
-        root.with_name("elsewhere").rename(root)
-
-    return heal
-
-
-def _no_folder(root: Path) -> Callable[[], None]:
-    root.rename(root.with_name("elsewhere"))
-    root.write_text("not a folder")
-
-    def heal() -> None:
-        root.unlink()
-        root.with_name("elsewhere").rename(root)
 
     return heal
 
 
 def _newest_commit_of_the_registry(root: Path) -> Path:
     return max((root / "system" / "topics" / "_delta_log").glob("*.json"))
-
-
-def _broken(root: Path) -> Callable[[], None]:
-    return _torn(_newest_commit_of_the_registry(root))
-
-
-def _broken_log(root: Path) -> Callable[[], None]:
-    return _torn(max((root / "topics" / TOPIC.path / "_delta_log").glob("*.json")))
 
 
 def _torn(path: Path) -> Callable[[], None]:
@@ -91,7 +64,13 @@ def _torn(path: Path) -> Callable[[], None]:
     return heal
 
 
-WAYS = {"no route": _unmounted, "no permission": _forbidden, "a broken file": _broken, "no folder": _no_folder}
+WAYS: dict[str, Callable[[Path], Callable[[], None]]] = {
+    "no route": partial(_instead, lambda root: None),
+    # A loop of links, since a user that may do everything is refused nothing: an error of the same kind.
+    "no permission": partial(_instead, lambda root: root.symlink_to(root)),
+    "a broken file": lambda root: _torn(_newest_commit_of_the_registry(root)),
+    "no folder": partial(_instead, lambda root: root.write_text("not a folder")),
+}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -122,7 +101,7 @@ def test_a_region_that_is_away_delays_its_own_link_and_nothing_else(mesh: World,
 def test_a_topic_whose_newest_commit_is_torn_waits_and_holds_up_nobody_else(mesh: World) -> None:
     root, before = Path(str(mesh.config.cluster("ap").root)), _next(mesh, "us")
     mesh.write("ap", _next(mesh, "ap"), _next(mesh, "ap") + 3)
-    heal = _broken_log(root)
+    heal = _torn(max((root / "topics" / TOPIC.path / "_delta_log").glob("*.json")))
     with running(mesh, "eu") as links:
         links.until(lambda: (State.DELAYED, "ap->eu") in {(r.state, r.link) for r in links.reports})
         mesh.write("us", before, before + 5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from unittest import mock
 
@@ -14,8 +14,6 @@ from geo import crash
 from geo.coordination.ownership import claim
 from geo.crash import CrashPoint, InjectedCrash
 from geo.delta.history import CommitName
-from geo.delta.table import Table
-from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
@@ -24,36 +22,19 @@ from geo.replication.link_state import LinkRecord
 from geo.replication.link_table import append_links
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
-from geo.replication.topic_link import TopicLink
 from geo.streams import timetable
 from geo.streams.life import State
 from tests.crashing import dies_at
 from tests.running import running
-from tests.world import SHAPES, TOPIC, World
+from tests.world import SHAPES, TOPIC, World, record_of
 
 pytestmark = pytest.mark.spark
-
-
-def _state(world: World, target: str) -> tuple[State, str]:
-    (report,) = world.replicate(target)
-    return report.state, report.reason or ""
 
 
 def _version(world: World, target: str, source: str) -> int:
     cursor = world.link_state(target, source).cursor
     assert cursor is not None
     return cursor.version
-
-
-def _kept(table: Table, folder: Path) -> Callable[[], None]:
-    """A copy of a table's files as they are now. Calling it puts them back."""
-    shutil.copytree(table.name, folder)
-
-    def put_back() -> None:
-        shutil.rmtree(table.name)
-        shutil.copytree(folder, table.name)
-
-    return put_back
 
 
 def _echoes(world: World, into: str, of: str, first: int, count: int) -> None:
@@ -71,7 +52,7 @@ def test_an_older_copy_of_a_source_that_holds_all_that_crossed_and_grew_by_echoe
     linked: World, rebuilt: bool
 ) -> None:
     """The newest message of eu that crossed is in the copy too; only commits of the other link are another history."""
-    put_back = _kept(linked.log("eu"), linked.folder / "copy")
+    put_back = linked.kept("eu")
     if rebuilt:
         linked.write("eu", 20, 22)  # what the copy lacks and the rebuild brings back
     _echoes(linked, "eu", "us", 20, 2)
@@ -86,36 +67,32 @@ def test_an_older_copy_of_a_source_that_holds_all_that_crossed_and_grew_by_echoe
     _echoes(linked, "eu", "us", 22, 2)
     assert linked.log("eu").latest_version() > stood, "it has grown past the cursor"
     before = linked.log("us").latest_version()
-    state, reason = _state(linked, "us")
-    assert state is State.FAILED
-    assert "than it had" in reason
+    linked.fails("us", "than it had")
     assert linked.log("us").latest_version() == before
     reconcile_links(linked.spark, linked.config, "eu", "us")
-    assert _state(linked, "us")[0] is State.STOPPED
+    assert linked.ended("us")[0] is State.STOPPED
     linked.assert_clean()
 
 
 def test_an_older_copy_of_a_target_that_grew_is_filled_again(linked: World) -> None:
-    put_back = _kept(linked.log("eu"), linked.folder / "copy")
+    put_back = linked.kept("eu")
     linked.write("us", 20, 23)
     linked.replicate("eu")
     put_back()
     linked.write("eu", 20, 21)
     linked.write("eu", 21, 22)
     linked.write("us", 23, 25)
-    (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 5)
+    assert linked.brought("eu") == (State.STOPPED, 5)
     linked.replicate("us")
     assert linked.arrived("eu", "us") == list(range(25))
-    assert linked.link_state("eu", "us").target is not None, "its row names the target as it is now"
     target = linked.link_state("eu", "us").target
     assert target is not None
-    assert target.version == linked.log("eu").latest_version()
+    assert target.version == linked.log("eu").latest_version(), "its row names the target as it is now"
 
 
 def test_an_older_copy_of_a_source_under_a_running_link_is_noticed_though_nothing_is_written(linked: World) -> None:
     """Until its versions pass the cursor Delta's stream has nothing to read."""
-    put_back = _kept(linked.log("us"), linked.folder / "copy")
+    put_back = linked.kept("us")
     with running(linked, "eu") as links:
         linked.write("us", 20, 25)
         links.until(lambda: len(linked.arrived("eu", "us")) == 25)
@@ -124,27 +101,31 @@ def test_an_older_copy_of_a_source_under_a_running_link_is_noticed_though_nothin
         assert "an older copy was put back" in (links.last(TOPIC)[1] or "")
 
 
-def test_an_older_copy_of_a_target_under_a_running_link_is_filled_again(linked: World) -> None:
-    put_back = _kept(linked.log("eu"), linked.folder / "copy")
+@pytest.mark.parametrize("restored", [False, True], ids=["an older copy", "restored"])
+def test_a_target_that_is_put_back_under_a_running_link_is_filled_again(linked: World, restored: bool) -> None:
+    put_back = linked.kept("eu")
     with running(linked, "eu") as links:
         linked.write("us", 20, 25)
         links.until(lambda: len(linked.arrived("eu", "us")) == 25)
-        put_back()
-        links.until(lambda: linked.arrived("eu", "us") == list(range(25)))
-    linked.replicate("us")
-    linked.assert_clean()
+        if restored:
+            linked.log("eu").delta().restoreToVersion(linked.log("eu").latest_version() - 1)
+            linked.write("us", 25, 30)
+        else:
+            put_back()
+        links.until(lambda: linked.arrived("eu", "us") == list(range(30 if restored else 25)))
+    linked.settle("us")
 
 
 def test_a_target_put_back_before_its_link_was_recorded_is_filled_again(linked: World) -> None:
     """All that the older copy has is as the link left it; only what was appended since is not there."""
-    put_back = _kept(linked.log("eu"), linked.folder / "copy")
+    put_back = linked.kept("eu")
     with running(linked, "eu") as links, mock.patch.object(timetable, "RECORD_S", 3600.0):
         linked.write("us", 20, 25)
         links.until(lambda: len(linked.arrived("eu", "us")) == 25)
         put_back()
     state, reason = links.last(TOPIC)
     assert (state, "lacks what was appended" in str(reason)) == (State.DELAYED, True)
-    assert _state(linked, "eu")[0] is State.STOPPED
+    assert linked.ended("eu")[0] is State.STOPPED
     assert linked.arrived("eu", "us") == list(range(25))
 
 
@@ -161,16 +142,15 @@ def test_what_a_rebuild_brings_back_is_not_doubled_where_it_was_kept(linked: Wor
     assert linked.arrived("eu", "eu") == list(range(20))
     assert [done.messages for done in rebuild(linked.spark, linked.config, "eu", "us")] == [5]
     linked.write("eu", 25, 27)
-    assert _state(linked, "us")[0] is State.STOPPED
+    assert linked.ended("us")[0] is State.STOPPED
     assert linked.arrived("us", "eu") == list(range(27))
-    linked.replicate("eu")
-    linked.assert_clean()
+    linked.settle("eu")
 
 
 def test_a_row_recorded_while_an_append_has_landed_unheard_brings_nothing_twice(linked: World) -> None:
     """Its query has not heard of it, so the cursor is that before; the row names the target's commit all the same."""
     linked.write("us", 20, 25)
-    link = TopicLink(linked.tables("eu"), linked.tables("us"), linked.config, linked.config.link("us", "eu"), TOPIC)
+    link = linked.topic_link()
     (ownership,) = claim(link.target, [link.runners])
     link.prepare(ownership, linked.link_state("eu", "us"))
 
@@ -185,11 +165,9 @@ def test_a_row_recorded_while_an_append_has_landed_unheard_brings_nothing_twice(
     newest = linked.log("us").commit_at(linked.log("us").latest_version())
     assert newest is not None
     assert linked.link_state("eu", "us").cursor == CommitName.of(linked.log("us").table_id(), newest)
-    (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 0)
+    assert linked.brought("eu") == (State.STOPPED, 0)
     assert linked.arrived("eu", "us") == list(range(25))
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("us")
 
 
 # -- RESTORE under a link ----------------------------------------------------------------------------------------------------
@@ -210,9 +188,7 @@ def test_a_source_restored_back_and_forth_under_a_running_link_fails_it_and_doub
     assert linked.arrived("eu", "us") == list(range(25))
     reconcile_links(linked.spark, linked.config, "us", "eu")
     linked.write("us", 25, 27)
-    linked.replicate("eu")
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("eu", "us")
 
 
 def test_what_a_restore_brings_back_into_a_stream_is_looked_at_before_it_is_appended(linked: World) -> None:
@@ -229,17 +205,6 @@ def test_what_a_restore_brings_back_into_a_stream_is_looked_at_before_it_is_appe
     assert linked.arrived("eu", "us") == list(range(25))
 
 
-def test_a_target_restored_under_a_running_link_is_filled_again(linked: World) -> None:
-    with running(linked, "eu") as links:
-        linked.write("us", 20, 25)
-        links.until(lambda: len(linked.arrived("eu", "us")) == 25)
-        linked.log("eu").delta().restoreToVersion(linked.log("eu").latest_version() - 1)
-        linked.write("us", 25, 30)
-        links.until(lambda: linked.arrived("eu", "us") == list(range(30)))
-    linked.replicate("us")
-    linked.assert_clean()
-
-
 def test_a_target_that_is_put_back_while_a_link_compares_gets_nothing_twice(linked: World) -> None:
     """It was RESTOREd, is compared with, and is RESTOREd back right before the append."""
     log = linked.log("eu")
@@ -251,11 +216,9 @@ def test_a_target_that_is_put_back_while_a_link_compares_gets_nothing_twice(link
             log.delta().restoreToVersion(before)
 
     with crash.watched(put_back):
-        (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 0), "it compared again, and nothing was missing"
+        assert linked.brought("eu") == (State.STOPPED, 0), "it compared again, and nothing was missing"
     assert linked.arrived("eu", "us") == list(range(20))
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("us")
 
 
 def test_a_restore_that_undoes_an_expiry_of_the_source_is_no_new_message(linked: World) -> None:
@@ -265,15 +228,11 @@ def test_a_restore_that_undoes_an_expiry_of_the_source_is_no_new_message(linked:
     log.append(old)
     linked.replicate("eu")
     before = log.latest_version()
-    session = linked.spark.newSession()
-    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", '{"geo.expire":1}')
-    session.sql(f"DELETE FROM {log.sql} WHERE publish_date < current_date() - 7")
+    log.saying('{"geo.expire":1}').delta().delete("publish_date < current_date() - 7")
     linked.write("us", 25, 26)
-    assert _state(linked, "eu")[0] is State.STOPPED, "an expiry is passed over"
+    assert linked.ended("eu")[0] is State.STOPPED, "an expiry is passed over"
     log.delta().restoreToVersion(before)
-    state, reason = _state(linked, "eu")
-    assert state is State.FAILED
-    assert "RESTORE" in reason
+    linked.fails("eu", "RESTORE")
     assert linked.arrived("eu", "us") == list(range(26))
 
 
@@ -284,12 +243,11 @@ def test_a_commit_that_landed_twice_is_read_once(linked: World) -> None:
     log = Path(linked.log("us").name) / "_delta_log"
     newest = linked.log("us").latest_version()
     shutil.copy(log / f"{newest:020}.json", log / f"{newest + 1:020}.json")
-    assert _state(linked, "eu")[0] is State.STOPPED
+    assert linked.ended("eu")[0] is State.STOPPED
     assert linked.arrived("eu", "us") == list(range(25))
     linked.write("us", 25, 26)
-    assert _state(linked, "eu")[0] is State.STOPPED
-    linked.replicate("us")
-    linked.assert_clean()
+    assert linked.ended("eu")[0] is State.STOPPED
+    linked.settle("us")
 
 
 # -- several links ------------------------------------------------------------------------------------------------------------
@@ -308,25 +266,21 @@ def _left_out_ten(hub: World) -> None:
     hub.write("a", 0, 10)
     hub.replicate("b")
     hub.write("a", 10, 20)
-    for target in ("b", "c"):
-        hub.replicate(target)
+    hub.run_links("b", "c")
 
 
-def test_what_a_reset_brings_into_a_hub_crosses_to_the_end(hub: World) -> None:
+@pytest.mark.parametrize("runs", [False, True])
+def test_what_a_reset_brings_into_a_hub_crosses_to_the_end_also_while_its_link_runs(hub: World, runs: bool) -> None:
     """Entries that come into the hub later than their successors: a reset of a -> b fetches what it had left out."""
     _left_out_ten(hub)
     assert hub.arrived("c", "a") == list(range(10, 20))
-    reconcile_links(hub.spark, hub.config, "a", "b", start="earliest")
-    assert hub.arrived("b", "a") == list(range(20))
-    assert _state(hub, "c")[0] is State.STOPPED
-    assert hub.arrived("c", "a") == list(range(20))
-
-
-def test_what_a_reconcile_upstream_brings_into_a_hub_crosses_while_its_link_runs(hub: World) -> None:
-    _left_out_ten(hub)
-    with running(hub, "c") as links_of_c:
+    with running(hub, "c") if runs else nullcontext() as links_of_c:
         reconcile_links(hub.spark, hub.config, "a", "b", start="earliest")
-        links_of_c.until(lambda: hub.arrived("c", "a") == list(range(20)))
+        assert hub.arrived("b", "a") == list(range(20))
+        if links_of_c is not None:
+            links_of_c.until(lambda: hub.arrived("c", "a") == list(range(20)))
+    assert hub.ended("c")[0] is State.STOPPED
+    assert hub.arrived("c", "a") == list(range(20))
 
 
 def test_an_origin_that_is_added_to_a_link_comes_whole(hub: World) -> None:
@@ -334,13 +288,11 @@ def test_an_origin_that_is_added_to_a_link_comes_whole(hub: World) -> None:
     hub.rewrite(clusters, [links[0], ("b", "c")])
     for cluster in ("a", "b"):
         hub.write(cluster, 0, 5)
-    for target in ("b", "c"):
-        hub.replicate(target)
+    hub.run_links("b", "c")
     assert hub.arrived("c", "a") == []
     hub.rewrite(clusters, links)
     hub.write("a", 5, 8)
-    for target in ("b", "c"):
-        hub.replicate(target)
+    hub.run_links("b", "c")
     assert hub.arrived("c", "a") == list(range(8))
     hub.assert_clean()
 
@@ -349,18 +301,15 @@ def test_an_origin_that_moves_to_another_link_and_back_with_traffic_between_come
     clusters, links = SHAPES["hub"]
     hub.write("a", 0, 5)
     hub.write("b", 0, 5)
-    for target in ("b", "c"):
-        hub.replicate(target)
+    hub.run_links("b", "c")
     hub.rewrite(clusters, [links[0], ("b", "c"), ("a", "c")])
     hub.write("a", 5, 10)
     hub.write("b", 5, 10)
-    for target in ("b", "c"):
-        hub.replicate(target)
+    hub.run_links("b", "c")
     assert hub.arrived("c", "a") == list(range(10))
     hub.rewrite(clusters, links)
     hub.write("a", 10, 12)
-    for target in ("b", "c"):
-        hub.replicate(target)
+    hub.run_links("b", "c")
     assert hub.arrived("c", "a") == list(range(12))
     assert hub.arrived("c", "b") == list(range(10))
     hub.assert_clean()
@@ -371,16 +320,14 @@ def test_what_refills_a_hub_that_was_restored_is_not_doubled_behind_it(hub: Worl
     hub.write("b", 0, 5)
     before = hub.log("b").latest_version()
     hub.write("a", 0, 10)
-    for target in ("b", "c"):
-        hub.replicate(target)
+    hub.run_links("b", "c")
     hub.log("b").delta().restoreToVersion(before)
-    assert _state(hub, "c")[0] is State.FAILED
+    assert hub.ended("c")[0] is State.FAILED
     reconcile_links(hub.spark, hub.config, "b", "c")
     hub.replicate("b")
     assert hub.arrived("b", "a") == list(range(10))
     hub.write("a", 10, 12)
-    for target in ("b", "c"):
-        hub.replicate(target)
+    hub.run_links("b", "c")
     assert hub.arrived("c", "a") == list(range(12))
     hub.assert_clean()
 
@@ -395,8 +342,7 @@ def test_a_reconcile_that_is_killed_between_two_steps_begins_again_and_ends_comp
             world.replicate("eu")
         assert world.arrived("eu", "us") == list(range(20)), "two steps landed"
         world.write("us", 30, 35)
-        (report,) = world.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 15)
+        assert world.brought("eu") == (State.STOPPED, 15)
     records = [LinkRecord.decode(commit.user_metadata) for commit in world.log("eu").commits(0, 20)]
     assert [record.reconciling for record in records if record] == [True] * 4
     world.assert_clean()
@@ -407,8 +353,7 @@ def test_a_reset_that_is_killed_between_two_steps_goes_on_as_a_reset(world: Worl
     world.write("us", 0, 30)
     world.replicate("eu")
     assert world.arrived("eu", "us") == []
-    # The size only.
-    with mock.patch("geo.replication.missing.STEP_ROWS", 10), dies_at(CrashPoint.LINK_AFTER_RECONCILE_APPEND):
+    with mock.patch("geo.replication.missing.STEP_ROWS", 10), dies_at(CrashPoint.LINK_AFTER_RECONCILE_APPEND):  # the size only
         reconcile_links(world.spark, world.config, "us", "eu", start="earliest")
     world.replicate("eu")
     assert world.arrived("eu", "us") == list(range(30))
@@ -420,9 +365,9 @@ def test_a_link_that_begins_at_the_latest_does_so_though_its_first_start_fails(w
     place = Path(world.log("eu").name)
     place.parent.mkdir(parents=True)
     place.write_text("no folder")
-    assert _state(world, "eu")[0] is State.DELAYED
+    assert world.ended("eu")[0] is State.DELAYED
     place.unlink()
-    assert _state(world, "eu")[0] is State.STOPPED
+    assert world.ended("eu")[0] is State.STOPPED
     world.write("us", 10, 12)
     world.replicate("eu")
     assert world.arrived("eu", "us") == [10, 11]
@@ -431,14 +376,13 @@ def test_a_link_that_begins_at_the_latest_does_so_though_its_first_start_fails(w
 def test_a_source_that_is_away_for_a_moment_needs_no_person(linked: World) -> None:
     log = Path(linked.log("us").name)
     aside = log.rename(linked.folder / "aside")
-    state, reason = _state(linked, "eu")
+    state, reason = linked.ended("eu")
     assert state is State.DELAYED
     assert "is not there" in reason
     aside.rename(log)
     linked.write("us", 20, 22)
-    assert _state(linked, "eu")[0] is State.STOPPED
-    linked.replicate("us")
-    linked.assert_clean()
+    assert linked.ended("eu")[0] is State.STOPPED
+    linked.settle("us")
 
 
 def test_a_catch_up_comes_in_turns_of_whole_commits_and_a_kill_between_two_keeps_the_first(linked: World) -> None:
@@ -450,12 +394,10 @@ def test_a_catch_up_comes_in_turns_of_whole_commits_and_a_kill_between_two_keeps
         with dies_at(CrashPoint.LINK_BEFORE_APPEND, 3):
             linked.replicate("eu")
         assert linked.arrived("eu", "us") == list(range(24)), "two turns are there for good"
-        (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 2)
+        assert linked.brought("eu") == (State.STOPPED, 2)
     records = [LinkRecord.decode(commit.user_metadata) for commit in linked.log("eu").commits(before + 1, before + 9)]
     assert [record.reconciling for record in records if record] == [False] * 3
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("us")
 
 
 def test_no_checkpoint_outlives_its_run(linked: World) -> None:
@@ -466,8 +408,7 @@ def test_no_checkpoint_outlives_its_run(linked: World) -> None:
     assert not [path for path in checkpoints.rglob("*") if path.is_file()]
     shutil.rmtree(checkpoints.parent)
     linked.write("us", 25, 30)
-    (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 5), "nothing is needed of the folder of checkpoints"
+    assert linked.brought("eu") == (State.STOPPED, 5), "nothing is needed of the folder of checkpoints"
     linked.assert_clean()
 
 
@@ -484,13 +425,11 @@ def test_a_start_and_its_append_read_nothing_of_the_targets_data(linked: World) 
     (day,) = target.glob("publish_date=*")
     linked.write("us", 20, 25)
     hidden = day.rename(target / "_out_of_reach")
-    (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 5)
+    assert linked.brought("eu") == (State.STOPPED, 5)
     for path in [*hidden.iterdir()]:
         path.rename(day / path.name)
     hidden.rmdir()
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("us")
 
 
 def _of_last_week(entries: DataFrame) -> DataFrame:
@@ -502,11 +441,13 @@ def _of_last_week(entries: DataFrame) -> DataFrame:
     )
 
 
-def test_a_links_first_comparison_counts_what_it_leaves_out_as_expired(world: World) -> None:
+@pytest.mark.parametrize("first", [True, False], ids=["by its first comparison", "as it goes on"])
+def test_what_a_link_leaves_out_as_expired_is_counted_once_and_shown(world: World, first: bool) -> None:
     world.rewrite(("eu", "us"), ttl="7 days")
-    old = _of_last_week(world.entries("us", 0, 5))
     create_topic(world.tables("us"), TOPIC)
-    world.log("us").append(old, Batch("w", now_us() - 8 * 86_400_000_000, (Span(LedgerKey("", None), 1, 0, 4),), {}).encode())
+    if not first:
+        world.replicate("eu")
+    world.log("us").append(_of_last_week(world.entries("us", 0, 5)), record_of(0, 5, now_us() - 8 * 86_400_000_000))
     world.write("us", 5, 8)
     (report,) = world.replicate("eu")
     assert (report.state, report.replicated, report.expired) == (State.STOPPED, 3, 5)
@@ -514,19 +455,5 @@ def test_a_links_first_comparison_counts_what_it_leaves_out_as_expired(world: Wo
     world.write("us", 8, 9)
     world.log("us").set_property("note", "nothing of the messages")
     (report,) = world.replicate("eu")
-    assert (report.replicated, report.expired, world.link_state("eu", "us").expired) == (1, 0, 5)
-
-
-def test_messages_left_out_as_expired_are_counted_and_shown(linked: World) -> None:
-    linked.rewrite(("eu", "us"), ttl="7 days")
-    old = _of_last_week(linked.entries("us", 20, 25))
-    span = Span(LedgerKey("", None), 1, 20, 24)
-    linked.log("us").append(old, Batch("w", now_us() - 8 * 86_400_000_000, (span,), {}).encode())
-    linked.write("us", 25, 27)
-    (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated, report.expired) == (State.STOPPED, 2, 5)
-    assert linked.link_state("eu", "us").expired == 5
-    linked.write("us", 27, 28)
-    (report,) = linked.replicate("eu")
     assert (report.replicated, report.expired) == (1, 0)
-    assert linked.link_state("eu", "us").expired == 5, "since the link began"
+    assert world.link_state("eu", "us").expired == 5, "since the link began"

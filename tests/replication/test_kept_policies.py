@@ -132,8 +132,7 @@ def test_of_a_log_that_does_not_say_only_links_that_have_carried_it_do(
     assert again.missing == 0, "that link has carried it"
 
     regional.publish("us", 10)  # registers it, and knows no more
-    regional.replicate("eu")
-    regional.replicate("ap")
+    regional.run_links("eu", "ap")
     assert (regional.count("eu"), regional.count("ap")) == (10, 0)
     _all_say_how_to_set_it(regional, capsys)
 

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from geo.cli.main import main
 from geo.crash import CrashPoint
 from geo.log.ledgers import Batch, LedgerKey, Span
-from geo.ops.verify.quick import verify_by_ends
 from geo.ops.verify.report import Category
 from geo.replication.link_row import LinkRow
 from geo.replication.link_status import LinkStatus, link_statuses
@@ -42,7 +41,7 @@ def _forge(world: World, first: int, end: int, *, by_producer: bool = False) -> 
 
 
 def _status(world: World) -> LinkStatus:
-    clusters = {name: world.tables(name) for name in world.config.clusters}
+    clusters = world.all_tables()
     (one,) = link_statuses(clusters["eu"], clusters, world.config, str(TOPIC))
     return one
 
@@ -60,8 +59,7 @@ def test_rows_that_no_producer_can_have_written_are_in_the_links_row_out_of_sync
     assert (status.impossible, status.in_sync, status.state) == (5, False, State.STOPPED)
     found = world.verify()
     assert (found.clean, found.total(Category.IMPOSSIBLE), found.total(Category.MISSING)) == (False, 5, 0)
-    clusters = {name: world.tables(name) for name in world.config.clusters}
-    assert verify_by_ends(clusters, world.config).total(Category.IMPOSSIBLE) == 5
+    assert world.verify_quick().total(Category.IMPOSSIBLE) == 5
     assert any("5 impossible" in line for line in found.lines())
 
 
@@ -89,8 +87,7 @@ def test_the_row_of_an_older_program_is_not_in_sync_until_what_it_left_out_is_co
     append_links(world.tables("eu"), [replace((row := world.link_state("eu", "us")), impossible=None, sequence=row.sequence + 1)])
     status = _status(world)
     assert (status.impossible, status.in_sync, status.lag and status.lag.messages) == (None, False, 0)
-    clusters = {name: world.tables(name) for name in world.config.clusters}
-    found = verify_by_ends(clusters, world.config)
+    found = world.verify_quick()
     assert (found.clean, found.total(Category.IMPOSSIBLE)) == (False, 0)
     assert any("is unknown" in line and "geo replicate --cluster eu" in line for line in found.lines())
     main(["links", "status", "--config", str(world.path)])
@@ -99,7 +96,7 @@ def test_the_row_of_an_older_program_is_not_in_sync_until_what_it_left_out_is_co
     _forge(world, 7, 8, by_producer=True)
     (report,) = world.replicate("eu")
     assert (report.impossible, world.link_state("eu", "us").impossible) == (1, 3), "what runs before left out is not this one's"
-    assert any("3 impossible" in line for line in verify_by_ends(clusters, world.config).lines())
+    assert any("3 impossible" in line for line in world.verify_quick().lines())
 
 
 def test_a_number_that_nobody_knows_stays_unknown_whatever_is_added_to_it(world: World) -> None:

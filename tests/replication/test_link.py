@@ -31,16 +31,10 @@ def position(world: World) -> int:
     return cursor.version
 
 
-def _only_report(world: World, target: str) -> tuple[State, str]:
-    (report,) = world.replicate(target)
-    return report.state, report.reason or ""
-
-
 def test_idle_linked_clusters_stay_at_the_same_versions(linked: World) -> None:
     before = linked.versions()
     for _ in range(2):
-        for target in ("eu", "us"):
-            linked.replicate(target)
+        linked.run_links("eu", "us")
     assert linked.versions() == before
 
 
@@ -88,8 +82,7 @@ def test_a_query_that_somebody_stops_again_and_again_doubles_nothing(linked: Wor
             for query in streams.active:
                 query.stop()
         links.until(lambda: len(linked.arrived("eu")) >= 26)
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("us")
 
 
 def test_start_latest_begins_after_what_was_there(world: World) -> None:
@@ -111,8 +104,7 @@ def test_a_target_restored_to_an_older_version_is_filled_again(linked: World) ->
     before = linked.log("eu").latest_version()
     linked.replicate("eu")
     linked.log("eu").delta().restoreToVersion(before)
-    (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 10)
+    assert linked.brought("eu") == (State.STOPPED, 10)
     newest = linked.log("eu").commit_at(linked.log("eu").latest_version())
     target = linked.link_state("eu", "us").target
     assert newest is not None
@@ -126,7 +118,7 @@ def test_a_source_that_was_dropped_and_created_again_fails_the_link(linked: Worl
     shutil.rmtree(Path(linked.config.cluster("us").checkpoints))
     linked.publish("us", 7, producer="new")
     before = linked.log("eu").latest_version()
-    state, reason = _only_report(linked, "eu")
+    state, reason = linked.ended("eu")
     ledger = linked.log("eu").read().where("origin = 'us'").select("ledger_id").first()
     assert state is State.FAILED
     assert "dropped and created again" in reason
@@ -138,8 +130,7 @@ def test_a_source_that_was_dropped_and_created_again_fails_the_link(linked: Worl
     (done,) = reconcile_links(linked.spark, linked.config, "us", "eu", topics=str(TOPIC))
     assert done.appended == 7
     linked.publish("us", 9, producer="new")
-    (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 2)
+    assert linked.brought("eu") == (State.STOPPED, 2)
 
 
 def test_a_source_restored_to_an_older_version_fails_the_link(linked: World) -> None:
@@ -147,62 +138,49 @@ def test_a_source_restored_to_an_older_version_fails_the_link(linked: World) -> 
     linked.publish("us", 10)
     linked.replicate("eu")
     linked.log("us").delta().restoreToVersion(back_to)
-    state, reason = _only_report(linked, "eu")
-    assert state is State.FAILED
-    assert f"versions {back_to + 1}-{back_to + 2} of us" in reason
+    reason = linked.fails("eu", f"versions {back_to + 1}-{back_to + 2} of us")
     assert ":0-9" in reason, "the messages that the target has and the source lost"
     assert linked.publish("us", 15).rows == 5, "what was published is not published again"
-    assert _only_report(linked, "eu")[0] is State.FAILED, "it stays failed until somebody decides"
+    assert linked.ended("eu")[0] is State.FAILED, "it stays failed until somebody decides"
     reconcile_links(linked.spark, linked.config, "us", "eu", topics=str(TOPIC))
-    assert _only_report(linked, "eu")[0] is State.STOPPED
+    assert linked.ended("eu")[0] is State.STOPPED
     ends = linked.log("eu").read().where("producer = 'p'").groupBy("ledger_id").agg(F.max("entry_id").alias("end"))
     assert sorted(row["end"] for row in ends.collect()) == [4, 9], "a new ledger: no id is used for other data"
 
 
 def test_an_older_copy_of_the_source_that_grew_again_fails_the_link(linked: World) -> None:
-    copy = linked.folder / "copy"
-    log = Path(linked.log("us").name)
-    shutil.copytree(log, copy)
+    put_back = linked.kept("us")
     linked.write("us", 20, 30)
     linked.replicate("eu")
-    shutil.rmtree(log)
-    shutil.copytree(copy, log)
+    put_back()
     linked.publish("us", 5, producer="other")
     linked.publish("us", 6, producer="other")
     assert linked.log("us").latest_version() >= position(linked)
-    state, reason = _only_report(linked, "eu")
-    assert state is State.FAILED
-    assert ":20-29" in reason
+    linked.fails("eu", ":20-29")
 
 
 def test_an_update_of_the_source_fails_the_link_with_its_version(linked: World) -> None:
     linked.log("us").delta().update("origin = 'us' AND entry_id = 3", {"key": F.lit("changed")})
     changed = linked.log("us").latest_version()
     linked.write("us", 20, 30)
-    state, reason = _only_report(linked, "eu")
-    assert state is State.FAILED
-    assert "UPDATE by someone" in reason
-    assert f"version {changed} of us" in reason
+    linked.fails("eu", "UPDATE by someone", f"version {changed} of us")
     assert len(linked.arrived("eu")) == 20, "nothing after the change was read"
     (dry,) = reconcile_links(linked.spark, linked.config, "us", "eu", dry_run=True)
     assert (dry.missing, dry.appended) == (10, 0)
     reconcile_links(linked.spark, linked.config, "us", "eu")
-    assert _only_report(linked, "eu")[0] is State.STOPPED
+    assert linked.ended("eu")[0] is State.STOPPED
     report = linked.verify()
     assert (report.total(Category.MISSING), report.total(Category.DIFFERENT)) == (0, 1), "verify tells the changed message"
 
 
 def test_a_second_runner_of_a_link_is_refused_by_name(linked: World) -> None:
-    from geo.replication.topic_link import TopicLink
-
-    link = TopicLink(linked.tables("eu"), linked.tables("us"), linked.config, linked.config.link("us", "eu"), TOPIC)
-    (ownership,) = claim(linked.tables("eu"), [link.runners])
+    (ownership,) = claim(linked.tables("eu"), [linked.topic_link().runners])
     try:
         with pytest.raises(AlreadyOwnedError, match="already run by process"):
             linked.replicate("eu")
     finally:
         release([ownership])
-    assert _only_report(linked, "eu")[0] is State.STOPPED
+    assert linked.ended("eu")[0] is State.STOPPED
 
 
 def test_columns_added_to_a_typed_topic_reach_the_target(world: World) -> None:
@@ -217,7 +195,7 @@ def test_columns_added_to_a_typed_topic_reach_the_target(world: World) -> None:
         "id", "cast(id * 2 AS int) AS seats", "CASE WHEN id >= 5 THEN concat('G', id) END AS gate"
     )
     publish(more, TOPIC, config=world.config, cluster="us", order_by="id")
-    assert _only_report(world, "eu")[0] is State.STOPPED
+    assert world.ended("eu")[0] is State.STOPPED
     assert [r["gate"] for r in world.log("eu").read().orderBy("entry_id").collect()] == [None] * 5 + ["G5", "G6", "G7"]
     world.assert_clean()
 
@@ -225,14 +203,17 @@ def test_columns_added_to_a_typed_topic_reach_the_target(world: World) -> None:
 # -- a source cleaned below the link's position --------------------------------------------------------------------------
 
 
-def test_files_that_were_vacuumed_before_they_were_read_are_no_loss_if_the_rows_are_there(linked: World) -> None:
+@pytest.mark.parametrize("files", [True, False], ids=["files", "commits"])
+def test_what_was_cleaned_up_before_it_was_read_is_no_loss_if_the_rows_are_there(linked: World, files: bool) -> None:
     for number in range(20, 24):
         linked.write("us", number, number + 1)
-    _vacuum(linked, linked.log("us").delta().optimize().executeCompaction)
-    (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 4)
+    if files:
+        _vacuum(linked, linked.log("us").delta().optimize().executeCompaction)
+    else:
+        linked.clean_up("us")
+    assert linked.brought("eu") == (State.STOPPED, 4)
     linked.write("us", 24, 30)
-    assert _only_report(linked, "eu")[0] is State.STOPPED
+    assert linked.ended("eu")[0] is State.STOPPED
     linked.assert_clean()
 
 
@@ -245,31 +226,11 @@ def test_messages_deleted_and_vacuumed_before_they_were_read_fail_the_link_with_
     linked.log("us").append(rows)
     linked.write("us", 25, 30)
     _vacuum(linked, lambda: linked.log("us").delta().delete("publish_date < current_date()"))
-    state, reason = _only_report(linked, "eu")
-    assert state is State.FAILED
-    assert "us:1:20-24" in reason
-    assert "geo reconcile" in reason
+    linked.fails("eu", "us:1:20-24", "geo reconcile")
     assert len(linked.arrived("eu")) == 20
     reconcile_links(linked.spark, linked.config, "us", "eu")
-    assert _only_report(linked, "eu")[0] is State.STOPPED
+    assert linked.ended("eu")[0] is State.STOPPED
     assert len(linked.arrived("eu")) == 25
-
-
-def test_commits_that_were_cleaned_up_before_they_were_read_are_no_loss_if_the_rows_are_there(linked: World) -> None:
-    log = Path(linked.log("us").name) / "_delta_log"
-    linked.log("us").set_property("delta.checkpointInterval", "1")
-    linked.write("us", 20, 25)
-    linked.write("us", 25, 30)
-    newest = linked.log("us").latest_version()
-    assert (log / f"{newest:020}.checkpoint.parquet").exists()
-    for path in log.glob("*.json"):
-        if int(path.stem) < newest:
-            path.unlink()
-    (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 10)
-    linked.write("us", 30, 35)
-    assert _only_report(linked, "eu")[0] is State.STOPPED
-    linked.assert_clean()
 
 
 def _vacuum(world: World, action: Callable[[], object]) -> None:

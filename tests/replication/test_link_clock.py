@@ -29,13 +29,9 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
     return World(spark, tmp_path, links=[("us", "eu")], ttl="1 day")
 
 
-def _link(world: World) -> TopicLink:
-    return TopicLink(world.tables("eu"), world.tables("us"), world.config, world.config.link("us", "eu"), TOPIC)
-
-
 @contextmanager
 def _started(world: World) -> Iterator[tuple[TopicLink, Ownership]]:
-    link = _link(world)
+    link = world.topic_link()
     (ownership,) = claim(link.target, [link.runners])
     link.prepare(ownership, read_links(link.target).get(("us", str(TOPIC))))
     yield link, ownership
@@ -46,7 +42,7 @@ def _started(world: World) -> Iterator[tuple[TopicLink, Ownership]]:
 def test_a_first_comparison_by_a_clock_that_is_off_writes_nothing(world: World, off_s: int, told: str) -> None:
     """Two days behind, the rows were ones that no producer can have written; two days ahead they had expired."""
     world.write("us", 0, 10)
-    link = _link(world)
+    link = world.topic_link()
     with clock_off(off_s), pytest.raises(WrongClockError, match=f"clock that is {told} the storage's"):
         claim(link.target, [link.runners])
     (ownership,) = claim(link.target, [link.runners])  # and a claim is no clock for ever

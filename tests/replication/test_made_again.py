@@ -40,14 +40,12 @@ def test_an_origin_that_is_new_to_a_link_from_the_latest_on_brings_no_history(sp
     world = World(spark, tmp_path, ("a", "b", "c"), links("[b]"))
     world.publish("b", 2, producer="q")
     world.publish("a", 5)
-    for target in ("b", "c"):
-        world.replicate(target)
+    world.run_links("b", "c")
     world.rewrite(("a", "b", "c"), links("[a, b]"))
     world.replicate("c")
     assert world.arrived("c", "a") == []
     assert world.link_state("c", "b").floors is not None
     world.publish("a", 7)
     world.publish("b", 3, producer="q")
-    for target in ("b", "c"):
-        world.replicate(target)
+    world.run_links("b", "c")
     assert (world.arrived("c", "a"), world.arrived("c", "b")) == ([5, 6], [2])

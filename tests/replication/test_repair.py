@@ -27,10 +27,6 @@ from tests.world import TOPIC, World
 pytestmark = pytest.mark.spark
 
 
-def _states(world: World, target: str) -> list[State]:
-    return [report.state for report in world.replicate(target)]
-
-
 # -- reset ---------------------------------------------------------------------------------------------------------------
 
 
@@ -44,7 +40,7 @@ def test_a_link_is_reset_to_latest_to_a_time_and_back_to_earliest(world: World) 
 
     reconcile_links(world.spark, world.config, "us", "eu", start="latest")
     world.write("us", 20, 25)
-    assert _states(world, "eu") == [State.STOPPED]
+    assert world.ended("eu")[0] is State.STOPPED
     assert world.arrived("eu") == list(range(20, 25))
     world.assert_clean()
 
@@ -55,7 +51,7 @@ def test_a_link_is_reset_to_latest_to_a_time_and_back_to_earliest(world: World) 
 
     reconcile_links(world.spark, world.config, "us", "eu", start="earliest")
     world.write("us", 25, 30)
-    assert _states(world, "eu") == [State.STOPPED]
+    assert world.ended("eu")[0] is State.STOPPED
     assert world.arrived("eu") == list(range(30))
     world.assert_clean()
 
@@ -76,14 +72,14 @@ def test_an_erased_message_is_empty_and_the_links_go_on(linked: World) -> None:
     )
     emptied = world.log("us").read().where("entry_id IN (7, 25) AND origin = 'us'").collect()
     assert [(row["key"], row["payload"]) for row in emptied] == [(None, None)] * 2
-    assert _states(world, "eu") == [State.STOPPED], "no fault: the link knows an erasure"
+    assert world.ended("eu")[0] is State.STOPPED, "no fault: the link knows an erasure"
     assert len(world.arrived("eu")) == 30
     report = world.verify()
     assert (report.total(Category.MISSING), report.total(Category.HOLES), report.total(Category.DIFFERENT)) == (0, 0, 2)
     assert erase(world.spark, world.config, "eu", TOPIC, "key IN ('k7', 'k25')").messages == 2
     world.write("us", 30, 35)
-    assert _states(world, "eu") == [State.STOPPED]
-    assert _states(world, "us") == [State.STOPPED]
+    assert world.ended("eu")[0] is State.STOPPED
+    assert world.ended("us")[0] is State.STOPPED
     same = world.log("eu").read().where("entry_id = 7").select("key", "payload").distinct().collect()
     assert [tuple(row) for row in same] == [(None, None)]
     world.assert_clean()  # erased everywhere: equal again
@@ -111,11 +107,11 @@ def test_a_region_that_is_gone_gets_everything_back(linked: World) -> None:
     (done,) = rebuild(world.spark, world.config, "eu", "us")
     assert done.messages == 0, "it had landed"
     assert done.unclear is None, "the links out of eu go to us alone, which holds it"
-    assert _states(world, "eu") == [State.STOPPED], "what others wrote comes by the link"
+    assert world.ended("eu")[0] is State.STOPPED, "what others wrote comes by the link"
     assert world.publish("eu", 5, producer="new").rows == 5
-    assert _states(world, "us") == [State.FAILED], "us must be told that this is eu now"
+    assert world.ended("us")[0] is State.FAILED, "us must be told that this is eu now"
     reconcile_links(world.spark, world.config, "eu", "us")
-    assert _states(world, "us") == [State.STOPPED]
+    assert world.ended("us")[0] is State.STOPPED
     report = world.verify()
     assert report.clean, "\n".join(report.lines())
     world.assert_clean()
@@ -140,8 +136,7 @@ def test_yesterdays_copy_put_back_is_filled_and_reuses_no_id(linked: World) -> N
     shutil.copytree(root, world.folder / "yesterday")
     world.publish("eu", 15)
     world.write("us", 20, 30)
-    for target in ("us", "eu"):
-        world.replicate(target)
+    world.run_links("us", "eu")
     shutil.rmtree(root)
     shutil.copytree(world.folder / "yesterday", root)
     writer = Publisher(world.tables("eu"), world.config, TOPIC, "other").open(world.rows(0, 0).schema, {"number"})
@@ -162,10 +157,10 @@ def test_yesterdays_copy_put_back_is_filled_and_reuses_no_id(linked: World) -> N
         rebuild(world.spark, world.config, "eu", "us")
     (done,) = rebuild(world.spark, world.config, "eu", "us")
     assert done.messages == 5
-    assert _states(world, "eu") == [State.STOPPED]
+    assert world.ended("eu")[0] is State.STOPPED
     assert world.publish("eu", 17).rows == 7, "the record of yesterday knows ten of its rows"
     reconcile_links(world.spark, world.config, "eu", "us")
-    assert _states(world, "us") == [State.STOPPED]
+    assert world.ended("us")[0] is State.STOPPED
     report = world.verify()
     assert report.clean, "\n".join(report.lines())
     ends = world.log("us").read().where("producer = 'p'").groupBy("ledger_id").agg(F.max("entry_id").alias("end")).collect()

@@ -46,10 +46,6 @@ pytestmark = pytest.mark.spark
 stat = processes._stat
 
 
-def _link(world: World, source: str = "us", target: str = "eu") -> TopicLink:
-    return TopicLink(world.tables(target), world.tables(source), world.config, world.config.link(source, target), TOPIC)
-
-
 def _started(world: World, link: TopicLink) -> Ownership:
     (ownership,) = claim(link.target, [link.runners])
     link.prepare(ownership, read_links(link.target).get((link.link.source, str(TOPIC))))
@@ -57,7 +53,7 @@ def _started(world: World, link: TopicLink) -> Ownership:
 
 
 def _begun(world: World, source: str = "us", target: str = "eu") -> tuple[TopicLink, Ownership]:
-    link = _link(world, source, target)
+    link = world.topic_link(source, target)
     return link, _started(world, link)
 
 
@@ -67,12 +63,11 @@ def _owned(link: TopicLink, holder: Process, age: timedelta = timedelta(0), gene
 
 
 def _taken_over(world: World, target: str = "eu") -> None:
-    (report,) = world.replicate(target, take_over=True)
-    assert report.state is State.STOPPED
+    assert world.brought(target, take_over=True)[0] is State.STOPPED
 
 
 def test_a_claimer_that_stopped_before_its_fence_was_written_gives_up_and_fences_nobody(linked: World) -> None:
-    stale = _link(linked)
+    stale = linked.topic_link()
     with dies_at(CrashPoint.CLAIM_WON):
         claim(stale.target, [stale.runners])
     (won,) = owners_of(stale.target, stale.runners[0].name)
@@ -84,8 +79,7 @@ def test_a_claimer_that_stopped_before_its_fence_was_written_gives_up_and_fences
     new.running.run_turns(lambda: False)
     assert new.row.replicated == 5, "the true owner is not fenced off"
     release([ownership])
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("us")
 
 
 def test_no_two_claims_share_a_generation_also_when_the_table_of_owners_is_lost(linked: World) -> None:
@@ -138,8 +132,7 @@ def test_a_plan_made_before_a_takeover_and_run_after_it_fails(linked: World) -> 
         log.append(rows)
     assert log.latest_version() == before
     ownership.abandon()
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("us")
 
 
 def test_a_comparison_that_was_taken_over_right_before_its_append_adds_nothing(world: World) -> None:
@@ -149,8 +142,7 @@ def test_a_comparison_that_was_taken_over_right_before_its_append_adds_nothing(w
     def take_over(point: CrashPoint) -> None:
         if point is CrashPoint.LINK_BEFORE_RECONCILE_APPEND and not versions:
             versions.append(-1)
-            (report,) = world.replicate("eu", take_over=True)
-            assert (report.state, report.replicated) == (State.STOPPED, 40)
+            assert world.brought("eu", take_over=True) == (State.STOPPED, 40)
             versions[0] = world.log("eu").latest_version()
 
     with crash.watched(take_over):
@@ -159,8 +151,7 @@ def test_a_comparison_that_was_taken_over_right_before_its_append_adds_nothing(w
     assert "another runner took over" in (report.reason or "")
     assert [world.log("eu").latest_version()] == versions
     world.write("us", 40, 60)
-    world.replicate("eu")
-    world.assert_clean()
+    world.settle("eu")
 
 
 def test_a_stale_runner_stops_at_a_batch_that_brings_no_row_and_at_its_next_row(linked: World) -> None:
@@ -194,9 +185,7 @@ def test_a_row_that_was_in_flight_at_a_takeover_does_not_count(linked: World) ->
     assert linked.link_state("eu", "us") == known
     ownership.abandon()
     linked.write("us", 30, 31)
-    linked.replicate("eu")
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("eu", "us")
 
 
 def test_a_stale_runner_with_another_configuration_keeps_nothing_from_crossing(world: World) -> None:
@@ -205,8 +194,7 @@ def test_a_stale_runner_with_another_configuration_keeps_nothing_from_crossing(w
     world.rewrite(clusters, [links[0], ("b", "c")])
     world.write("a", 0, 5)
     world.write("b", 0, 5)
-    for target in ("b", "c"):
-        world.replicate(target)
+    world.run_links("b", "c")
     stale, ownership = _begun(world, "b", "c")
     world.rewrite(clusters, links)
     _taken_over(world, "c")
@@ -224,16 +212,14 @@ def test_another_link_that_takes_an_origin_over_stops_the_one_that_had_it(world:
     clusters, links = SHAPES["hub"]
     world.rewrite(clusters, links)
     world.write("a", 0, 5)
-    for target in ("b", "c"):
-        world.replicate(target)
+    world.run_links("b", "c")
     stale, ownership = _begun(world, "b", "c")
     world.rewrite(clusters, [links[0], ("b", "c"), ("a", "c")])
     with pytest.raises(AlreadyOwnedError, match="origin a of"):
         world.replicate("c", source="a")
     world.write("a", 5, 8)
     world.replicate("b")
-    (report,) = world.replicate("c", source="a", take_over=True)
-    assert (report.state, report.replicated) == (State.STOPPED, 3)
+    assert world.brought("c", source="a", take_over=True) == (State.STOPPED, 3)
     with pytest.raises(FencedError):
         stale.running.run_turns(lambda: False)
     ownership.abandon()
@@ -265,8 +251,7 @@ def test_whoever_was_abandoned_while_it_was_at_it_appends_no_more(linked: World)
     ownership.abandon()
     with pytest.raises(RetryableError, match="owned here no longer"):
         link.running.run_turns(lambda: False)
-    (report,) = linked.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 5)
+    assert linked.brought("eu") == (State.STOPPED, 5)
 
 
 def test_a_fence_that_cannot_be_found_is_no_takeover(linked: World) -> None:
@@ -283,8 +268,8 @@ def test_a_fence_that_cannot_be_found_is_no_takeover(linked: World) -> None:
 
 def test_nobody_owns_anything_on_a_host_whose_clock_is_not_the_storages(linked: World) -> None:
     with clock_off(600), pytest.raises(UnsafeError, match=r"is not run with a clock that is ahead of the storage's.*NTP"):
-        claim(linked.tables("eu"), [_link(linked).runners])
-    (ownership,) = claim(linked.tables("eu"), [_link(linked).runners])
+        claim(linked.tables("eu"), [linked.topic_link().runners])
+    (ownership,) = claim(linked.tables("eu"), [linked.topic_link().runners])
     release([ownership])
 
 
@@ -305,16 +290,14 @@ def test_a_claim_that_is_refused_for_its_clock_leaves_the_runner_to_whoever_has_
     link.running.run_turns(lambda: False)
     assert link.row.replicated == 5
     release([ownership])
-    linked.replicate("eu")
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("eu", "us")
 
 
 def test_a_claim_that_is_refused_for_its_clock_forgets_nothing_that_may_be_in_flight(
     linked: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An older copy of the table of owners was put back, in which the runner is released; only its fence tells of the owner since."""
-    link = _link(linked)
+    link = linked.topic_link()
     release([_started(linked, link)])
     log = Path(f"{linked.config.cluster('eu').root}/system/owners")
     older = shutil.copytree(log, linked.folder / "older")
@@ -332,7 +315,7 @@ def test_a_claim_that_is_refused_for_its_clock_forgets_nothing_that_may_be_in_fl
 
 
 def test_an_owner_on_another_host_is_taken_over_once_it_is_silent(linked: World) -> None:
-    tables, link = linked.tables("eu"), _link(linked)
+    tables, link = linked.tables("eu"), linked.topic_link()
     elsewhere = replace(tables.me, host="another-host")
     _owned(link, elsewhere, timedelta(hours=1))
     now = datetime.now(timezone.utc)
@@ -354,7 +337,7 @@ def _elsewhere(world: World, cluster: str = "eu") -> ClusterTables:
 
 @pytest.mark.parametrize("owner_off_s", [-299, 0, 299])
 def test_nobody_who_lives_is_replaced_however_the_clocks_of_owner_and_taker_are_off(linked: World, owner_off_s: int) -> None:
-    link = _link(linked)
+    link = linked.topic_link()
     with clock_off(owner_off_s):
         (ownership,) = claim(_elsewhere(linked), [link.runners])
     for off_s in (-299, 0, 299):
@@ -374,7 +357,7 @@ def test_a_clock_that_is_off_on_storage_without_a_lock_is_told_from_the_claim_it
     """The claim has the host's time; a sign of life with the storage's follows at once."""
     monkeypatch.setattr(ClusterTables, "lock_folder", None)
     monkeypatch.setattr(storage_clock, "_held", {})
-    link = _link(linked)
+    link = linked.topic_link()
     for off_s in (-600, 600):
         with clock_off(off_s), pytest.raises(UnsafeError, match="the storage's"):
             claim(linked.tables("eu"), [link.runners])
@@ -388,7 +371,7 @@ def test_a_clock_that_is_off_on_storage_without_a_lock_is_told_from_the_claim_it
 def test_an_owner_that_the_system_hides_is_judged_by_its_signs_of_life_and_fenced(
     linked: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables, link = linked.tables("eu"), _link(linked)
+    tables, link = linked.tables("eu"), linked.topic_link()
     hidden = replace(tables.me, pid=os.getppid(), started="1")  # its process id is some process's
     monkeypatch.setattr(processes, "_stat", lambda pid: ("", "") if pid == hidden.pid else stat(pid))
     _owned(link, hidden, timedelta(minutes=4))
@@ -401,7 +384,7 @@ def test_an_owner_that_the_system_hides_is_judged_by_its_signs_of_life_and_fence
 
 
 def test_whoever_begins_waits_for_a_commit_that_is_under_way_whatever_is_known_of_the_last_owner(linked: World) -> None:
-    link, log = _link(linked), linked.log("eu")
+    link, log = linked.topic_link(), linked.log("eu")
     release([_started(linked, link)])
     (clean,) = claim(link.target, [link.runners])
     assert not clean.in_flight
@@ -477,7 +460,7 @@ def test_where_no_lock_can_be_waited_for_the_log_gets_the_token(linked: World) -
 @pytest.mark.parametrize("gone", ["released", "dead"])
 def test_what_a_taker_that_went_before_it_fenced_had_to_fence_is_fenced_by_the_next(linked: World, gone: str) -> None:
     """Else an append of the owner before both, on shared storage, could still land after the second one has read the log's end."""
-    link = _link(linked)
+    link = linked.topic_link()
     _started(linked, link).abandon()
     (taker,) = claim(link.target, [link.runners])
     assert taker.in_flight
@@ -500,7 +483,7 @@ def test_what_a_taker_that_went_before_it_fenced_had_to_fence_is_fenced_by_the_n
 @pytest.mark.parametrize("jvm", ["ended", "unknown", "mine"])
 def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token_if_its_jvm_has_ended(linked: World, jvm: str) -> None:
     """The claim has waited for the end of its JVM, so nothing is in flight; not if it is the claimer's own, which goes on."""
-    link = _link(linked)
+    link = linked.topic_link()
     tables, log = link.target, linked.log("eu")
     jvms = {"ended": (tables.me.jvm_pid, "0"), "unknown": (0, ""), "mine": tables.me.jvm}
     jvm_pid, jvm_started = jvms[jvm]
@@ -515,7 +498,7 @@ def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token_if_its_jvm
 
 def test_an_owner_of_the_same_name_in_another_container_is_not_taken_for_dead(linked: World) -> None:
     """Its process ids mean nothing here."""
-    link = _link(linked)
+    link = linked.topic_link()
     tables = link.target
     there = replace(tables.me, started="0", jvm_pid=0, system="another boot")
     _owned(link, there)
@@ -524,7 +507,7 @@ def test_an_owner_of_the_same_name_in_another_container_is_not_taken_for_dead(li
 
 
 def test_a_fence_that_is_not_the_own_one_is_never_removed_by_whoever_gives_up(linked: World) -> None:
-    tables, link = linked.tables("eu"), _link(linked)
+    tables, link = linked.tables("eu"), linked.topic_link()
     ownership = _started(linked, link)
     with pytest.raises(AlreadyOwnedError):
         _write_fences(tables, link.runners, ownership.generation - 1, secrets.token_hex(8), 0)

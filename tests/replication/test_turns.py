@@ -20,7 +20,6 @@ from geo.replication.link_requests import Action
 from geo.replication.link_state import LinkRecord
 from geo.replication.link_table import read_links
 from geo.replication.request_table import ask
-from geo.replication.topic_link import TopicLink
 from geo.streams import timetable
 from geo.streams.life import State
 from tests.running import running
@@ -66,16 +65,14 @@ def test_a_rate_bounds_every_batch_of_a_comparison_of_turns_and_of_a_query(world
 def test_a_comparison_is_stopped_between_two_steps_and_the_next_start_compares_again(world: World) -> None:
     world.rewrite(("eu", "us"), [AT_A_RATE])
     world.write("us", 0, 30)
-    tables, link = world.tables("eu"), world.config.link("us", "eu")
-    work = TopicLink(tables, world.tables("us"), world.config, link, TOPIC)
+    tables, work = world.tables("eu"), world.topic_link()
     (ownership,) = claim(tables, [work.runners])
     with mock.patch("geo.replication.missing.STEP_ROWS", 10):  # the size only
         work.prepare(ownership, None, stopped=lambda: work.row.replicated >= 20)
     assert (work.cursor, work.row.replicated) == (None, 20)
     release([ownership])
     assert not read_links(tables), "nothing is recorded of what did not come to its end"
-    (report,) = world.replicate("eu")
-    assert (report.state, report.replicated) == (State.STOPPED, 10)
+    assert world.brought("eu") == (State.STOPPED, 10)
     world.assert_clean()
 
 
@@ -109,8 +106,7 @@ def test_a_large_turn_that_hangs_holds_up_no_local_producer_and_the_one_after_it
             with mock.patch.object(timetable, "HANGS_S", 1.0):
                 links.until(lambda: any(report.begun_anew for report in links.reports))
         links.until(lambda: linked.count("eu") == 45 + MOST_ROWS + 100)
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("us")
 
 
 def test_a_turn_that_hangs_is_begun_anew_once_and_holds_up_no_other(linked: World) -> None:
@@ -141,5 +137,4 @@ def test_a_turn_that_hangs_is_begun_anew_once_and_holds_up_no_other(linked: Worl
         assert len(linked.arrived("eu")) == 20
         ask(linked.tables("eu"), "us", str(TOPIC), Action.RESTART)
         links.until(lambda: len(linked.arrived("eu")) == 22)
-    linked.replicate("us")
-    linked.assert_clean()
+    linked.settle("us")
