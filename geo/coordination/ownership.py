@@ -440,7 +440,7 @@ def owned_now(tables: ClusterTables) -> list[Owner]:
 
 def why_not_run(tables: ClusterTables, runner: Runner) -> str | None:
     """Why nobody runs this now, as far as the tables and this host say; None: its owner lives, or may. Looks only, and needs no Spark."""
-    owner = next(iter(tables.journal(OWNERS).read(Owner, runner=runner.name)), None)
+    owner = tables.journal(OWNERS).one(Owner, runner=runner.name)
     return "nobody ever has" if owner is None else why_dead(tables, owner)
 
 

@@ -140,6 +140,10 @@ class Journal:
         """As `newest`, as values of a dataclass (`geo.journal.rows`)."""
         return [from_row(kind, row) for row in self.newest(begins, **equal)]
 
+    def one(self, kind: type[_R], **equal: str) -> _R | None:
+        """As `read`, of one subject; None: there is no row of it."""
+        return next(iter(self.read(kind, None, **equal)), None)
+
     def _remembered_or(self, asked: Hashable, read: Callable[[], list[Row]]) -> list[Row]:
         """The answer that was read before, as long as it is current."""
         known = self._remembered

@@ -145,7 +145,7 @@ def unlike(tables: ClusterTables, one: Registered, seen: Seen | None = None) -> 
     both are asked again: somebody may set it just now."""
     for again in (False, True):
         if again:
-            one, seen = _registered(tables.journal(TOPICS), one.topic) or one, None
+            one, seen = tables.journal(TOPICS).one(Registered, topic=str(one.topic)) or one, None
         if one.is_deleted or (seen := seen or tables.log(one.topic).look()) is None:
             return None
         why = unlike_log(one.topic, one.kept, seen.properties.get(POLICIES_PROPERTY), tables.cluster.name)
@@ -175,7 +175,7 @@ def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...]
 
     Raises UnsafeError for one that was deleted. (Who asks has its log: a delete has not ended.)
     """
-    found = _registered(tables.journal(TOPICS), topic)
+    found = tables.journal(TOPICS).one(Registered, topic=str(topic))
     if found is None:
         return told_clusters(tables, topic)
     if found.is_deleted:
@@ -190,7 +190,7 @@ def ensure_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     if (seen := table.find_checked(TOPIC_LOG)) is None:
         return create_topic(tables, topic, columns, again=again)
     told = seen.properties.get(POLICIES_PROPERTY)
-    if (one := _registered(registry, topic)) is None:
+    if (one := registry.one(Registered, topic=str(topic))) is None:
         one = Registered.unknown(topic, told)
         log.warning("%s: registered again; %s", topic, lost_by_registry(one, tables.cluster.name, str(registry)))
         _register(registry, topic, one.policies, typed=bool(user_columns(seen.columns)))
@@ -210,7 +210,7 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     log is not there yet is passed over by links, and the next call for it creates the log.
     """
     registry, table = tables.journal(TOPICS), tables.log(topic)
-    there = _registered(registry, topic)
+    there = registry.one(Registered, topic=str(topic))
     if there is not None and there.is_deleted:
         if not again:
             raise RetryableError(f"{topic} was deleted in {tables.cluster.name}. `geo topics create` makes it again.")
@@ -227,7 +227,7 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     told = kept(policies)
     table.create(TOPIC_LOG, columns, own={} if told is None else {POLICIES_PROPERTY: told})
     # Who set them meanwhile found no log.
-    one = _registered(registry, topic)
+    one = registry.one(Registered, topic=str(topic))
     since = kept(None) if one is None else one.kept
     if since is not None and since != told:
         table.set_property(POLICIES_PROPERTY, since)
@@ -238,15 +238,10 @@ def register_unclear(tables: ClusterTables, topic: Topic, columns: Sequence[Stru
     """Register a topic that is to come back into a cluster which has neither its row nor its log: only links that have carried it do, until
     a person says where it may go. (A partition has the policies of those that are there.)"""
     registry = tables.journal(TOPICS)
-    is_there = _registered(registry, topic) is not None or tables.log(topic).exists()
+    is_there = registry.one(Registered, topic=str(topic)) is not None or tables.log(topic).exists()
     if not is_there and not (topic.partitioned and _partitions(registry, topic.partitioned)):
         _register(registry, topic, restored(None), typed=bool(columns))
         reach(CrashPoint.TOPIC_REGISTERED)
-
-
-def _registered(registry: Journal, topic: Topic) -> Registered | None:
-    """A topic of the registry, also one that was deleted; None: it lacks it."""
-    return next(iter(registry.read(Registered, topic=str(topic))), None)
 
 
 def _register(registry: Journal, topic: Topic, policies: Policies | None, *, typed: bool, sequence: int = 1) -> None:
@@ -337,7 +332,7 @@ def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: 
     New ones have the columns and policies of the others. Raises UsageError if there are more already (a partition cannot be
     taken away: its messages are in it), if they have other columns, or if `topic` is a topic of its own.
     """
-    single = _registered(tables.journal(TOPICS), topic)
+    single = tables.journal(TOPICS).one(Registered, topic=str(topic))
     if topic.partition is not None or (single is not None and not single.is_deleted):
         raise UsageError(
             f"{topic} is a topic of its own in {tables.cluster.name}, it cannot be partitioned. Choose another name."

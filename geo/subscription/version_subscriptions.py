@@ -19,7 +19,6 @@ from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables
-from geo.journal.journal import Journal
 from geo.journal.rows import as_row
 from geo.log.topic_log import open_log
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
@@ -80,7 +79,8 @@ def unused_subscriptions(tables: ClusterTables, topic: Topic) -> list[str]:
 
 def version_subscription(tables: ClusterTables, topic: Topic, subscription: str) -> VersionSubscription | None:
     """The one of that name; None if there is none, or it was deleted."""
-    found = _newest(tables.journal(VERSION_SUBSCRIPTIONS), topic, check_subscription(subscription))
+    name = check_subscription(subscription)
+    found = tables.journal(VERSION_SUBSCRIPTIONS).one(VersionSubscription, topic=str(topic), subscription=name)
     return None if found is None or found.deleted else found
 
 
@@ -276,11 +276,6 @@ def _refuse_other_query(one: VersionSubscription, found: str | None) -> None:
         )
 
 
-def _newest(journal: Journal, topic: Topic, subscription: str) -> VersionSubscription | None:
-    """Also one that was deleted."""
-    return next(iter(journal.read(VersionSubscription, topic=str(topic), subscription=subscription)), None)
-
-
 def _change(
     tables: ClusterTables,
     topic: Topic,
@@ -292,7 +287,7 @@ def _change(
     """What `change` makes of it, recorded if that is something else."""
     # Where there is no lock two at the same moment get one number.
     with tables.journal(VERSION_SUBSCRIPTIONS).alone() as subscriptions:
-        last = _newest(subscriptions, topic, subscription)
+        last = subscriptions.one(VersionSubscription, topic=str(topic), subscription=subscription)
         there = None if last is None or last.deleted else last
         new = replace(change(there), deleted=deleted, sequence=1 if last is None else last.sequence + 1)
         if new != there:
