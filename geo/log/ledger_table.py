@@ -19,7 +19,7 @@ from geo.errors import SourceChangedError
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import Row
 from geo.log.continuing import Tail, continued, fold, tail_of
-from geo.log.finished import forget, recall
+from geo.log.finished import forget
 from geo.log.ledgers import RECORDS, Batch, Ledger, LedgerKey, Progress, SourceEnd
 from geo.log.peers import ends_of_ids, peer_ends
 from geo.log.promises import LOST
@@ -244,10 +244,6 @@ class LedgerTable:
     def recorded_us(self) -> int | None:
         """When the storage says that the newest row of the whole table came; None if it cannot say."""
         return in_us(self._journal.table.committed_at(self._journal.table.latest_version()))
-
-    def recall(self, sources: Collection[str]) -> dict[str, SourceEnd]:
-        """The ends of those of the sources that ended long ago (geo.log.finished)."""
-        return recall(self._tables, self._topic, self._producer, sources)
 
     def taken(self, ids: Collection[int]) -> set[int]:
         """Those of the ids that a ledger of the cluster has already."""

@@ -21,6 +21,7 @@ from geo.delta.table import Table
 from geo.errors import SourceChangedError, UnsafeError
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
+from geo.log.finished import recall
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
 from geo.names import Topic
@@ -100,7 +101,8 @@ class LedgerWriter:
         """The ends of those of these sources that ended long ago; from now on they are among `sources`. To be asked before the first row of a
         source is published that is not among them."""
         with self._mutex:
-            found = self.ledgers.recall([name for name in sources if name not in self._progress.sources])
+            new = [name for name in sources if name not in self._progress.sources]
+            found = recall(self._tables, self._topic, self._producer, new)
             if found:
                 self._progress = replace(self._progress, sources={**self._progress.sources, **found})
             return found
@@ -152,8 +154,10 @@ class LedgerWriter:
             self._record_ends()
             reach(CrashPoint.PUBLISH_ENDS_RECORDED)
 
-    def record_ends_if_due(self, interval_s: float) -> None:
+    def record_ends_if_due(self, interval_s: float | None = None) -> None:
+        """`interval_s` None: as is due for messages."""
         with self._mutex:
+            interval_s = timetable.RECORD_ENDS_S if interval_s is None else interval_s
             if self._changed and time.monotonic() - self._recorded_at >= interval_s:
                 self.record_ends()
 

@@ -79,13 +79,15 @@ def publish(
     identity = _batch_identity(df, order, partition_by, publish_id)
     publisher.open(df.schema, {*order, *([partition_by] if partition_by else [])}, take_over=take_over)
     try:
-        replicas = None if wait_for is None else Replicas.of(wait_for, publisher.tables, config, topic, producer, publisher.ends)
-        result = publisher.publish(df, identity.continuing(publisher.sources))
+        replicas = (
+            None if wait_for is None else Replicas.of(wait_for, publisher.tables, config, topic, producer, publisher.writer.ends)
+        )
+        result = publisher.publish(df, identity.continuing(publisher.writer.sources))
     except BaseException:
         publisher.close(clean=False)
         raise
     publisher.close()
-    return result if replicas is None else waited(result, replicas, publisher.ends, wait_s)
+    return result if replicas is None else waited(result, replicas, publisher.writer.ends, wait_s)
 
 
 def waited(

@@ -50,9 +50,9 @@ class PublishStream:
         self._name = f"geo publish {publisher.topic} in {publisher.tables.cluster.name} by {publisher.producer}"
         self._checkpoint = publisher.tables.checkpoint("publish", publisher.topic.path, publisher.producer)
         publisher.open(given, take_over=take_over)
-        self.resumed_from = publisher.sources
+        self.resumed_from = publisher.writer.sources
         """How far each source partition was published when this stream started."""
-        self.began_at = publisher.ends
+        self.began_at = publisher.writer.ends
         """How far its ledgers reached then."""
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class PublishStream:
     @property
     def ends(self) -> dict[LedgerKey, Ledger]:
         """How far its ledgers reach now."""
-        return self._publisher.ends
+        return self._publisher.writer.ends
 
     @property
     def published(self) -> Published:
@@ -96,11 +96,11 @@ class PublishStream:
 
     def abandon(self) -> None:
         """As `close(clean=False)`, and waits for nobody."""
-        self._publisher.abandon()
+        self._publisher.writer.abandon()
 
     def refuse_if_replaced(self) -> None:
         """Raises FencedError if another process took the producer over."""
-        self._publisher.refuse_if_replaced()
+        self._publisher.writer.refuse_if_replaced()
 
     def stop(self) -> None:
         """Let the running batch end, then stop."""
@@ -140,8 +140,8 @@ class FrameStream(PublishStream):
         return self.running.query
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
-        if self._publisher.ledgers.checkpoint_id is None:
-            self._publisher.ledgers.checkpoint_id = checkpoint_id(rows.sparkSession, self._checkpoint)
+        if self._publisher.writer.ledgers.checkpoint_id is None:
+            self._publisher.writer.ledgers.checkpoint_id = checkpoint_id(rows.sparkSession, self._checkpoint)
 
         def reject(bad: list[Rejected]) -> None:
             # What tells the rows of one batch apart, since nothing numbers them: the beginning of the key.
@@ -152,14 +152,14 @@ class FrameStream(PublishStream):
     def _check_checkpoint(self, spark: SparkSession) -> None:
         """A stream identified by batch numbers must have the checkpoint they were counted in, and not an older copy of it:
         a batch planned anew under an old number would hold other rows than those published under it."""
-        ends = self._publisher.sources
+        ends = self._publisher.writer.sources
         if not ends:
             return
         last = max(int(end.parts[0]) for end in ends.values())
         stored = checkpoint_id(spark, self._checkpoint)
         if (
             stored is None
-            or stored != self._publisher.ledgers.checkpoint_id
+            or stored != self._publisher.writer.ledgers.checkpoint_id
             or last_planned_batch(spark, self._checkpoint) < last
         ):
             raise UnsafeError(
@@ -242,7 +242,7 @@ class SourceStream(PublishStream):
         if not unread:
             return position
         self._asked.update(unread)
-        ends = self._publisher.recall(unread).items()
+        ends = self._publisher.writer.recall(unread).items()
         places = {name: place for name, end in ends if (place := self._reader.place_of(name, end)) is not None}
         return {**places, **position}
 
@@ -260,9 +260,9 @@ class SourceStream(PublishStream):
 
     def _refuse_without_place(self, begun: Collection[str]) -> None:
         """Raises UnsafeError for a source partition that would be read from its beginning though some of it is published."""
-        if unsure := sorted(name for name in begun if name in self._publisher.sources):
+        if unsure := sorted(name for name in begun if name in self._publisher.writer.sources):
             raise UnsafeError(
-                f"{self._publisher.topic}: {unsure[0]} was published up to {self._publisher.sources[unsure[0]].parts[0]} by producer "
+                f"{self._publisher.topic}: {unsure[0]} was published up to {self._publisher.writer.sources[unsure[0]].parts[0]} by producer "
                 f"{self._publisher.producer}, which did not record where reading goes on there. Nothing was published. Publish it under "
                 "another producer name from there on."
             )
@@ -274,7 +274,7 @@ class SourceStream(PublishStream):
 
     def _published_place(self, name: str) -> Place | None:
         """Where what is published says that a source partition goes on."""
-        end = self._publisher.sources.get(name)
+        end = self._publisher.writer.sources.get(name)
         return None if end is None else self._reader.place_of(name, end)
 
     def _note_more(self, moved: Position) -> None:
@@ -284,4 +284,4 @@ class SourceStream(PublishStream):
         more = {name: place for name, place in more.items() if name not in said}
         if more != self._more:
             self._more = more
-            self._note.replace(more, self._publisher.sources)
+            self._note.replace(more, self._publisher.writer.sources)

@@ -13,15 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial, reduce
-from itertools import count
+from functools import reduce
 from operator import xor
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from geo.config.model import Config
@@ -30,19 +28,17 @@ from geo.delta.small_batch import FEW
 from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.faults import SPARK_ERRORS
 from geo.journal.cluster import ClusterTables
-from geo.journal.journal import Journal
 from geo.log.admission import ERROR, Routes, check_columns, new_topic_columns, prepared, row_error
 from geo.log.housekeeping import open_for_writing
-from geo.log.ledger_table import LedgerTable
 from geo.log.ledger_writer import LedgerWriter
-from geo.log.ledgers import Batch, Counted, Ledger, LedgerKey, SourceEnd
-from geo.log.numbering.held_rows import hold_spans
+from geo.log.ledgers import Batch, Counted, LedgerKey
+from geo.log.numbering.held_rows import HeldRows, hold_few, hold_frame, hold_spans, workspace_of
+from geo.log.numbering.holding import KEY, OTHER_ROWS, Run, log_lines
+from geo.log.numbering.on_spark import OnSpark
 from geo.log.numbering.tagging import Tagging
-from geo.log.numbering.tallies import Common, Rejected, Tally
-from geo.log.numbering.ways import Numbered, is_other_rows, is_repeated, numbering, workspace_of
+from geo.log.numbering.tallies import REPEATED, Common, Rejected, Tally
 from geo.log.source_identity import Identity
 from geo.log.sources.source import SourceBatch
-from geo.log.topic_log import user_columns
 from geo.log.topics import ensure_topic, partitions, refuse_deleted, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
@@ -50,6 +46,9 @@ from geo.streams import timetable
 from geo.streams.checkpoint import forget
 from schemas import TOPIC_LOG
 from schemas.topic_log import MESSAGE_INPUT
+
+_AT_HAND = {name: TOPIC_LOG.types[name] for name in (*MESSAGE_INPUT, "marker")}
+"""The columns that rows at hand may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,9 @@ class Publisher:
     `clock` says the time, in microseconds since 1970. Not for several threads at once, but for `close`.
     """
 
+    writer: LedgerWriter
+    """Its ledgers, once it is open."""
+
     def __init__(
         self,
         tables: ClusterTables,
@@ -95,7 +97,7 @@ class Publisher:
         self._clock, self._again = clock or now_us, again
         self._routes_read_at = -math.inf
         self._was_few: bool | None = None
-        """The last batch had few rows; None before the first."""
+        """The last batch had few rows, so the next one may, and need not be held to be looked at; None before the first."""
 
     # -- start and stop ------------------------------------------------------------------------------------------
 
@@ -123,7 +125,7 @@ class Publisher:
         # Made once: a column is some calls into the JVM.
         self._prepared = {name: F.expr(sql) for name, sql in prepared(given, self.columns, self.tables.cluster.name).items()}
         self._log, self._common = log_table, Common(self.tables.cluster.name, self.producer, self.columns)
-        self._writer = LedgerWriter(
+        self.writer = LedgerWriter(
             self.tables, self.config, self.topic, self.producer, log_table, clock=self._clock, take_over=take_over
         )
         forget(self._held_at)  # what a run that was killed has left
@@ -136,44 +138,7 @@ class Publisher:
 
     def close(self, *, clean: bool = True) -> None:
         """As `LedgerWriter.close`."""
-        self._writer.close(clean=clean)
-
-    def abandon(self) -> None:
-        """As `LedgerWriter.abandon`."""
-        self._writer.abandon()
-
-    def append_to(self, journal: Journal, rows: Sequence[Mapping[str, Any]]) -> None:
-        """As `LedgerWriter.append_to`."""
-        self._writer.append_to(journal, rows)
-
-    def refuse_if_replaced(self) -> None:
-        """As `LedgerWriter.refuse_if_replaced`."""
-        self._writer.refuse_if_replaced()
-
-    def record_ends(self) -> None:
-        """As `LedgerWriter.record_ends`."""
-        self._writer.record_ends()
-
-    def record_ends_if_due(self, interval_s: float | None = None) -> None:
-        self._writer.record_ends_if_due(timetable.RECORD_ENDS_S if interval_s is None else interval_s)
-
-    @property
-    def ledgers(self) -> LedgerTable:
-        return self._writer.ledgers
-
-    @property
-    def ends(self) -> dict[LedgerKey, Ledger]:
-        """How far its ledgers reach, of each source partition and `replicate_to` the newest."""
-        return self._writer.ends
-
-    @property
-    def sources(self) -> dict[str, SourceEnd]:
-        """How far each source partition is published."""
-        return self._writer.sources
-
-    def recall(self, sources: Collection[str]) -> dict[str, SourceEnd]:
-        """As `LedgerWriter.recall`."""
-        return self._writer.recall(sources)
+        self.writer.close(clean=clean)
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
@@ -190,7 +155,7 @@ class Publisher:
         if time.monotonic() - self._routes_read_at >= timetable.ROUTES_S:
             self._read_routes()
         if identity.name is not None:
-            self.recall([identity.name])
+            self.writer.recall([identity.name])
 
         with ExitStack() as held, self._explained():
             numbered = self._numbering(rows, identity, held)
@@ -204,12 +169,12 @@ class Publisher:
             result = Published(sum(t.rows for t in fresh if not t.bad), rejected, sum(t.rows for t in tallies if t.is_published))
             if result.rows:
                 counted = [Counted(t.key, t.rows, t.hash) for t in fresh if not t.bad]
-                self._writer.append(
+                self.writer.append(
                     counted, {t.key.source: identity.encode(t.key.source, t.last) for t in fresh}, numbered.entries
                 )
                 result += Published(commits=1)
         self.total += result
-        self.record_ends_if_due()
+        self.writer.record_ends_if_due()
         return result
 
     def publish_rows(self, rows: Sequence[Mapping[str, object]]) -> None:
@@ -219,53 +184,62 @@ class Publisher:
         They have no identity: called again, they are published again. Of a bytes topic. The caller sees to `record_ends_if_due`.
         Raises SourceChangedError and UnsafeError as `publish`, FencedError.
         """
-        source = self.sources.get("")
-        self._writer.append(
-            _counted(rows), {"": f'["{(source.count if source else 0) + len(rows)}"]'}, partial(self._entries, rows)
-        )
-        self.total += Published(rows=len(rows), commits=1)
+        source = self.writer.sources.get("")
+        self._append(rows, (source.count if source else 0) + len(rows))
 
     def publish_markers(self, rows: Sequence[Mapping[str, object]], up_to: int) -> None:
         """Publish protocol messages, given by marker, payload and replicate_to, in one commit. It says that all is published that
         follows from what had a number up to `up_to`: `published_up_to` tells it after any end. Raises as `publish_rows`."""
-        self._writer.append(_counted(rows), {"": json.dumps([str(up_to)])}, partial(self._entries, rows))
-        self.total += Published(rows=len(rows), commits=1)
+        self._append(rows, up_to)
 
     @property
     def published_up_to(self) -> int:
         """As the last `publish_markers` said; 0 before the first."""
-        end = self.sources.get("")
+        end = self.writer.sources.get("")
         return 0 if end is None else int(end.parts[0])
 
-    def _entries(self, rows: Sequence[Mapping[str, object]], batch: Batch) -> pa.Table:
-        same = self._common.of(batch)
-        spans = {span.key: span for span in batch.spans}
-        entries = {key: count(span.first) for key, span in spans.items()}
-        numbered = []
-        for row in rows:
-            key = _key_of(row)
-            numbered.append({**row, **same, "ledger_id": spans[key].ledger_id, "entry_id": next(entries[key])})
-        found = rows_table(TOPIC_LOG.types, numbered)
-        for own in user_columns(self.columns):
-            found = found.append_column(own.name, pa.nulls(len(found), to_arrow_type(own.dataType)))
-        return found
+    def _append(self, rows: Sequence[Mapping[str, object]], end: int) -> None:
+        """Append rows that this program has at hand, in their order; their source's offset is `end` afterwards."""
+        keys = [LedgerKey.of("", cast("Sequence[str] | None", row.get("replicate_to"))) for row in rows]
+        counted = Counter(keys)
+        codes = {key: code for code, key in enumerate(counted)}
+        held = rows_table({**_AT_HAND, KEY: "BIGINT"}, [{**row, KEY: codes[key]} for row, key in zip(rows, keys, strict=True)])
 
-    def _numbering(self, rows: DataFrame | SourceBatch, identity: Identity, held: ExitStack) -> Numbered:
-        spark = self.tables.spark
+        def entries(batch: Batch) -> pa.Table:
+            runs = {codes[span.key]: Run(span.ledger_id, span.first, counted[span.key], ()) for span in batch.spans}
+            return log_lines(held, runs, self._common.of(batch))
+
+        self.writer.append([Counted(*one) for one in counted.items()], {"": json.dumps([str(end)])}, entries)
+        self.total += Published(rows=len(rows), commits=1)
+
+    def _numbering(self, rows: DataFrame | SourceBatch, identity: Identity, held: ExitStack) -> HeldRows | OnSpark:
+        """The way for one batch. `held` releases at its end what is held. Raises UsageError with REPEATED."""
+        spark, common = self.tables.spark, self._common
         workspace = workspace_of(f"{self._held_at}/{secrets.token_hex(8)}", self._log, held)
         if isinstance(rows, SourceBatch) and workspace is not None:
             # Of its sources alone: what was published otherwise under this name has other ends.
-            ends = {name: int(end.parts[0]) for name, end in self.sources.items() if name in identity.marks}
+            ends = {name: int(end.parts[0]) for name, end in self.writer.sources.items() if name in identity.marks}
             columns = [name for name in self._given if name in MESSAGE_INPUT]
             tagging = Tagging(rows.source.source, rows.source.offset, columns, ends, self._routes)
-            return hold_spans(spark, rows, tagging, self._common, workspace)
+            return hold_spans(spark, rows, tagging, common, workspace)
 
         def tag(rows: DataFrame) -> DataFrame:
             ready = rows.withColumns(self._prepared).withColumn(ERROR, self._error)
-            return identity.mark_published(spark, identity.tag(ready, self.columns), self.sources)
+            return identity.mark_published(spark, identity.tag(ready, self.columns), self.writer.sources)
 
         frame = rows.frame(spark) if isinstance(rows, SourceBatch) else rows
-        return numbering(frame, tag, identity, self._common, workspace, held, was_few=self._was_few)
+        if workspace is not None:
+            if self._was_few and (few := hold_few(tag(frame), identity, common)) is not None:
+                return few
+            return hold_frame(frame, tag, identity, common, workspace)
+        tagged = tag(frame)
+        if not self._was_few:
+            held.callback(tagged.persist().unpersist)
+        if self._was_few is not False and (few := hold_few(tagged, identity, common)) is not None:
+            return few
+        if self._was_few:
+            held.callback(tagged.persist().unpersist)
+        return OnSpark(tagged, identity, common, held)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -273,12 +247,12 @@ class Publisher:
         try:
             yield
         except (*SPARK_ERRORS, UsageError) as error:
-            if is_repeated(error):
+            if REPEATED in str(error):
                 raise UsageError(
                     f"{self.topic}: two rows have the same order columns, so their order, and with it their identity, is open. "
                     "Nothing of this DataFrame was published. Add a column that tells them apart to order_by."
                 ) from None
-            if is_other_rows(error):
+            if OTHER_ROWS in str(error):
                 raise UnsafeError(
                     f"{self.topic}: Spark computed the DataFrame again while it was published, and got other rows than before: their number, "
                     "or their order columns. Nothing of it was published. Make it deterministic, or keep its rows in a table or a "
@@ -302,7 +276,7 @@ class Publisher:
         """A gapless source has below its ends exactly the rows that were published."""
         if not identity.gapless:
             return
-        for source, end in self.sources.items():
+        for source, end in self.writer.sources.items():
             here = [t for t in tallies if t.key.source == source]
             below = [t for t in here if t.is_published]
             count, found = sum(t.rows for t in below), reduce(xor, (t.hash for t in below), 0)
@@ -315,18 +289,9 @@ class Publisher:
                     "other ones under another producer name or publish_id."
                 )
 
-    def _reject(self, numbered: Numbered, count: int, on_rejected: Callable[[list[Rejected]], None] | None) -> None:
+    def _reject(self, numbered: HeldRows | OnSpark, count: int, on_rejected: Callable[[list[Rejected]], None] | None) -> None:
         if on_rejected is not None:
             on_rejected(list(numbered.rejected()))
             return
         examples = [f"- row {', '.join(row.offset)}: {row.reason}" for row in numbered.rejected(3)]
         raise UsageError(f"{self.topic}: nothing was published, {count} rows cannot be:\n" + "\n".join(examples))
-
-
-def _key_of(row: Mapping[str, object]) -> LedgerKey:
-    """The ledger of a row that this program has at hand."""
-    return LedgerKey.of("", cast("Sequence[str] | None", row.get("replicate_to")))
-
-
-def _counted(rows: Sequence[Mapping[str, object]]) -> list[Counted]:
-    return [Counted(key, count) for key, count in Counter(map(_key_of, rows)).items()]

@@ -186,7 +186,7 @@ class ControllerQuery:
 
     def abandon(self) -> None:
         for publisher in list(self._publishers.values()):
-            publisher.abandon()
+            publisher.writer.abandon()
 
     def _side_by_side(self, calls: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:
         """Do it for each topic, for AT_ONCE at a time; every Future returned is done."""
@@ -296,14 +296,14 @@ class ControllerQuery:
         ]
         if rows:
             publisher.publish_markers(rows, told[-1][0])
-            publisher.record_ends_if_due()
+            publisher.writer.record_ends_if_due()
         return len(rows)
 
     def _publisher(self, topic: str) -> Publisher:
         """That of the last batch, unless it was replaced: by who deleted the topic, which may be there again."""
         if (found := self._publishers.get(topic)) is not None:
             try:
-                found.refuse_if_replaced()
+                found.writer.refuse_if_replaced()
                 return found
             except FencedError:
                 self._let_go(topic)
@@ -311,7 +311,7 @@ class ControllerQuery:
 
     def _let_go(self, topic: str) -> None:
         if (publisher := self._publishers.pop(topic, None)) is not None:
-            publisher.abandon()
+            publisher.writer.abandon()
 
     def _opened(self, topic: str) -> Publisher:
         """Whoever owns the controllers alone may write their markers, so it is taken from an owner of former ones, whether that lives or

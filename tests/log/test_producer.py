@@ -17,9 +17,8 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo import crash
 from geo.coordination.ownership import owned_now
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.errors import SourceChangedError, UnsafeError
 from geo.log.ledger_table import LedgerTable
 from geo.log.publish import publish
@@ -122,7 +121,7 @@ def test_a_publisher_that_was_replaced_sees_it_before_it_records(world: World) -
         with _open(world, take_over=True) as other:
             _publish(other, world.rows(0, 10))
         with pytest.raises(SourceChangedError, match="not by this process as far as it knows"):
-            stale.record_ends()
+            stale.writer.record_ends()
     assert world.publish("eu", 12).rows == 2
     assert _ends(world) == [(0, 11, 12)]
 
@@ -138,10 +137,8 @@ def test_a_ledger_that_is_opened_after_a_look_says_nothing_of_the_others_that_is
 
     with _open(world, frame=rows(0)) as publisher:
         assert _publish(publisher, rows(5)) == 5
-        crash.arm(f"{CrashPoint.PUBLISH_LEDGERS_OPENED.value}:raise")
-        with pytest.raises(InjectedCrash):
+        with dies_at(CrashPoint.PUBLISH_LEDGERS_OPENED):
             _publish(publisher, rows(10))
-    crash.arm(None)
     again = publish(rows(10), TOPIC, config=world.config, cluster="eu", producer="p", order_by="number")
     assert isinstance(again, Published)
     assert again.rows == 5
@@ -152,7 +149,7 @@ def test_ends_are_recorded_though_no_further_batch_comes(world: World, monkeypat
     monkeypatch.setattr(timetable, "RECORD_IDLE_ENDS_S", 0.0)
     with _open(world) as publisher:
         _publish(publisher, world.rows(0, 5))
-        publisher._writer._later.join()  # type: ignore[union-attr]
+        publisher.writer._later.join()  # type: ignore[union-attr]
         (row,) = world.tables("eu").journal(LEDGERS).newest(producer="p")
         assert (row["end"], row["complete"]) == (4, False)
 
@@ -230,10 +227,10 @@ def test_a_log_that_was_changed_stops_a_running_producer_and_its_ledger(
         _publish(publisher, world.rows(0, 5))
         shutil.copytree(world.log("eu").name, world.folder / "copy")
         _publish(publisher, world.rows(0, 10))
-        publisher.record_ends()
+        publisher.writer.record_ends()
         change(world)
         with pytest.raises(SourceChangedError, match=said):
-            publisher.record_ends()
+            publisher.writer.record_ends()
         monkeypatch.setattr(timetable, "LOG_LOOK_S", 0.0)
         before = world.log("eu").latest_version()
         with pytest.raises(SourceChangedError, match=said):
@@ -251,7 +248,7 @@ def test_commits_that_were_cleaned_up_after_a_clean_stop_are_not_missed(world: W
     assert world.publish("eu", 8).rows == 3
     with _open(world) as running:
         _publish(running, world.rows(0, 9))
-        running.record_ends()
+        running.writer.record_ends()
         world.clean_up("eu", first=world.log("eu").latest_version())
         monkeypatch.setattr(timetable, "LOG_LOOK_S", 0.0)
         assert _publish(running, world.rows(0, 11)) == 2, "nor by one that was running meanwhile"

@@ -1,12 +1,13 @@
-"""Holds the new rows of a part of a batch in a file, and reports how many there are of each ledger and in which order.
+"""Holds the new rows of a part of a batch, in a file or in memory, and reports how many there are of each ledger and in which
+order.
 
-A task does that, or this process. From the reports on all parts the entry of every row follows. Blocks of Arrow in, lines of
-Arrow out.
+A task does that, or this process. From the reports on all parts the entry of every row follows, and with it the lines of the
+log. Blocks of Arrow in, lines of Arrow out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -18,9 +19,12 @@ import pyarrow.compute as pc
 
 from geo.log.admission import ERROR
 from geo.log.ledgers import LedgerKey, Span
-from geo.log.numbering.runs import FALLS, NEXT, steps_between
-from geo.log.numbering.tallies import Alike, Rejected, ordered
+from geo.log.numbering.order import Order, ordered, row_of
+from geo.log.numbering.tallies import Alike, Rejected
 from geo.log.source_identity import HASH, PUBLISHED, SOURCE
+
+OTHER_ROWS = "GEO_OTHER_ROWS"
+"""In an error: the rows to be written are not those that were counted."""
 
 KEY = "_geo_key"
 """Column of a ledger key as a number: rows of one ledger have the same."""
@@ -52,42 +56,34 @@ order."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldPart(Alike):
-    """Of one Spark partition, or of what this process read, in the order of their offsets, which are as `ordered`. `code` is
-    their ledger key as a number. The new ones among them are in `file`."""
+    """Of one Spark partition, or of what this process read, in the order of their offsets. `code` is their ledger key as a
+    number. The new ones among them are in `file`, in memory if that is ''."""
 
     file: str
     partition: int
     code: int
 
 
-class Order:
-    """Whether the rows of each source come in the order of their offsets, a block after the other."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Entries of a ledger, `first` and those that follow: `rows` rows of one Spark partition, in their order. `last` is the offset of the
+    last one."""
 
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[Any, ...]] = {}
-        """The last offset of each source, as `ordered`."""
-
-    def rises(self, sources: pa.Array, *offsets: pa.Array) -> bool:
-        """Whether those of the next block rise too. One row at least."""
-        steps = steps_between([sources, *offsets])
-        if pc.any(pc.equal(steps, FALLS)).as_py():
-            return False
-        begins = [0, *(at + 1 for at in pc.indices_nonzero(pc.not_equal(steps, NEXT)).to_pylist()), len(sources)]
-        for first, end in pairwise(begins):
-            source = sources[first].as_py()
-            before = self._last.get(source)
-            if before is not None and before >= ordered(_row(offsets, first)):
-                return False
-            self._last[source] = ordered(_row(offsets, end - 1))
-        return True
+    ledger_id: int
+    first: int
+    rows: int
+    last: tuple[Any, ...]
 
 
 class Holding:
-    """Holds rows in a file of Arrow's: their columns `columns`, those of the log, and KEY. With `unique`, offsets of a source
-    must rise."""
+    """Holds rows in a file of Arrow's, in memory if `file` is '': their columns `columns`, those of the log, and KEY. None: in nothing,
+    they stay where they are and are only counted. With `rising`, SOURCE or KEY, the offsets of each must rise."""
 
-    def __init__(self, file: str, partition: int, columns: Sequence[str], *, unique: bool) -> None:
-        self._file, self._partition, self._columns, self._unique = file, partition, columns, unique
+    memory: pa.Buffer | None = None
+    """What a file would have, once all rows are held."""
+
+    def __init__(self, file: str | None, partition: int, columns: Sequence[str], *, rising: str | None) -> None:
+        self._file, self._partition, self._columns, self._rising = file, partition, columns, rising
         self._found: dict[tuple[LedgerKey, bool, bool], dict[str, Any]] = {}
         self._order = Order()
 
@@ -97,20 +93,22 @@ class Holding:
         Blocks have SOURCE, HASH, ERROR, PUBLISHED, KEY, the columns of OFFSET_PART and TEXT_PART, and `columns`.
         """
         writer: pa.RecordBatchFileWriter | None = None
-        with pa.OSFile(self._file, "wb") as into:
+        with pa.OSFile(self._file, "wb") if self._file else pa.BufferOutputStream() as into:
             for block in blocks:
                 if not len(block):
                     continue
                 taken = pa.schema([block.schema.field(name) for name in (*self._columns, KEY)])
-                if writer is None:
+                if writer is None and self._file is not None:
                     writer = pa.ipc.new_file(into, taken)
                 self._offsets = [block[name] for name in block.schema.names if name.startswith(OFFSET_PART)]
                 self._texts = [block[name] for name in block.schema.names if name.startswith(TEXT_PART)]
-                if self._unique and not self._order.rises(block[SOURCE], *self._offsets):
+                if self._rising is not None and not self._order.rises(block[self._rising], *self._offsets):
                     yield self._line(falls=True)
                     break
                 bad, published = block[ERROR].is_valid(), block[PUBLISHED]
                 self._count(block, bad, published)
+                if writer is None:
+                    continue
                 new, rows = pc.invert(pc.or_(bad, published)), block.select(taken.names)
                 for first, end in pairwise(begins_of([new])):
                     if new[first].as_py():  # a filter would give the fields of a map other names
@@ -119,7 +117,7 @@ class Holding:
             else:
                 for (ledger, bad_, published_), part in self._found.items():
                     yield self._line(
-                        file=self._file,
+                        file=self._file or "",
                         partition=self._partition,
                         source=ledger.source,
                         replicate_to=ledger.listed,
@@ -129,6 +127,8 @@ class Holding:
                     )
             if writer is not None:
                 writer.close()
+        if not self._file:
+            self.memory = into.getvalue()
 
     def _rejected(self, block: pa.RecordBatch, wanted: pa.Array) -> Iterator[pa.RecordBatch]:
         """A line for each of the rows that are wanted, as one block."""
@@ -149,10 +149,15 @@ class Holding:
             kind = (ledger, bad[first].as_py(), published[first].as_py())
             part = self._found.get(kind)
             if part is None:
-                part = self._found[kind] = {"code": keys[first].as_py(), "rows": 0, "hash": 0, FIRST: _row(self._offsets, first)}
+                part = self._found[kind] = {
+                    "code": keys[first].as_py(),
+                    "rows": 0,
+                    "hash": 0,
+                    FIRST: row_of(self._offsets, first),
+                }
             part["rows"] += end - first
             part["hash"] = reduce(xor, hashes[first:end], part["hash"])
-            part[LAST], part[LAST_TEXT] = _row(self._offsets, end - 1), _row(self._texts, end - 1)
+            part[LAST], part[LAST_TEXT] = row_of(self._offsets, end - 1), row_of(self._texts, end - 1)
 
     def _line(self, **said: Any) -> pa.RecordBatch:
         columns = {name: pa.array([said.get(name)], kind) for name, kind in REPORT.items()}
@@ -162,8 +167,9 @@ class Holding:
         return pa.record_batch(columns)
 
 
-def parsed_reports(lines: Sequence[Mapping[str, Any]]) -> tuple[list[HeldPart], list[Rejected]] | None:
+def parsed_reports(reports: Iterable[pa.RecordBatch]) -> tuple[list[HeldPart], list[Rejected]] | None:
     """The parts and the rejected rows of all reports. None if some rows are not in order."""
+    lines = [line for report in reports for line in report.to_pylist()]
     if any(line["falls"] for line in lines):
         return None
     parts = [
@@ -176,8 +182,8 @@ def parsed_reports(lines: Sequence[Mapping[str, Any]]) -> tuple[list[HeldPart], 
             is_published=line["is_published"],
             rows=line["rows"],
             hash=line["hash"],
-            first=ordered(_offset(line, FIRST)),
-            last=ordered(_offset(line, LAST)),
+            first=_offset(line, FIRST),
+            last=_offset(line, LAST),
             last_text=_offset(line, LAST_TEXT),
         )
         for line in lines
@@ -191,56 +197,74 @@ def parsed_reports(lines: Sequence[Mapping[str, Any]]) -> tuple[list[HeldPart], 
     return parts, rejected
 
 
-def are_apart(parts: Sequence[HeldPart]) -> bool:
-    """Whether of each source the rows of a Spark partition all lie above those of another one, or below."""
-    spans: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+def are_apart(parts: Sequence[HeldPart], rising: str) -> bool:
+    """Whether of each source (or ledger key, as `Holding` has it) the rows of a Spark partition all lie above those of another one, or
+    below."""
+    spans: dict[tuple[Hashable, int], list[tuple[Any, ...]]] = {}
     for part in parts:
-        spans.setdefault((part.key.source, part.partition), []).extend((part.first, part.last))
-    by_source: dict[str, list[tuple[tuple[Any, ...], tuple[Any, ...]]]] = {}
-    for (source, _), ends in spans.items():
-        by_source.setdefault(source, []).append((min(ends), max(ends)))
-    return all(before[1] < after[0] for found in by_source.values() for before, after in pairwise(sorted(found)))
+        whose: Hashable = part.key.source if rising == SOURCE else part.key
+        spans.setdefault((whose, part.partition), []).extend((ordered(part.first), ordered(part.last)))
+    by_whom: dict[Hashable, list[tuple[tuple[Any, ...], tuple[Any, ...]]]] = {}
+    for (whose, _), ends in spans.items():
+        by_whom.setdefault(whose, []).append((min(ends), max(ends)))
+    return all(before[1] < after[0] for found in by_whom.values() for before, after in pairwise(sorted(found)))
 
 
-def entries_of(parts: Sequence[HeldPart], spans: Sequence[Span]) -> dict[str, dict[int, tuple[int, int]]]:
-    """By held file, and in it by the number of a ledger key: its ledger, and the entry of its first row. Raises ValueError for
-    two keys with one number."""
-    found: dict[str, dict[int, tuple[int, int]]] = {}
+def runs_of(parts: Sequence[HeldPart], spans: Sequence[Span]) -> dict[int, dict[int, Run]]:
+    """The entries of the new rows, by Spark partition and the number of their ledger key. Raises ValueError for two keys with one
+    number."""
+    found: dict[int, dict[int, Run]] = {}
     of_key = {span.key: span for span in spans}
     following = {span.key: span.first for span in spans}
-    for part in sorted((part for part in parts if part.is_new), key=lambda part: (part.first, part.partition)):
-        codes = found.setdefault(part.file, {})
-        if part.code in codes:
+    for part in sorted((part for part in parts if part.is_new), key=lambda part: (ordered(part.first), part.partition)):
+        runs = found.setdefault(part.partition, {})
+        if part.code in runs:
             raise ValueError(f"two ledger keys have the number {part.code}")
-        codes[part.code] = of_key[part.key].ledger_id, following[part.key]
+        runs[part.code] = Run(of_key[part.key].ledger_id, following[part.key], part.rows, part.last)
         following[part.key] += part.rows
     assert all(following[span.key] == span.last + 1 for span in spans), "as many as were counted"
     return found
 
 
-def numbers_of(codes: pa.Array, starts: Mapping[int, tuple[int, int]]) -> tuple[pa.Array, pa.Array]:
-    """Ledger and entry of each row of a held file, from the numbers of the rows' ledger keys. `starts`: ledger and first entry by
-    number."""
-    following = {code: entry for code, (_, entry) in starts.items()}
-    ledgers, entries = [], []
-    for begin, end in pairwise(begins_of([codes])):
-        code = codes[begin].as_py()
-        ledgers.append(pa.repeat(pa.scalar(starts[code][0], pa.int64()), end - begin))
-        entries.append(pa.array(range(following[code], following[code] + end - begin), pa.int64()))
-        following[code] += end - begin
-    return pa.concat_arrays(ledgers), pa.concat_arrays(entries)
+def log_lines(rows: pa.Table, runs: Mapping[int, Run], common: Mapping[str, Any]) -> pa.Table:
+    """Rows with KEY as they stand in the log: in its place their ledger and entry, and what all have in common. `runs` by number of a
+    ledger key."""
+    ((ledgers, entries),) = numbers([(rows[KEY].combine_chunks(), None)], runs)
+    same = {name: pa.repeat(value, len(rows)) for name, value in common.items()}
+    return pa.table({"ledger_id": ledgers, "entry_id": entries, **same, **{n: rows[n] for n in rows.column_names if n != KEY}})
+
+
+def numbers(
+    blocks: Iterable[tuple[pa.Array, pa.StructArray | None]], runs: Mapping[int, Run]
+) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Ledger and entry of each row of one Spark partition, a block after the other, from the numbers of the rows' ledger keys; `runs` as
+    `log_lines`. Raises ValueError with OTHER_ROWS unless the rows are those of the runs: as many of each, with these last offsets, where
+    blocks have offsets."""
+    taken = dict.fromkeys(runs, 0)
+    for codes, offsets in blocks:
+        ledgers, entries = [pa.array([], pa.int64())], [pa.array([], pa.int64())]
+        for begin, end in pairwise(begins_of([codes])):
+            code = codes[begin].as_py()
+            if (run := runs.get(code)) is None:
+                raise ValueError(OTHER_ROWS)
+            first = run.first + taken[code]
+            ledgers.append(pa.repeat(pa.scalar(run.ledger_id, pa.int64()), end - begin))
+            entries.append(pa.array(range(first, first + end - begin), pa.int64()))
+            taken[code] += end - begin
+            if offsets is not None and taken[code] >= run.rows and tuple(offsets[end - 1].as_py().values()) != run.last:
+                raise ValueError(OTHER_ROWS)
+        yield pa.concat_arrays(ledgers), pa.concat_arrays(entries)
+    if any(taken[code] != run.rows for code, run in runs.items()):
+        raise ValueError(OTHER_ROWS)
 
 
 def begins_of(columns: Sequence[pa.Array]) -> list[int]:
     """Where rows begin that have other values than the row before in any of the columns, which have a value everywhere; and their
     end."""
-    count = len(columns[0])
+    if not (count := len(columns[0])):
+        return []
     other = reduce(pc.or_, (pc.not_equal(column.slice(1), column.slice(0, count - 1)) for column in columns))
     return [0, *(at + 1 for at in pc.indices_nonzero(other).to_pylist()), count]
-
-
-def _row(columns: Sequence[pa.Array], at: int) -> tuple[Any, ...]:
-    return tuple(column[at].as_py() for column in columns)
 
 
 def _offset(line: Mapping[str, Any], name: str) -> tuple[Any, ...]:

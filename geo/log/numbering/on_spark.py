@@ -10,125 +10,95 @@ meanwhile). So what is written is held against what was counted in the very plan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark import StorageLevel, TaskContext
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
 from geo.errors import UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch, LedgerKey
-from geo.log.numbering.runs import BEGINS, FALLS, NEXT, OTHER_ROWS, Run, numbered, step
-from geo.log.numbering.tallies import IS_NEW, LEDGER_KEY, REPEATED, TEXT, Alike, Common, Rejected, Tally, merged, ordered
+from geo.log.numbering.held_rows import hold_by_tasks
+from geo.log.numbering.holding import KEY, OTHER_ROWS, HeldPart, Run, numbers, runs_of
+from geo.log.numbering.order import ordered
+from geo.log.numbering.tallies import IS_NEW, LEDGER_KEY, REPEATED, Alike, Common, Rejected, Tally, merged
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
 
 _IDS = "_geo_ids"
 _ORDER = (SOURCE, "replicate_to", OFFSET)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part(Alike):
-    """Of one Spark partition; where it does not matter in which one they are, of all of them."""
-
-    partition: int
-    at: int
-    """The number of its first row, among all rows."""
-    is_run: bool
-    """They follow each other there, and rise if offsets are unique."""
-    falls: bool
-    """One of them has an offset that is not above that of the row before."""
-
-
 class OnSpark:
-    """In the Spark partitions in which the rows come, if they come in order there; if not, after a sort into ranges.
+    """In the Spark partitions in which the rows come, if those of each ledger come in order there; if not, after a sort into ranges.
 
     `held` releases at its end what is held.
     """
 
     def __init__(self, tagged: DataFrame, identity: Identity, common: Common, held: ExitStack) -> None:
         self._tagged, self._identity, self._common, self._held = tagged, identity, common, held
-        self._parts: list[Part] = []
+        self._parts: list[HeldPart] | None = None
+        """Of the rows as they lie; None: not yet counted so, or not in order."""
+        self._counted: Sequence[Alike] = ()
 
     def tallies(self) -> list[Tally]:
-        self._parts = self._count(self._tagged, by_partition=not self._identity.is_scattered)
-        return merged((part.tally, ordered(part.last)) for part in self._parts)
+        if not self._identity.is_scattered:
+            self._parts = self._lying(self._tagged)
+        self._counted = self._count() if self._parts is None else self._parts
+        return merged(self._counted)
 
     def rejected(self, most: int | None = None) -> list[Rejected]:
         """The new rows that are bad, all or some of them."""
-        text = F.expr(self._identity.text).alias(TEXT)
+        text = F.expr(self._identity.text)
         bad = self._tagged.where(F.col(ERROR).isNotNull() & ~F.col(PUBLISHED)).select(SOURCE, text, ERROR, "key")
         rows = (bad if most is None else bad.limit(most)).collect()
-        return [Rejected(row[SOURCE], tuple(row[TEXT]), row[ERROR], row["key"]) for row in rows]
+        return [Rejected(source, tuple(offset), reason, key) for source, offset, reason, key in rows]
 
     def entries(self, batch: Batch) -> DataFrame:
-        """The new rows as they stand in the log. This, or evaluating what it returns, raises an error for which `is_repeated` if
-        two rows are one, and one for which `is_other_rows` unless they are, ledger by ledger, those that were counted: as many,
+        """The new rows as they stand in the log. This, or evaluating what it returns, raises an error with REPEATED if
+        two rows are one, and one with OTHER_ROWS unless they are, ledger by ledger, those that were counted: as many,
         with the same last offsets."""
-        rows = self._tagged.where(IS_NEW)
-        runs = None if self._identity.is_scattered else runs_of(self._counted_again(), batch, unique=self._identity.unique)
-        if runs is None:
+        rows, parts = self._tagged.where(IS_NEW), self._parts
+        if parts is not None and self._tagged.storageLevel == StorageLevel.NONE:
+            # Spark was told meanwhile to forget what it has cached: the rows may lie elsewhere.
+            parts = self._lying(self._tagged.persist())
+        if parts is None:
             rows = rows.repartitionByRange(*_ORDER).sortWithinPartitions(*_ORDER).persist()
             self._held.callback(rows.unpersist)
-            parts = self._count(rows)
-            if any(part.falls for part in parts):
+            if (parts := self._lying(rows)) is None:
                 raise UsageError(REPEATED)
-            if _planned(parts) != _planned(self._parts):
-                raise UsageError(OTHER_ROWS)
-            runs = runs_of(parts, batch, unique=self._identity.unique)
-            assert runs is not None, "they are sorted"
+        if _planned(parts) != _planned(self._counted):
+            raise UsageError(OTHER_ROWS)
         filled = {
             "ledger_id": F.col(_IDS)["ledger_id"],
             "entry_id": F.col(_IDS)["entry_id"],
             "marker": F.lit(None).cast("string"),
             **{name: F.lit(value) for name, value in self._common.of(batch).items()},
         }
-        with_ids = rows.withColumn(_IDS, numbered(F.col(OFFSET), runs))
+        with_ids = rows.withColumn(_IDS, _numbered(runs_of(parts, batch.spans)))
         return with_ids.select(*(filled.get(c, F.col(c)).alias(c) for c in self._common.columns.names))
 
-    def _counted_again(self) -> list[Part]:
-        """The parts, counted anew if Spark was told meanwhile to forget what it has cached: then the rows may lie elsewhere."""
-        if self._tagged.storageLevel != StorageLevel.NONE:
-            return self._parts
-        parts = self._count(self._tagged.persist())
-        if _planned(parts) != _planned(self._parts):
-            raise UsageError(OTHER_ROWS)
-        return parts
+    def _lying(self, rows: DataFrame) -> list[HeldPart] | None:
+        """What of the rows lies in which Spark partition; None unless those of each ledger are in order."""
+        found = hold_by_tasks(rows, self._identity, ["replicate_to"], KEY)
+        return None if found is None else found[0]
 
-    def _count(self, rows: DataFrame, *, by_partition: bool = True) -> list[Part]:
-        key = F.expr(f"IF({IS_NEW}, xxhash64({LEDGER_KEY}), NULL)")
-        found = (
-            rows.select(
-                SOURCE,
-                "replicate_to",
-                F.col(ERROR).isNotNull().alias("bad"),
-                PUBLISHED,
-                OFFSET,
-                HASH,
-                (F.spark_partition_id() if by_partition else F.lit(-1)).alias("partition"),
-                F.monotonically_increasing_id().alias("at"),
-                (step(key, F.col(OFFSET), unique=self._identity.unique) if by_partition else F.lit(NEXT)).alias("step"),
-            )
-            .groupBy("partition", SOURCE, "replicate_to", "bad", PUBLISHED)
-            .agg(
-                F.min("at").alias("at"),
-                F.count("*").alias("rows"),
-                F.min(OFFSET).alias("first"),
-                F.max(OFFSET).alias("last"),
-                F.expr(self._identity.text_of(f"max({OFFSET})")).alias("last_text"),
-                F.bit_xor(HASH).alias("hash"),
-                F.count_if(F.col("step") == BEGINS).alias("begins"),
-                F.bool_or(F.col("step") == FALLS).alias("falls"),
-            )
-        )
+    def _count(self) -> list[Alike]:
+        """The rows, wherever they lie."""
+        by = (SOURCE, "replicate_to", "bad", PUBLISHED)
+        found = self._tagged.withColumn("bad", F.col(ERROR).isNotNull()).groupBy(*by).agg(
+            F.count("*").alias("rows"),
+            F.min(OFFSET).alias("first"),
+            F.max(OFFSET).alias("last"),
+            F.expr(self._identity.text_of(f"max({OFFSET})")).alias("last_text"),
+            F.bit_xor(HASH).alias("hash"),
+        )  # fmt: skip
         return [
-            Part(
-                partition=r["partition"],
-                at=r["at"],
+            Alike(
                 key=LedgerKey.of(r[SOURCE], r["replicate_to"]),
                 bad=r["bad"],
                 is_published=r[PUBLISHED],
@@ -137,14 +107,12 @@ class OnSpark:
                 first=tuple(r["first"].values()),
                 last=tuple(r["last"].values()),
                 last_text=tuple(r["last_text"].values()),
-                is_run=r["begins"] == 1 and not r["falls"],
-                falls=r["falls"],
             )
             for r in found.toArrow().to_pylist()
         ]
 
 
-def _planned(parts: Iterable[Part]) -> dict[LedgerKey, tuple[int, int, tuple[Any, ...]]]:
+def _planned(parts: Iterable[Alike]) -> dict[LedgerKey, tuple[int, int, tuple[Any, ...]]]:
     """What of them is written: how many rows of each ledger, their hash and their last offset."""
     found: dict[LedgerKey, tuple[int, int, tuple[Any, ...]]] = {}
     for part in parts:
@@ -154,23 +122,18 @@ def _planned(parts: Iterable[Part]) -> dict[LedgerKey, tuple[int, int, tuple[Any
     return found
 
 
-def runs_of(parts: Iterable[Part], batch: Batch, *, unique: bool) -> dict[int, list[Run]] | None:
-    """The entries of the new rows, Spark partition by Spark partition. None unless the rows of each ledger come in runs of which
-    each lies above the one before. Pure."""
-    new = [part for part in parts if part.is_new]
-    if not all(part.is_run for part in new):
-        return None
-    spans = {span.key: span for span in batch.spans}
-    found: dict[int, list[tuple[int, Run]]] = {}
-    by_key: dict[LedgerKey, list[Part]] = {}
-    for part in new:
-        by_key.setdefault(part.key, []).append(part)
-    for key, own in by_key.items():
-        own.sort(key=lambda part: ordered(part.first) if unique else (part.partition,))
-        if unique and any(ordered(before.last) >= ordered(after.first) for before, after in pairwise(own)):
-            return None
-        entry = spans[key].first
-        for part in own:
-            found.setdefault(part.partition, []).append((part.at, Run(part.rows, spans[key].ledger_id, entry, part.last)))
-            entry += part.rows
-    return {partition: [run for _, run in sorted(runs, key=lambda one: one[0])] for partition, runs in found.items()}
+def _numbered(runs: Mapping[int, Mapping[int, Run]]) -> Column:
+    """Ledger and entry of each row (struct of two BIGINT), of the rows of a DataFrame whose Spark partitions consist of these runs.
+    Evaluating it raises an error with OTHER_ROWS unless they do: as many rows, with these last offsets."""
+
+    def of_partition(blocks: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        context = TaskContext.get()
+        assert context is not None
+        for ledgers, entries in numbers(blocks, runs.get(context.partitionId(), {})):
+            yield pa.StructArray.from_arrays([ledgers, entries], ["ledger_id", "entry_id"])
+
+    # Spark takes its kind from its type hints. Not deterministic: what it says depends on the rows before, so it is neither
+    # repeated nor moved.
+    udf = cast(Any, arrow_udf)(of_partition, "struct<ledger_id: bigint, entry_id: bigint>").asNondeterministic()
+    found: Column = udf(F.expr(f"xxhash64({LEDGER_KEY})"), F.col(OFFSET))
+    return found

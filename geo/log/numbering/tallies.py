@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,9 @@ from pyspark.sql.types import StructType
 
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch, LedgerKey
+from geo.log.numbering.order import ordered
 from geo.log.source_identity import PUBLISHED, SOURCE
 from geo.times import from_us
-
-TEXT = "_geo_offset_text"
-"""Column of an offset as `Identity.encode` takes it."""
 
 IS_NEW = f"{ERROR} IS NULL AND NOT {PUBLISHED}"
 """Whether a row is to be written, as SQL."""
@@ -24,6 +22,7 @@ LEDGER_KEY = f"{SOURCE}, replicate_to IS NULL, replicate_to"
 array by itself."""
 
 REPEATED = "GEO_REPEATED_ORDER"
+"""In an error: two rows have the same offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +60,6 @@ class Alike:
         """They are to be written."""
         return not self.bad and not self.is_published
 
-    @property
-    def tally(self) -> Tally:
-        return Tally(self.key, self.bad, self.is_published, self.rows, self.last_text, self.hash)
-
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
@@ -90,23 +85,18 @@ class Common:
         return {"origin": self.cluster, "producer": self.producer, "publish_time": time, "publish_date": time.date()}
 
 
-def merged(tallies: Iterable[tuple[Tally, tuple[Any, ...]]]) -> list[Tally]:
-    """Tallies of parts, each with its last offset by which to sort, as tallies of all."""
+def merged(parts: Iterable[Alike]) -> list[Tally]:
+    """What all parts have together."""
     counts: dict[tuple[LedgerKey, bool, bool], tuple[int, int]] = {}
     last: dict[tuple[str, bool], tuple[tuple[Any, ...], tuple[str, ...]]] = {}
-    for tally, offset in tallies:
-        kind = (tally.key, tally.bad, tally.is_published)
+    for part in parts:
+        kind = (part.key, part.bad, part.is_published)
         rows, found = counts.get(kind, (0, 0))
-        counts[kind] = rows + tally.rows, found ^ tally.hash
-        side = (tally.key.source, tally.is_published)
+        counts[kind] = rows + part.rows, found ^ part.hash
+        side, offset = (part.key.source, part.is_published), ordered(part.last)
         if side not in last or offset > last[side][0]:
-            last[side] = offset, tally.last
+            last[side] = offset, part.last_text
     return [
         Tally(key, bad, is_published, rows, last[key.source, is_published][1], found)
         for (key, bad, is_published), (rows, found) in counts.items()
     ]
-
-
-def ordered(offset: Sequence[Any]) -> tuple[Any, ...]:
-    """An offset by which to sort: NULL comes first, as Spark orders it."""
-    return tuple((part is not None, part) for part in offset)

@@ -93,10 +93,6 @@ class SourceBatch:
     reader: SourceReader
     spans: Sequence[Any]
 
-    @property
-    def is_few(self) -> bool:
-        return self.reader.are_few(self.spans)
-
     def frame(self, spark: SparkSession) -> DataFrame:
         """Its rows as a DataFrame."""
         read = self.reader.read

@@ -90,22 +90,22 @@ class AckPublisher:
             reach(CrashPoint.ACKS_BEFORE_FLUSH)
             self._publisher.publish_rows(rows)
             reach(CrashPoint.ACKS_AFTER_FLUSH)
-            self._publisher.record_ends_if_due(timetable.RECORD_ACKS_ENDS_S)
+            self._publisher.writer.record_ends_if_due(timetable.RECORD_ACKS_ENDS_S)
 
     def append_to(self, journal: Journal, rows: Sequence[Mapping[str, Any]]) -> None:
         """As `LedgerWriter.append_to`."""
-        self._publisher.append_to(journal, rows)
+        self._publisher.writer.append_to(journal, rows)
 
     def close(self, *, clean: bool = True) -> None:
         self._publisher.close(clean=clean)
 
     def abandon(self) -> None:
         """As `LedgerWriter.abandon`."""
-        self._publisher.abandon()
+        self._publisher.writer.abandon()
 
     def refuse_if_replaced(self) -> None:
         """As `LedgerWriter.refuse_if_replaced`."""
-        self._publisher.refuse_if_replaced()
+        self._publisher.writer.refuse_if_replaced()
 
 
 def publish_once(

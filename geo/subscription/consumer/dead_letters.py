@@ -116,7 +116,7 @@ class DeadLetters:
             if there is not None:
                 grow(log, there, own, str(self.topic))
             publisher = self._opened(letters, own)
-            last = publisher.sources.get("dead")
+            last = publisher.writer.sources.get("dead")
             letters = letters.withColumn("_geo_number", F.col("_geo_number") + (last.count if last else 0))
             publisher.publish(letters, by_columns("_geo_letters", "_geo_number"))
         except BaseException:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby, pairwise
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, groupby, pairwise
 
 import pyarrow as pa
 import pytest
@@ -16,13 +15,16 @@ from geo.log.ledgers import LedgerKey, Span
 from geo.log.numbering.holding import (
     KEY,
     OFFSET_PART,
+    OTHER_ROWS,
     TEXT_PART,
     HeldPart,
     Holding,
+    Run,
     are_apart,
-    entries_of,
-    numbers_of,
+    log_lines,
+    numbers,
     parsed_reports,
+    runs_of,
 )
 from geo.log.numbering.tallies import Rejected
 from geo.log.source_identity import HASH, PUBLISHED, SOURCE
@@ -57,10 +59,12 @@ def _block(rows: Sequence[Row]) -> pa.RecordBatch:
     )  # fmt: skip
 
 
-def _held(rows: Sequence[Row], block_rows: int, file: Path) -> tuple[list[HeldPart], list[Rejected]] | None:
+def _held(
+    rows: Sequence[Row], block_rows: int, file: str = "", number: int = 0
+) -> tuple[tuple[list[HeldPart], list[Rejected]] | None, Holding]:
     blocks = (_block(rows[at : at + block_rows]) for at in range(0, len(rows), block_rows))
-    holding = Holding(str(file), int(file.name), ["key", "replicate_to"], unique=True)
-    return parsed_reports([line for report in holding.hold(blocks) for line in report.to_pylist()])
+    holding = Holding(file, number, ["key", "replicate_to"], rising=SOURCE)
+    return parsed_reports(holding.hold(blocks)), holding
 
 
 def _ordered(rows: Sequence[Row]) -> bool:
@@ -70,26 +74,25 @@ def _ordered(rows: Sequence[Row]) -> bool:
 
 
 @given(_rows, st.integers(1, 7))
-def test_rows_that_do_not_rise_within_their_source_are_found_out(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], block_rows: int
-) -> None:
-    found = _held(rows, block_rows, tmp_path_factory.mktemp("held") / "0")
+def test_rows_that_do_not_rise_within_their_source_are_found_out(rows: list[Row], block_rows: int) -> None:
+    found, _ = _held(rows, block_rows)
     assert (found is not None) == _ordered(rows)
 
 
-@given(_rows, st.integers(1, 7), st.integers(1, 3))
+@given(_rows, st.integers(1, 7), st.integers(0, 3))
 def test_what_is_held_gets_the_entries_of_its_ledger_in_the_order_of_offsets(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], block_rows: int, count: int
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], block_rows: int, files: int
 ) -> None:
-    """Spark partitions as they lie after a sort: each has a range of offsets."""
+    """Spark partitions as they lie after a sort, each with a range of offsets, in a file each; or all in memory."""
+    count = max(1, files)
     ordered = sorted({(row[1], row[0]): row for row in rows}.values(), key=lambda row: row[1])
     bounds = [31 * part // count for part in range(count + 1)]
     partitions = [[row for row in ordered if low <= row[1] < high] for low, high in pairwise(bounds)]
     folder = tmp_path_factory.mktemp("held")
-    held = [_held(part, block_rows, folder / str(number)) for number, part in enumerate(partitions)]
-    parts = [part for found in held if found is not None for part in found[0]]
-    rejected = [one for found in held if found is not None for one in found[1]]
-    assert are_apart(parts)
+    held = [_held(part, block_rows, f"{folder}/{at}" if files else "", at) for at, part in enumerate(partitions)]
+    parts = [part for found, _ in held if found is not None for part in found[0]]
+    rejected = [one for found, _ in held if found is not None for one in found[1]]
+    assert are_apart(parts, SOURCE)
 
     new = [row for row in ordered if not row[3] and not row[4]]
     ledgers = {
@@ -106,11 +109,11 @@ def test_what_is_held_gets_the_entries_of_its_ledger_in_the_order_of_offsets(
         for at, offset in enumerate(offsets)
     }
     found: dict[str, tuple[int, int]] = {}
-    for file, first in entries_of(parts, spans).items():
-        with pa.memory_map(file) as source:
-            read = pa.ipc.open_file(source).read_all()
-        numbers = numbers_of(read[KEY].combine_chunks(), first)
-        found |= dict(zip(read["key"].to_pylist(), zip(*(n.to_pylist() for n in numbers), strict=True), strict=True))
+    for partition, runs in runs_of(parts, spans).items():
+        read = pa.ipc.open_file(pa.memory_map(f"{folder}/{partition}") if files else held[0][1].memory).read_all()
+        written = log_lines(read, runs, {"origin": "eu"})
+        assert written.column_names == ["ledger_id", "entry_id", "origin", "key", "replicate_to"]
+        found |= {row["key"]: (row["ledger_id"], row["entry_id"]) for row in written.to_pylist()}
     assert found == expected
     assert sorted(one.offset[0] for one in rejected) == sorted(str(row[1]) for row in ordered if row[3] and not row[4])
 
@@ -130,14 +133,60 @@ def test_what_is_held_gets_the_entries_of_its_ledger_in_the_order_of_offsets(
             assert (sum(part.rows for part in own), combined) == tally(bad, published)
 
 
-def test_ranges_that_overlap_are_not_apart_and_nor_are_equal_ends() -> None:
-    def part(partition: int, first: int, last: int, source: str = "a") -> HeldPart:
-        key = LedgerKey.of(source, None)
-        return HeldPart(
-            file="f", partition=partition, code=1, key=key, bad=False, is_published=False, rows=1, hash=0, first=((True, first),),
-            last=((True, last),), last_text=(str(last),),
-        )  # fmt: skip
+def _part(partition: int, first: int, last: int, source: str = "a", to: tuple[str, ...] | None = None) -> HeldPart:
+    key = LedgerKey(source, to)
+    return HeldPart(
+        file="f", partition=partition, code=1, key=key, bad=False, is_published=False, rows=1, hash=0, first=(first,), last=(last,), last_text=(str(last),),
+    )  # fmt: skip
 
-    assert are_apart([part(1, 0, 4), part(0, 5, 9), part(2, 0, 9, "b")])
-    assert not are_apart([part(0, 0, 5), part(1, 5, 9)])
-    assert not are_apart([part(0, 0, 9), part(1, 3, 4)])
+
+def test_ranges_that_overlap_are_not_apart_and_nor_are_equal_ends() -> None:
+    assert are_apart([_part(1, 0, 4), _part(0, 5, 9), _part(2, 0, 9, "b")], SOURCE)
+    assert not are_apart([_part(0, 0, 5), _part(1, 5, 9)], SOURCE)
+    assert not are_apart([_part(0, 0, 9), _part(1, 3, 4)], SOURCE)
+    assert are_apart([_part(0, 0, 9), _part(1, 3, 4, to=("us",))], KEY), "of each ledger"
+
+
+def test_rows_without_an_order_of_their_own_are_numbered_as_they_lie() -> None:
+    found = runs_of([_part(1, 0, 0), _part(0, 0, 0)], [Span(LedgerKey("a", None), 100, 5, 6)])
+    assert found == {0: {1: Run(100, 5, 1, (0,))}, 1: {1: Run(100, 6, 1, (0,))}}
+
+
+# -- rows that stay where they are ------------------------------------------------------------------------------------------
+
+
+def _numbers(rows: Sequence[tuple[int, int]], runs: Mapping[int, Run], sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Of rows by ledger key and offset."""
+    cuts = [0, *(cut for cut in accumulate(sizes) if cut < len(rows)), len(rows)]
+    blocks = (
+        (pa.array([key for key, _ in part], pa.int64()), pa.StructArray.from_arrays([pa.array([at for _, at in part], pa.int64())], ["o0"]))
+        for part in (rows[begin:end] for begin, end in pairwise(cuts))
+    )  # fmt: skip
+    return [one for columns in numbers(blocks, runs) for one in zip(*(column.to_pylist() for column in columns), strict=True)]
+
+
+@given(st.lists(st.integers(1, 3), max_size=20), st.lists(st.integers(0, 4), max_size=8))
+def test_rows_get_the_entries_of_their_ledger(keys: list[int], sizes: list[int]) -> None:
+    rows = [(key, at) for at, key in enumerate(keys)]
+    last = dict(rows)
+    runs = {key: Run(100 + key, 10 * key, keys.count(key), (last[key],)) for key in last}
+    assert _numbers(rows, runs, sizes) == [(100 + key, 10 * key + keys[:at].count(key)) for key, at in rows]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [(1, 1), (1, 2)],
+        [(1, 1), (1, 2), (2, 3), (2, 4)],
+        [(1, 1), (1, 2), (2, 4)],
+        [(1, 1), (1, 3), (2, 3)],
+        [(1, 1), (2, 2), (2, 3)],
+        [(1, 1), (1, 2), (3, 3)],
+    ],
+)
+def test_other_rows_than_were_counted_are_refused(rows: list[tuple[int, int]]) -> None:
+    runs = {1: Run(7, 0, 2, (2,)), 2: Run(8, 5, 1, (3,))}
+    assert _numbers([(1, 1), (1, 2), (2, 3)], runs, [2]) == [(7, 0), (7, 1), (8, 5)]
+    with pytest.raises(ValueError, match=OTHER_ROWS):
+        _numbers(rows, runs, [2])

@@ -55,8 +55,7 @@ def test_rows_that_are_other_ones_when_they_are_written_publish_nothing(world: W
     source = world.folder / "source.json"
     source.write_text(json.dumps(PLANNED))
     rows = _rows(world.spark, source)
-    publisher = Publisher(world.tables("eu"), world.config, TOPIC, "p")
-    publisher.open(rows.schema, {"gate", "number"})
+    publisher = Publisher(world.tables("eu"), world.config, TOPIC, "p").open(rows.schema, {"gate", "number"})
     identity = by_columns("gate", "number")
     for other in [*OTHER.values(), PLANNED]:
         source.write_text(json.dumps(PLANNED))
@@ -84,8 +83,7 @@ def test_rows_that_are_held_in_files_are_published_as_they_were_counted(world: W
     source = world.folder / "source.json"
     source.write_text(json.dumps(PLANNED))
     rows = _rows(world.spark, source)
-    publisher = Publisher(world.tables("eu"), world.config, TOPIC, "p")
-    publisher.open(rows.schema, {"gate", "number"})
+    publisher = Publisher(world.tables("eu"), world.config, TOPIC, "p").open(rows.schema, {"gate", "number"})
 
     def changed(_: list[Rejected]) -> None:
         source.write_text(json.dumps(OTHER["more"]))
