@@ -387,3 +387,9 @@ PLACEMENT_POLICIES = TableSchema(
         Column("set_at", "TIMESTAMP", "when", nullable=False),
     ),
 )
+
+JOURNALS = (
+    *(TOPICS, LEDGERS, FINISHED, OWNERS, PROCESSES, LINKS, REQUESTS, CURSORS, VERSION_SUBSCRIPTIONS, VERSION_STARTS),
+    *(LOAD_REPORTS, LOAD_AVERAGES, ASSIGNMENTS, BUNDLES, BUNDLE_REQUESTS, PLACEMENT_POLICIES),
+)
+"""The tables of which the newest row of each subject counts, and which are kept small by that; of MARKERS each row does."""

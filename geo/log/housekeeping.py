@@ -32,32 +32,9 @@ from geo.names import Topic
 from geo.streams import timetable
 from geo.text import first_line
 from geo.times import from_us, in_us
-from schemas import (
-    ASSIGNMENTS,
-    BUNDLE_REQUESTS,
-    BUNDLES,
-    CURSORS,
-    FINISHED,
-    LEDGERS,
-    LINKS,
-    LOAD_AVERAGES,
-    LOAD_REPORTS,
-    OWNERS,
-    PLACEMENT_POLICIES,
-    PROCESSES,
-    REQUESTS,
-    TOPICS,
-    VERSION_STARTS,
-    VERSION_SUBSCRIPTIONS,
-    TableSchema,
-)
+from schemas import JOURNALS, LEDGERS, LOAD_REPORTS, PROCESSES, TableSchema
 
 log = logging.getLogger(__name__)
-
-JOURNALS = (
-    *(TOPICS, LEDGERS, FINISHED, OWNERS, PROCESSES, LINKS, REQUESTS, CURSORS, VERSION_SUBSCRIPTIONS, VERSION_STARTS),
-    *(LOAD_REPORTS, LOAD_AVERAGES, ASSIGNMENTS, BUNDLES, BUNDLE_REQUESTS, PLACEMENT_POLICIES),
-)
 
 FILES = 30
 """A system table in more files is cleaned: reading thirty small files takes a tenth of a second, cleaning them half of one."""

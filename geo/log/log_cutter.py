@@ -84,15 +84,10 @@ class LogCutter:
 
     def _inbound(self, topic: Topic) -> Iterator[Reader]:
         """The links that write this log: a start looks at what came since their last row."""
-        for row in self._own_links:
-            if row["topic"] == str(topic) and row["target_version"] is not None:
-                yield self._link(f"link {row['source']}->{self._cluster}", row, row["target_version"])
-        recorded = {
-            origin
-            for row in self._own_links
-            if row["topic"] == str(topic) and row["target_version"] is not None
-            for origin in row["origins"]
-        }
+        own = [row for row in self._own_links if row["topic"] == str(topic) and row["target_version"] is not None]
+        for row in own:
+            yield self._link(f"link {row['source']}->{self._cluster}", row, row["target_version"])
+        recorded = {origin for row in own for origin in row["origins"]}
         for name, owner in self._owned_ways:
             if name.topic == topic and name.who not in recorded:
                 yield Reader(f"{name}, which compares both logs", None, self._age_s(owner.since), HOLDS_S)

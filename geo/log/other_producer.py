@@ -5,9 +5,8 @@ it here. Reads only: one region's credential never writes another's tables.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -28,10 +27,10 @@ from geo.log.failing_over import LOOKED_AT, By, floors_of, furthest, put_back, t
 from geo.log.finished import recall
 from geo.log.ledger_parts import ledger_ends
 from geo.log.ledger_table import LedgerTable
-from geo.log.ledgers import SourceEnd
 from geo.log.peers import WAIT_S, ends_of_ids
 from geo.log.source_note import SourceNote
-from geo.log.sources.source import Place, Position
+from geo.log.sources.kafka_arrived import KafkaMessages
+from geo.log.sources.source import Place, Position, SourceReader
 from geo.log.topic_log import is_message
 from geo.names import Topic
 from geo.text import first_line
@@ -41,32 +40,6 @@ log = logging.getLogger(__name__)
 
 NAMED = 20
 """So many source partitions are named in a line of the log."""
-
-
-class Places(Protocol):
-    """A reader, of which only this is asked (SourceReader)."""
-
-    def place_of(self, source: str, end: SourceEnd) -> Place | None: ...
-
-    def has(self, source: str) -> bool: ...
-
-    def say(self, source: str, place: Place) -> str: ...
-
-    def unread(self, position: Position) -> Collection[str]: ...
-
-
-class Messages(Protocol):
-    """What messages of a producer, rows of a topic log, say of their source (KafkaMessages)."""
-
-    def sources(self, rows: DataFrame) -> set[str]: ...
-
-    def places(self, rows: DataFrame, floors: Mapping[int, int], *, expires: bool) -> Position: ...
-
-    def is_without_id(self, places: Position) -> bool: ...
-
-    def content(self, rows: DataFrame, entries: Collection[tuple[int, int]]) -> list[Row]: ...
-
-    def refuse_others(self, messages: Collection[Row]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +107,7 @@ class OtherProducer:
         may_repeat = self.why is not None
         return tuple(Continued(name, known[by][name], by, may_repeat) for name, by in chosen.items())
 
-    def words(self, continued: Sequence[Continued], reader: Places) -> tuple[str, bool]:
+    def words(self, continued: Sequence[Continued], reader: SourceReader) -> tuple[str, bool]:
         """What a person must know of it, and whether that is a warning."""
         new = [one for one in continued if one.by is not By.OWN]
         if not new:
@@ -164,8 +137,8 @@ def other_producer(
     topic: Topic,
     producer: str,
     cluster: str,
-    reader: Places,
-    messages: Messages | None = None,
+    reader: SourceReader,
+    messages: KafkaMessages | None = None,
 ) -> OtherProducer:
     """How far the producer came in `cluster`, which is another one than `here`.
 
@@ -225,7 +198,7 @@ def refuse_same(config: Config, here: str, other: str) -> None:
 
 
 def _arrived(
-    here: ClusterTables, config: Config, topic: Topic, producer: str, cluster: str, messages: Messages
+    here: ClusterTables, config: Config, topic: Topic, producer: str, cluster: str, messages: KafkaMessages
 ) -> tuple[Position, frozenset[str], str | None]:
     """The places behind what arrived here in order, the source partitions with messages and without such a place, and why not all that
     is here counts, if so."""
@@ -268,7 +241,7 @@ def _held(table: Table, producer: str, cluster: str, ends: Mapping[int, int]) ->
 
 
 def _recorded(
-    there: ClusterTables, config: Config, topic: Topic, producer: str, reader: Places, messages: Messages | None
+    there: ClusterTables, config: Config, topic: Topic, producer: str, reader: SourceReader, messages: KafkaMessages | None
 ) -> Told:
     """Raises AlreadyOwnedError if the producer lives, and what is in the way of reading."""
     name, folder = there.cluster.name, local_path(there.location) if there.location is not None else None

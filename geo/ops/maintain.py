@@ -20,7 +20,7 @@ from geo.delta.table import Table
 from geo.errors import UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.finished import move_ended
-from geo.log.housekeeping import JOURNALS, open_for_writing, rows_kept
+from geo.log.housekeeping import open_for_writing, rows_kept
 from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.topic_log import open_log
 from geo.log.topics import registered_topics
@@ -29,7 +29,7 @@ from geo.ops.date_files import DateFiles, compact_date, counted_by_spark, date_f
 from geo.ops.held_dates import Held, held_dates
 from geo.progress import Progress
 from geo.times import from_us
-from schemas import LEDGERS
+from schemas import JOURNALS, LEDGERS
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.delta import delta_log
-from geo.delta.delta_log import newest_version
+from geo.delta.delta_log import committed_before, newest_version
 from geo.delta.disk_store import on_disk
 from geo.delta.store import ReadPath
 
@@ -87,3 +87,12 @@ def test_what_is_cut_off_while_it_is_looked_for_is_not_the_newest(tmp_path: Path
 
     with mock.patch.object(delta_log, "_last_behind", cut_meanwhile):
         assert newest_version(on_disk(tmp_path)) == 100
+
+
+def test_the_newest_commit_before_a_time_is_found_by_halving(tmp_path: Path) -> None:
+    _commits(tmp_path, *range(100))
+    for version in range(100):
+        os.utime(tmp_path / f"{version:020}.json", (version * 10, version * 10))
+    commits = tuple(range(100))
+    assert [committed_before(on_disk(tmp_path), commits, time) for time in (0, 5, 10, 15, 500, 10_000)] == [-1, 0, 0, 1, 49, 99]
+    assert committed_before(on_disk(tmp_path), (), 5) == -1

@@ -27,6 +27,12 @@ from tests.world import TOPIC, World
 pytestmark = pytest.mark.spark
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
 @pytest.fixture(autouse=True)
 def _ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finished, "IDLE_FOR", timedelta(hours=-1))
@@ -44,23 +50,19 @@ def _published(world: World, folder: Path) -> int:
     return stream.published.rows
 
 
-def _two_published(world: World, tmp_path: Path) -> Path:
-    """A folder of two files of a line each, published one after the other."""
-    folder = tmp_path / "in"
-    folder.mkdir()
+def _two_published(world: World, folder: Path) -> None:
+    """Two files of a line each, published one after the other."""
     for name in "ad":
         _write(folder, f"{name}.jsonl", f"{name}1")
         assert _published(world, folder) == 1
-    return folder
 
 
 def _keys(world: World) -> list[str]:
     return sorted(row["key"] for row in world.messages("us").values())
 
 
-def test_a_finished_file_is_known_for_ever(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, tables = tmp_path / "in", world.tables("us")
-    folder.mkdir()
+def test_a_finished_file_is_known_for_ever(world: World, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = world.tables("us")
     for name in "abc":
         _write(folder, f"{name}.jsonl", f"{name}1", f"{name}2")
     assert _published(world, folder) == 6
@@ -90,13 +92,13 @@ def test_a_finished_file_is_known_for_ever(world: World, tmp_path: Path, monkeyp
 
 
 def test_a_finished_file_that_is_written_anew_is_published_no_more_and_one_that_was_edited_stops(
-    world: World, tmp_path: Path
+    world: World, folder: Path
 ) -> None:
-    folder = _two_published(world, tmp_path)
+    _two_published(world, folder)
     assert move_ended(world.tables("us"), datetime.now(timezone.utc)) == 1
     there = folder / "a.jsonl"
-    (tmp_path / "copy").write_text(there.read_text())
-    (tmp_path / "copy").replace(there)
+    (folder.parent / "copy").write_text(there.read_text())
+    (folder.parent / "copy").replace(there)
     assert _published(world, folder) == 0
     there.write_text(there.read_text().replace("a1", "b1"))
     with pytest.raises(SourceChangedError, match=r"a\.jsonl"):
@@ -105,9 +107,10 @@ def test_a_finished_file_that_is_written_anew_is_published_no_more_and_one_that_
 
 
 def test_a_topic_that_is_made_again_knows_no_file_that_the_deleted_one_had_finished(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, tables = _two_published(world, tmp_path), world.tables("us")
+    _two_published(world, folder)
+    tables = world.tables("us")
     assert move_ended(tables, datetime.now(timezone.utc)) == 1
     file = str(folder / "a.jsonl")
     (known,) = recall(tables, TOPIC, "p", [file]).values()
@@ -117,9 +120,9 @@ def test_a_topic_that_is_made_again_knows_no_file_that_the_deleted_one_had_finis
     tables.journal(FINISHED).append(moved)  # by who had read the ledgers before, and committed after the deletion
     assert recall(tables, TOPIC, "p", [file]) == {}
     create_single(tables, TOPIC)
-    (folder / "d.jsonl").rename(tmp_path / "d.jsonl")
+    (folder / "d.jsonl").rename(folder.parent / "d.jsonl")
     assert _published(world, folder) == 1
-    (tmp_path / "d.jsonl").rename(folder / "d.jsonl")
+    (folder.parent / "d.jsonl").rename(folder / "d.jsonl")
     assert _published(world, folder) == 1
     assert _keys(world) == ["a1", "d1"]
 
@@ -129,9 +132,8 @@ def test_a_topic_that_is_made_again_knows_no_file_that_the_deleted_one_had_finis
     assert _published(world, folder) == 0
 
 
-def test_a_program_of_before_is_refused_from_the_first_place_on_that_it_does_not_read(world: World, tmp_path: Path) -> None:
-    folder, ledgers = tmp_path / "in", world.tables("us").journal(LEDGERS)
-    folder.mkdir()
+def test_a_program_of_before_is_refused_from_the_first_place_on_that_it_does_not_read(world: World, folder: Path) -> None:
+    ledgers = world.tables("us").journal(LEDGERS)
     world.publish("us", 3, producer="rows")
     ledgers.table.set_property(VERSION_PROPERTY, "2")  # a root of before
     world.publish("us", 6, producer="rows")
@@ -156,9 +158,7 @@ def test_a_publish_id_is_known_for_ever(world: World) -> None:
     assert len(_keys(world)) == 9
 
 
-def test_a_source_with_several_ledgers_ends_where_the_newest_of_them_does(world: World, tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
+def test_a_source_with_several_ledgers_ends_where_the_newest_of_them_does(world: World, folder: Path) -> None:
     _write(folder, "a.jsonl", "a1", "a2")
     assert _published(world, folder) == 2
     with (folder / "a.jsonl").open("a") as file:
@@ -173,9 +173,10 @@ def test_a_source_with_several_ledgers_ends_where_the_newest_of_them_does(world:
 
 
 def test_a_source_that_a_producer_goes_on_with_is_not_moved_under_it(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, tables = _two_published(world, tmp_path), world.tables("us")
+    _two_published(world, folder)
+    tables = world.tables("us")
     monkeypatch.setattr(finished, "IDLE_FOR", timedelta(0))
     monkeypatch.setattr(ledger_writer, "IDLE_US", 0)
     began = datetime.now(timezone.utc)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config, Link, TopicPolicy
 from geo.coordination.ownership import claim, origin_runners, release
-from geo.delta.delta_log import committed_before, count_data_files, newest_version, read_folder, remove_below
+from geo.delta.delta_log import count_data_files, newest_version, read_folder, remove_below
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.sums import sum_of
@@ -30,17 +30,17 @@ from geo.log.topics import create_topic
 from geo.names import Topic
 from schemas import LEDGERS, LINKS
 from tests.rows import ledger_row
+from tests.world import TOPIC, World
 
-TOPIC = Topic.parse("persistent://shop/web/clicks")
-HOUR = 3600.0
+pytestmark = pytest.mark.spark
 
 
 class Log:
     """A topic's log in cluster us, in a cluster pair us and eu."""
 
     def __init__(self, spark: SparkSession, root: Path, links: tuple[Link, ...] = ()) -> None:
-        self.spark = spark
-        clusters = {name: Cluster(name, root=str(root / name)) for name in ("us", "eu")}
+        self.spark, self._world = spark, World(spark, root)
+        clusters = self._world.config.clusters
         self.config = Config("geo.yaml", clusters, links, (TopicPolicy(longest_outage_s=7 * 86_400),))
         self.us, self.eu = (connect(spark, clusters[name]) for name in ("us", "eu"))
         (root / "eu").mkdir(parents=True, exist_ok=True)
@@ -51,13 +51,7 @@ class Log:
         """One row each, whose entry is the commit's version."""
         for _ in range(commits):
             version = self.table.latest_version() + 1
-            rows = self.spark.range(version, version + 1, numPartitions=1).selectExpr(
-                "'us' AS origin", "1L AS ledger_id", "id AS entry_id", "current_timestamp() AS publish_time",
-                "CAST(NULL AS TIMESTAMP) AS event_time", "'w' AS producer", "'k' AS key",
-                "CAST(NULL AS MAP<STRING, STRING>) AS properties", "CAST(NULL AS ARRAY<STRING>) AS replicate_to",
-                "CAST('x' AS BINARY) AS payload", "CAST(NULL AS STRING) AS marker", "current_date() AS publish_date",
-            )  # fmt: skip
-            self.table.append(rows, user_metadata)
+            self.table.append(self._world.entries("us", version, version + 1), user_metadata)
 
     def cut(self, **options: Any) -> LogCut:
         done = LogCutter(self.us, self.config).cut(TOPIC, **options)
@@ -92,7 +86,6 @@ def log(grown: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.Mo
     return Log(spark, tmp_path / "clusters", (Link("us", "eu"), Link("eu", "us")))
 
 
-@pytest.mark.spark
 def test_after_a_cut_the_table_is_as_good_as_before(log: Log, spark: SparkSession, tmp_path: Path) -> None:
     everything = list(range(2, 15))
     assert log.entries() == everything  # so that Spark remembers a snapshot of before
@@ -123,13 +116,11 @@ def test_after_a_cut_the_table_is_as_good_as_before(log: Log, spark: SparkSessio
     assert log.cut() == LogCut(0, 7), "there is nothing more to go"
 
 
-@pytest.mark.spark
 def test_what_came_a_moment_ago_stays_however_many_it_is(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_cutter, "KEEP_S", 3600.0)
     assert log.cut() == LogCut(0, 15)
 
 
-@pytest.mark.spark
 def test_a_session_that_last_looked_before_the_cut_goes_on(log: Log, tmp_path: Path) -> None:
     copied, aside = tmp_path / "copy", tmp_path / "aside"
     shutil.copytree(log.table.name, copied)
@@ -148,7 +139,6 @@ def test_a_session_that_last_looked_before_the_cut_goes_on(log: Log, tmp_path: P
     assert log.entries(table, 11) == list(range(2, 12))
 
 
-@pytest.mark.spark
 def test_streams_follow_from_what_is_kept_and_fail_loudly_on_what_is_gone(log: Log, tmp_path: Path) -> None:
     log.cut()
 
@@ -173,7 +163,6 @@ def test_streams_follow_from_what_is_kept_and_fail_loudly_on_what_is_gone(log: L
         log.table.read(7).collect()
 
 
-@pytest.mark.spark
 def test_what_is_left_by_an_interrupted_cut_is_without_a_gap(log: Log) -> None:
     found = read_folder(on_disk(log.folder))
     part = {version: found.files[version] for version in sorted(found.files) if version < 5}
@@ -183,7 +172,6 @@ def test_what_is_left_by_an_interrupted_cut_is_without_a_gap(log: Log) -> None:
     assert log.cut() == LogCut(4, 6)
 
 
-@pytest.mark.spark
 def test_without_a_checkpoint_nothing_is_cut(log: Log) -> None:
     for checkpoint in log.folder.glob("*.checkpoint.parquet"):
         checkpoint.unlink()
@@ -191,7 +179,6 @@ def test_without_a_checkpoint_nothing_is_cut(log: Log) -> None:
     assert log.entries() == list(range(2, 15))
 
 
-@pytest.mark.spark
 def test_a_small_log_is_not_looked_at_further(log: Log) -> None:
     assert log.cut(least=15) == LogCut(0, 15)
     assert LogCutter(log.us, log.config).cut(Topic.parse("persistent://shop/web/none")) is None
@@ -216,7 +203,6 @@ def _aged(log: Log, until: int) -> None:
         os.utime(log.folder / f"{version:020}.json", (at, at))
 
 
-@pytest.mark.spark
 def test_a_link_that_reads_the_log_finds_its_place_for_a_day(log: Log) -> None:
     log.eu.journal(LINKS).append([_link_row("us", 7, 4, timedelta(hours=25))])
     done = log.cut()
@@ -227,14 +213,12 @@ def test_a_link_that_reads_the_log_finds_its_place_for_a_day(log: Log) -> None:
     assert log.cut() == LogCut(3, 6)
 
 
-@pytest.mark.spark
 def test_a_link_that_writes_the_log_finds_its_own_commits_for_a_day(log: Log) -> None:
     log.us.journal(LINKS).append([_link_row("eu", 3, 7, timedelta(hours=2))])
     assert log.cut().held_by == "link eu->us, RUNNING, at version 7, last heard of 2.0 hours ago"
     assert log.versions[0] == 6
 
 
-@pytest.mark.spark
 def test_whoever_compares_for_the_first_time_finds_the_commits_since_it_began(log: Log) -> None:
     (ownership,) = claim(log.us, [origin_runners({"eu"}, TOPIC, "us")])
     held = log.cut()
@@ -245,7 +229,6 @@ def test_whoever_compares_for_the_first_time_finds_the_commits_since_it_began(lo
     release([ownership])
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("what", ["broken", "away", "nothing-read"])
 def test_whose_place_is_not_known_holds_a_day_of_commits(log: Log, what: str) -> None:
     _aged(log, 7)
@@ -263,14 +246,12 @@ def test_whose_place_is_not_known_holds_a_day_of_commits(log: Log, what: str) ->
     assert done.held_by.startswith("link us->eu" if what == "nothing-read" else "cluster eu, which cannot be read")
 
 
-@pytest.mark.spark
 def test_a_reader_that_the_configuration_here_does_not_list_holds_its_place(log: Log) -> None:
     log.config = replace(log.config, links=(Link("eu", "us"),))
     log.eu.journal(LINKS).append([_link_row("us", 7, 4, timedelta(hours=2))])
     assert log.cut() == LogCut(6, 9, "link us->eu, RUNNING, at version 7, last heard of 2.0 hours ago")
 
 
-@pytest.mark.spark
 def test_what_another_clusters_links_say_by_a_name_that_is_not_its_own_does_not_count(log: Log, tmp_path: Path) -> None:
     asia = connect(log.spark, Cluster("asia", root=str(tmp_path / "clusters" / "asia")))
     create_topic(asia, TOPIC)
@@ -281,16 +262,6 @@ def test_what_another_clusters_links_say_by_a_name_that_is_not_its_own_does_not_
     assert (log.cut().held_by or "").startswith("cluster eu, which cannot be read")
 
 
-def test_the_newest_commit_before_a_time_is_found_by_halving(tmp_path: Path) -> None:
-    for version in range(100):
-        (tmp_path / f"{version:020}.json").touch()
-        os.utime(tmp_path / f"{version:020}.json", (version * 10, version * 10))
-    commits = tuple(range(100))
-    assert [committed_before(on_disk(tmp_path), commits, time) for time in (0, 5, 10, 15, 500, 10_000)] == [-1, 0, 0, 1, 49, 99]
-    assert committed_before(on_disk(tmp_path), (), 5) == -1
-
-
-@pytest.mark.spark
 def test_a_producer_that_did_not_stop_finds_the_commits_it_has_not_recorded(log: Log) -> None:
     def record(version: int, sequence: int, *, complete: bool = False, age: timedelta = timedelta(hours=40)) -> None:
         at = datetime.now(timezone.utc) - age

@@ -13,8 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from geo import crash
-from geo.crash import CrashPoint, InjectedCrash
+from geo.crash import CrashPoint
 from geo.delta import small_batch
 from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, UnsafeError, UsageError
 from geo.log.publish import PublishOptions, publish, publish_json_lines
@@ -105,8 +104,7 @@ def test_null_the_empty_text_and_the_sign_for_null_are_partitions_apart(world: W
 def test_what_an_earlier_version_published_of_null_and_the_empty_text_as_one_goes_on_as_one(world: World) -> None:
     rows = world.rows(0, 20).withColumn("gate", F.expr(_GATES)).where("number % 4 < 2")
     few = rows.where("number < 8")
-    publisher = Publisher(world.tables("eu"), world.config, TOPIC, "default")
-    publisher.open(few.schema, {"number", "gate"}, take_over=False)
+    publisher = Publisher(world.tables("eu"), world.config, TOPIC, "default").open(few.schema, {"number", "gate"})
     before = by_order(few, ["number"], "gate")
     assert before.source_before is not None
     assert publisher.publish(few, replace(before, source=before.source_before, marks={})).rows == 4
@@ -117,25 +115,27 @@ def test_what_an_earlier_version_published_of_null_and_the_empty_text_as_one_goe
     assert _ledgers(world) == [(None, 0, 9, 10)]
 
 
+def _followed(world: World, inbox: Path, more: str = "") -> PublishStream:
+    """All rows of a folder as a stream."""
+    frame = world.spark.readStream.schema(f"number BIGINT, key STRING, payload BINARY{more}").parquet(str(inbox))
+    started = publish(frame.drop("number"), TOPIC, config=world.config, cluster="eu")
+    assert isinstance(started, PublishStream)
+    started.await_termination()
+    return started
+
+
 def test_a_stream_goes_on_from_its_checkpoint_and_refuses_to_guess_without_it(world: World) -> None:
     inbox = world.folder / "inbox"
 
-    def stream() -> Published:
-        frame = world.spark.readStream.schema("number BIGINT, key STRING, payload BINARY").parquet(str(inbox))
-        started = publish(frame.drop("number"), TOPIC, config=world.config, cluster="eu")
-        assert isinstance(started, PublishStream)
-        started.await_termination()
-        return started.published
-
     world.rows(0, 5).write.parquet(str(inbox))
-    assert stream().rows == 5
-    assert stream().rows == 0
+    assert _followed(world, inbox).published.rows == 5
+    assert _followed(world, inbox).published.rows == 0
     world.rows(5, 9).write.mode("append").parquet(str(inbox))
-    assert stream().rows == 4
+    assert _followed(world, inbox).published.rows == 4
     assert _ledgers(world) == [(None, 0, 8, 9)]
     (Path(world.config.cluster("eu").checkpoints) / "publish").rename(world.folder / "away")
     with pytest.raises(UnsafeError, match="no longer at"):
-        stream()
+        _followed(world, inbox)
     assert world.count("eu") == 9
 
 
@@ -143,12 +143,7 @@ def test_a_row_that_cannot_be_published_stops_no_stream(world: World) -> None:
     inbox = world.folder / "inbox"
     bad = "if(number = 2, array('mars'), NULL)"
     world.rows(0, 5).withColumn("replicate_to", F.expr(bad)).write.parquet(str(inbox))
-    frame = world.spark.readStream.schema("number BIGINT, key STRING, payload BINARY, replicate_to ARRAY<STRING>").parquet(
-        str(inbox)
-    )
-    stream = publish(frame.drop("number"), TOPIC, config=world.config, cluster="eu")
-    assert isinstance(stream, PublishStream)
-    stream.await_termination()
+    stream = _followed(world, inbox, ", replicate_to ARRAY<STRING>")
     assert (stream.published.rows, stream.published.rejected) == (4, 1)
     assert stream.rejects_file is not None
     (reject,) = [json.loads(line) for line in Path(stream.rejects_file).read_text().splitlines()]
@@ -191,12 +186,24 @@ def test_every_way_of_numbering_gives_the_same(world: World, monkeypatch: pytest
 def test_heavy_rows_are_left_to_spark(world: World) -> None:
     heavy = "encode(repeat('x', if(number = 3, 40000, 10)), 'UTF-8')"
     rows = world.rows(0, 9).withColumn("payload", F.expr(heavy))
+    world.leave_to_spark("eu")
     assert _publish(world, rows, order_by="number").rows == 9
     found = world.log("eu").read().orderBy("entry_id").selectExpr("octet_length(payload) AS size").collect()
     assert [row["size"] for row in found] == [10, 10, 10, 40000, 10, 10, 10, 10, 10]
 
 
 # -- JSON lines ----------------------------------------------------------------------------------------------------------
+
+
+def _stream(world: World, path: Path, batch_bytes: int = jsonl.BATCH_BYTES) -> PublishStream:
+    options = PublishOptions(batch_bytes=batch_bytes)
+    stream = publish_json_lines(world.spark, str(path), TOPIC, config=world.config, cluster="eu", options=options)
+    stream.await_termination()
+    return stream
+
+
+def _lines(world: World, path: Path) -> Published:
+    return _stream(world, path).published
 
 
 @pytest.mark.parametrize("way", ["here", "by tasks", "by Spark"])
@@ -208,30 +215,19 @@ def test_bad_lines_are_listed_and_the_others_are_published(world: World, monkeyp
     path = world.folder / "in.jsonl"
     path.write_text('{"key": "a"}\n{broken\n{"key": "b", "replicate_to": ["mars"]}\n\n{"key": "c", "payload": "x"}\n')
 
-    def run() -> PublishStream:
-        stream = publish_json_lines(world.spark, str(path), TOPIC, config=world.config, cluster="eu")
-        stream.await_termination()
-        return stream
-
-    first = run()
+    first = _stream(world, path)
     assert (first.published.rows, first.published.rejected) == (2, 2)
     assert first.rejects_file is not None
     rejects = [json.loads(line) for line in Path(first.rejects_file).read_text().splitlines()]
     assert [reject["line"] for reject in rejects] == [2, 3]
     assert "not JSON" in rejects[0]["reason"]
     assert "replicate_to names mars" in rejects[1]["reason"]
-    assert run().published == Published(), "complete: nothing is added, nothing rejected twice"
+    assert _lines(world, path) == Published(), "complete: nothing is added, nothing rejected twice"
     assert _lines(world, Path(os.path.relpath(path))) == Published(), "a file is the same however its path is written"
     with path.open("a") as more:
         more.write('{"key": "d"}\n')
-    assert run().published.rows == 1
+    assert _lines(world, path).rows == 1
     assert _ledgers(world) == [(None, 0, 2, 3)]
-
-
-def _lines(world: World, path: Path) -> Published:
-    stream = publish_json_lines(world.spark, str(path), TOPIC, config=world.config, cluster="eu")
-    stream.await_termination()
-    return stream.published
 
 
 def test_a_note_that_is_lost_or_of_another_time_repeats_and_skips_nothing(world: World) -> None:
@@ -305,17 +301,10 @@ def test_a_crash_between_many_sources_leaves_nothing_out(world: World) -> None:
     for number in range(4):
         (folder / f"{number}.jsonl").write_text(f'{{"key": "{number}a"}}\n{{"key": "{number}b"}}\n')
 
-    def run() -> None:
-        publish_json_lines(
-            world.spark, str(folder), TOPIC, config=world.config, cluster="eu", options=PublishOptions(batch_bytes=1)
-        ).await_termination()
-
     for nth in (3, 1):
-        crash.arm(f"{CrashPoint.PUBLISH_LEDGERS_OPENED.value}:raise:{nth}")
-        with pytest.raises(InjectedCrash):
-            run()
-    crash.arm(None)
-    run()
+        with dies_at(CrashPoint.PUBLISH_LEDGERS_OPENED, nth):
+            _stream(world, folder, 1)
+    _stream(world, folder, 1)
     assert _ledgers(world) == [(None, 0, 1, 2)] * 4
     assert sorted(row["key"] for row in world.log("eu").read().collect()) == [f"{n}{x}" for n in range(4) for x in "ab"]
 

@@ -20,6 +20,11 @@ from geo.log.sources.files import open_path
 from geo.log.sources.jsonl import JsonLinesReader
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "x.jsonl"
+
+
 def _read(
     path: Path, start: dict[str, Any], batch_bytes: int, *, once: bool = True, span_bytes: int = jsonl.LEAST_SPAN_BYTES
 ) -> tuple[list[tuple[int, str]], dict[str, Any]]:
@@ -53,27 +58,11 @@ def test_batches_of_any_size_give_every_line_once_with_its_number(
     assert found == list(enumerate(keys, 1))
 
 
-def test_blank_lines_count_as_lines_but_are_no_messages(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_text('{"key": "a"}\n\n  \n{"key": "b"}\n')
-    assert _read(path, {}, 10_000)[0] == [(1, "a"), (4, "b")]
-
-
-def test_while_following_an_unfinished_last_line_is_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_text('{"key": "a"}\n{"key": ')
-    rows, offset = _read(path, {}, 10_000, once=False)
-    assert rows == [(1, "a")]
-    path.write_text('{"key": "a"}\n{"key": "b"}\n')
-    assert _read(path, offset, 10_000, once=False)[0] == [(2, "b")]
-
-
 @pytest.mark.parametrize("torn", ['{"key": "b"', '{"key": ', "{", '{"key": "b"} {', "  "])
 def test_a_line_that_somebody_is_writing_is_left_for_the_next_run(
-    tmp_path: Path, torn: str, caplog: pytest.LogCaptureFixture
+    path: Path, torn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A nightly run over a file that grows: half a line is no bad line, and its other half is none either."""
-    path = tmp_path / "x.jsonl"
     path.write_text('{"key": "a"}\n' + torn)
     rows, offset = _read(path, {}, 10_000)
     assert rows == [(1, "a")]
@@ -86,8 +75,7 @@ def test_a_line_that_somebody_is_writing_is_left_for_the_next_run(
     assert rows == ([(2, "not JSON: Extra data at column 14")] if torn == '{"key": "b"} {' else [(2, "b"), (3, "c")])
 
 
-def test_a_last_line_that_is_whole_is_taken_without_its_newline_and_the_next_ones_keep_their_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
+def test_a_last_line_that_is_whole_is_taken_without_its_newline_and_the_next_ones_keep_their_numbers(path: Path) -> None:
     path.write_text('{"key": "a"}\n{"key": "b"}')
     rows, offset = _read(path, {}, 10_000)
     assert rows == [(1, "a"), (2, "b")]
@@ -107,8 +95,9 @@ def test_a_last_line_that_is_whole_is_taken_without_its_newline_and_the_next_one
 def test_a_file_read_while_it_grows_gives_every_line_once_with_its_number(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], batch_bytes: int, span_bytes: int, once: list[bool]
 ) -> None:
+    """Blank lines count and are no messages; a last line that is not whole is waited for."""
     path = tmp_path_factory.mktemp("jsonl") / "x.jsonl"
-    text = '{"key": "a"}\n\n{"key": "b"}\r\n{"key": "c"}\n{"key": "d"}\n'
+    text = '{"key": "a"}\n\n  \n{"key": "b"}\r\n{"key": "c"}\n{"key": "d"}\n'
     offset: dict[str, Any] = {}
     found: list[tuple[int, str]] = []
     for cut, at_once in zip([*sorted(cuts), len(text)], once, strict=False):
@@ -116,11 +105,10 @@ def test_a_file_read_while_it_grows_gives_every_line_once_with_its_number(
         for _ in range(6):
             rows, offset = _read(path, offset, batch_bytes, once=at_once, span_bytes=span_bytes)
             found += rows
-    assert found == [(1, "a"), (3, "b"), (4, "c"), (5, "d")]
+    assert found == [(1, "a"), (4, "b"), (5, "c"), (6, "d")]
 
 
-def test_more_than_a_newline_behind_a_line_that_was_taken_is_a_loud_stop(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
+def test_more_than_a_newline_behind_a_line_that_was_taken_is_a_loud_stop(path: Path) -> None:
     path.write_text('{"key": "a"}')
     _, offset = _read(path, {}, 10_000)
     for more in (' {"key": "b"}\n', "x"):
@@ -140,8 +128,7 @@ def test_a_file_that_grew_goes_on_and_new_files_join(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"key": "z"}\n{"key": "b"}\n', "", '{"key"'])
-def test_a_file_changed_below_what_was_read_is_a_loud_stop(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "x.jsonl"
+def test_a_file_changed_below_what_was_read_is_a_loud_stop(path: Path, text: str) -> None:
     path.write_text('{"key": "a"}\n')
     _, offset = _read(path, {}, 10_000)
     path.write_text(text)
@@ -161,9 +148,8 @@ LONG = "".join(json.dumps({"key": f"{number:05}"}) + "\n" for number in range(1_
 
 @pytest.mark.parametrize("at", [0, 10_000, len(LONG) - 10])
 @pytest.mark.parametrize("more", ["", '{"key": "new"}\n'])
-def test_an_edit_anywhere_below_what_was_read_is_a_loud_stop_at_the_next_start(tmp_path: Path, at: int, more: str) -> None:
+def test_an_edit_anywhere_below_what_was_read_is_a_loud_stop_at_the_next_start(path: Path, at: int, more: str) -> None:
     """Also of as many bytes as before, and above the last ones that were read."""
-    path = tmp_path / "x.jsonl"
     path.write_text(LONG)
     _, offset = _read(path, {}, 1_000_000)
     digit = LONG.index("0", at) if at < len(LONG) - 20 else LONG.rindex("9")
@@ -172,11 +158,8 @@ def test_an_edit_anywhere_below_what_was_read_is_a_loud_stop_at_the_next_start(t
         _read(path, offset, 1_000_000)
 
 
-def test_a_file_that_only_looks_changed_is_read_again_once_and_not_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_only_looks_changed_is_read_again_once_and_not_published(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at: Any = files.Contents.at
-    path = tmp_path / "x.jsonl"
     path.write_text(LONG)
     reader = JsonLinesReader(str(path), 1_000_000, 1_000_000)
     offset = reader.next({})
@@ -193,8 +176,7 @@ def test_a_file_that_only_looks_changed_is_read_again_once_and_not_published(
     assert opened == [str(path)]
 
 
-def test_an_edit_while_a_file_is_followed_is_seen_once_it_has_doubled(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
+def test_an_edit_while_a_file_is_followed_is_seen_once_it_has_doubled(path: Path) -> None:
     path.write_text(LONG)
     reader, text = JsonLinesReader(str(path), 1_000_000, 1_000_000), LONG.replace("00000", "00009", 1)
     offset = reader.next({})
@@ -267,8 +249,7 @@ def test_files_that_are_not_read_are_named_once(tmp_path: Path, caplog: pytest.L
     assert caplog.text.count("2 files not read, by their endings (.gz, .txt); read are .jsonl, .json, .ndjson") == 1
 
 
-def test_a_place_of_before_goes_on_and_its_last_bytes_are_compared(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
+def test_a_place_of_before_goes_on_and_its_last_bytes_are_compared(path: Path) -> None:
     path.write_text(LONG)
     _, offset = _read(path, {}, 1_000_000)
     before = {file: place[:3] for file, place in offset.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
@@ -11,30 +12,20 @@ from pyspark.sql import functions as F
 from geo.config import load
 from geo.errors import SourceChangedError, UsageError
 from geo.log.ledgers import SourceEnd
-from geo.log.publish import PublishOptions, publish_kafka
+from geo.log.publish import publish_kafka
 from geo.log.publisher import Published
 from geo.log.sources.kafka import KafkaReader, refuse_other_topic
 from geo.names import Topic
 from tests.kafka_broker import PASSWORD, USER, Broker
+from tests.log.sources.published import published
 from tests.processes import geo
 from tests.world import TOPIC, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 
-def _publish(world: World, broker: Broker, topic: str, options: PublishOptions | None = None, **more: object) -> Published:
-    stream = publish_kafka(
-        world.spark,
-        broker.bootstrap,
-        topic,
-        TOPIC,
-        config=world.config,
-        cluster="eu",
-        options=options or PublishOptions(),
-        **more,  # type: ignore[arg-type]
-    )
-    stream.await_termination()
-    return stream.published
+def _publish(world: World, broker: Broker, topic: str, **options: Any) -> Published:
+    return published(world, broker, topic, **options).published
 
 
 def test_a_record_keeps_everything_it_has(world: World, broker: Broker) -> None:
@@ -68,30 +59,19 @@ def test_records_of_any_number_and_in_any_storage_are_published_alike(world: Wor
     world.leave_to_spark("eu", topics["spark"])
     found = {}
     for name, topic in topics.items():
-        stream = publish_kafka(
-            world.spark, broker.bootstrap, "alike", topic, config=world.config, cluster="eu",
-            options=PublishOptions(batch_rows=1_500 if name == "few" else 10_000),
-        )  # fmt: skip
-        stream.await_termination()
-        assert stream.published.rows == 7_000
+        assert _publish(world, broker, "alike", to=topic, batch_rows=1_500 if name == "few" else 10_000).rows == 7_000
         rows = world.log("eu", topic).read().select("entry_id", "key", "properties", "payload", "event_time", "replicate_to")
         found[name] = sorted(map(str, rows.collect()))
     assert found["few"] == found["many"] == found["spark"]
 
 
-def test_where_a_topic_began_counts_though_nothing_was_published_since(world: World, broker: Broker) -> None:
-    broker.create("later", 1)
-    broker.produce("later", [(0, None, b"before", [])])
-    assert _publish(world, broker, "later", begin="latest").rows == 0
-    broker.produce("later", [(0, None, b"while nothing ran", [])])
-    assert _publish(world, broker, "later", begin="latest").rows == 1
-
-
-def test_where_a_latest_start_began_is_lost_and_nothing_is_skipped(world: World, broker: Broker) -> None:
+def test_where_a_latest_start_began_counts_though_nothing_was_published_and_if_it_is_lost_nothing_is_skipped(
+    world: World, broker: Broker
+) -> None:
     broker.create("lost", 2)
     broker.produce("lost", [(0, None, b"before", []), (1, None, b"before", [])])
     assert _publish(world, broker, "lost", begin="latest").rows == 0
-    broker.produce("lost", [(0, None, b"0", [])])
+    broker.produce("lost", [(0, None, b"while nothing ran", [])])
     assert _publish(world, broker, "lost", begin="latest").rows == 1
     (note,) = Path(world.config.cluster("eu").checkpoints).rglob("position.json")
     note.unlink()
@@ -129,7 +109,7 @@ def test_a_time_before_1970_is_kept_and_one_beyond_all_times_stops_nothing(world
 def test_a_lost_checkpoint_repeats_nothing_and_new_partitions_are_read(world: World, broker: Broker) -> None:
     broker.create("grows", 1)
     broker.produce("grows", [(0, b"a", str(i).encode(), []) for i in range(50)])
-    assert _publish(world, broker, "grows", PublishOptions(batch_rows=20)).commits == 3
+    assert _publish(world, broker, "grows", batch_rows=20).commits == 3
     checkpoints = Path(world.config.cluster("eu").checkpoints)
     (checkpoints / "publish").rename(world.folder / "away")
     broker.produce("grows", [(0, b"a", b"50", [])])
@@ -153,7 +133,7 @@ def test_offsets_that_are_gone_stop_the_stream_with_their_range(world: World, br
     with pytest.raises(SourceChangedError, match=r"nothing says that they were read \(partition 0: 1 to \d+\).*--accept-lost"):
         _publish(world, broker, "short")
     assert world.count("eu") == 1
-    assert _publish(world, broker, "short", PublishOptions(accept_lost=True)).rows > 0
+    assert _publish(world, broker, "short", accept_lost=True).rows > 0
     ends = world.log("eu").read().agg(F.max("entry_id"), F.count("*")).collect()[0]
     assert ends[0] + 1 == ends[1], "the ledger has no hole: its entries are what was published"
 

@@ -6,6 +6,7 @@ import logging
 import shutil
 from collections import Counter
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,6 @@ from geo.errors import SourceChangedError, UsageError
 from geo.fleet.backfill import Backfill, backfill
 from geo.log.failing_over import By
 from geo.log.other_producer import OtherProducer, other_producer
-from geo.log.publish import PublishOptions, publish_kafka
 from geo.log.publish_stream import SourceStream
 from geo.log.sources.kafka import KafkaReader
 from geo.log.sources.kafka_arrived import KafkaMessages
@@ -22,6 +22,7 @@ from geo.names import DEFAULT_PRODUCER
 from geo.replication.repair import reconcile_links
 from tests.crashing import dies_at
 from tests.kafka_broker import Broker
+from tests.log.sources.published import published
 from tests.world import TOPIC, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -37,19 +38,8 @@ def _produce_all(broker: Broker, topic: str, first: int, end: int) -> None:
     broker.produce(topic, [(0, f"k{n}".encode(), str(n).encode(), []) for n in range(first, end)])
 
 
-def _publish(world: World, broker: Broker, topic: str, cluster: str, other: str | None = None, **options: object) -> SourceStream:
-    stream = publish_kafka(
-        world.spark,
-        broker.bootstrap,
-        topic,
-        TOPIC,
-        config=world.config,
-        cluster=cluster,
-        options=PublishOptions(continue_from=other),
-        **options,  # type: ignore[arg-type]
-    )
-    stream.await_termination()
-    return stream
+def _publish(world: World, broker: Broker, topic: str, cluster: str, other: str | None = None, **options: Any) -> SourceStream:
+    return published(world, broker, topic, cluster, continue_from=other, **options)
 
 
 def _numbers(world: World, cluster: str, origin: str) -> list[int]:
