@@ -20,7 +20,7 @@ from typing import TypeVar
 import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import NullType, StructField, StructType
@@ -211,7 +211,7 @@ class Table:
         `_commit_version` and `_commit_timestamp`."""
         reader = self.spark.read.format("delta").option("readChangeFeed", "true")
         reader = reader.option("startingVersion", first).option("endingVersion", last)
-        return self._read(reader).where(F.col("_change_type") == "insert")
+        return self._by_spark.load(reader).where(F.col("_change_type") == "insert")
 
     def read_added(self, first: int, last: int) -> DataFrame:
         """As `read_inserts`, with the columns of the table alone."""
@@ -223,10 +223,7 @@ class Table:
         spark = self.spark if settings is None else own_session(self.spark, settings)
         reader: DataStreamReader = spark.readStream.format("delta")
         reader = reader.options(**{"maxFilesPerTrigger": str(2**31 - 1), **options})
-        return self._read(reader)
-
-    def _read(self, reader: DataFrameReader | DataStreamReader) -> DataFrame:
-        return reader.load(self.name) if self.by_path else reader.table(self.sql)
+        return self._by_spark.load(reader)
 
     # -- what is ours --------------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from geo.delta.arrow_rows import collected
 from geo.delta.commits import Commit, commit_file, of_history
@@ -134,12 +135,11 @@ class SparkEngine(Engine):
         """The table's rows, at `version` or at its newest."""
         if not self.by_path and version is not None:
             return self.spark.sql(f"SELECT * FROM {self.sql} VERSION AS OF {int(version)}")
-        if not self.by_path:
-            return self.spark.table(self.sql)
         reader = self.spark.read.format("delta")
-        if version is not None:
-            reader = reader.option("versionAsOf", version)
-        return reader.load(self._name)
+        return self.load(reader if version is None else reader.option("versionAsOf", version))
+
+    def load(self, reader: DataFrameReader | DataStreamReader) -> DataFrame:
+        return reader.load(self._name) if self.by_path else reader.table(self.sql)
 
     def count_nulls(self, column: str) -> int:
         return self.read(None).where(to_sql(IsNull(column))).count()

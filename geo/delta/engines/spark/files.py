@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from geo.delta.delta_state import DeltaState
 from geo.delta.disk_store import DiskPath, path_of
@@ -65,18 +65,14 @@ def sweep(table: Path) -> int:
 
 def have_types(rows: StructType, table: StructType) -> bool:
     """Whether each column of the rows is one of the table's, of its type; one that the rows lack is NULL."""
-    there = {field.name: _plain(field.dataType) for field in table}
-    return len(set(rows.names)) == len(rows) and all(there.get(field.name) == _plain(field.dataType) for field in rows)
+    # As texts, which leave out what a column may be required to have.
+    there = {field.name: field.dataType.simpleString() for field in table}
+    return len(set(rows.names)) == len(rows) and all(there.get(one.name) == one.dataType.simpleString() for one in rows)
 
 
 def no_pattern(path: str) -> str:
     """A path as Spark's readers take it by the letter: of some characters they make patterns."""
     return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
-
-
-def _plain(kind: DataType) -> str:
-    """A type without what a column may be required to have."""
-    return kind.simpleString()
 
 
 def write(rows: DataFrame, location: str, table: DiskPath, state: DeltaState, *, into: str = "") -> Written | None:
