@@ -177,10 +177,11 @@ class LinkTopics:
         moved: list[tuple[LinkWork, LinkState]] = []
         failed: list[tuple[LinkWork, BaseException]] = []
         for work, state in works:
-            if not work.lease.is_held or work.link.cursor is None:
+            started = work.link.started  # another thread may begin it anew
+            if not work.lease.is_held or started is None:
                 continue
             try:
-                if now := work.link.running.progressed(state):
+                if now := started.progressed(state):
                     moved.append((work, now))
             except FAULTS as error:
                 failed.append((work, error))

@@ -194,7 +194,7 @@ class LinkWork:
 
     def end(self) -> bool:
         self._busy = 0
-        return self.link.cursor is None or self.link.running.end_stream()
+        return (started := self.link.started) is None or started.end_stream()
 
     def give_up(self, owned: Ownership, state: State, reason: str) -> None:
         """Record why, and give the ownership up for one with a new token, before the cursor is read again. A changed source or

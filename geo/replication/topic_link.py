@@ -76,7 +76,8 @@ class TopicLink:
         self.rule = Rule.of(link, config.policy(topic).message_ttl_s)
         self.row = LinkRow(target, link.source, topic, self.rule.origins)
         self._into: LinkTarget | None = None
-        self._running: RunningLink | None = None
+        self.started: RunningLink | None = None
+        """What its start came to; None before that, and where it did not come to its end."""
         self._reconciliation: Reconciliation | None = None
         """Under way now, in step 4."""
         self.is_filling_left = False
@@ -102,15 +103,15 @@ class TopicLink:
 
     @property
     def running(self) -> RunningLink:
-        """Itself since its start. Raises RetryableError if that did not come to its end."""
-        if self._running is None:
+        """As `started`. Raises RetryableError if it is not."""
+        if (started := self.started) is None:
             raise RetryableError(f"{self}: it was stopped while it compared both logs; comparing them again.")
-        return self._running
+        return started
 
     @property
     def cursor(self) -> CommitName | None:
         """Up to where the target holds everything. None: its start did not come to its end."""
-        return None if (running := self._running) is None else running.cursor
+        return None if (started := self.started) is None else started.cursor
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class TopicLink:
         replaces a backfill that runs. Raises SourceChangedError if the source changed in a way that must not be passed over,
         SchemaError, RetryableError, WrongClockError.
         """
-        self._running = self._into = None
+        self.started = self._into = None
         self.row.begin(recorded, ownership.generation)
         opened, facts = self._gathered(ownership, recorded, accept_source=accept_source, failed_before=failed_before)
         decision = start(facts)
@@ -149,17 +150,17 @@ class TopicLink:
             finally:
                 self._reconciliation = None
                 if reconciliation.reached is not None:
-                    self._running = RunningLink(opened, reconciliation.reached)
+                    self.started = RunningLink(opened, reconciliation.reached)
         else:
             assert recorded is not None, "there is no cursor without a row"
             if self.is_filling_left:
                 end_left(self.target, self.fillers)
-            self._running = RunningLink(opened, decision.cursor)
+            self.started = RunningLink(opened, decision.cursor)
             counted_now = recorded.impossible is None and self._count_impossible(opened.logs, decision.cursor)
             if decision.cursor != recorded.cursor or counted_now:
                 self.row.append(self.row.following(State.RUNNING, None, decision.cursor, opened.into.seen))
                 reach(CrashPoint.LINK_START_RECORDED)
-        return self._running
+        return self.started
 
     def _gathered(
         self, ownership: Ownership, recorded: LinkState | None, *, accept_source: bool, failed_before: int
@@ -241,8 +242,8 @@ class TopicLink:
         self.turns.leave()
         if (reconciliation := self._reconciliation) is not None:
             reconciliation.leave()
-        if (running := self._running) is not None and running.stream is not None:
-            running.stream.leave()
+        if (started := self.started) is not None and started.stream is not None:
+            started.stream.leave()
 
     def anew(self) -> TopicLink:
         """Another one of the same link and topic, which has not begun, with the counts of this one."""
