@@ -15,7 +15,7 @@ Of each trip three ways are counted:
   messages and DataFrames, acknowledgements also the values of `geo/subscription/acks`. A start and a hand-over carry nothing.
 - *whole*: every function.
 
-`--way TRIP` prints a way instead, file by file: `<-` before a return, the caller where it is in another file, `*` at what has the value. `--at REVISION` counts the code of that commit, in a worktree that is removed after it.
+`--way TRIP` prints a way instead, file by file: `<-` before a return, the caller where it is in another file, `*` at what has the value. `--at REVISION` lets the program of that commit, which has one, count its code, in a worktree that is removed after it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -306,12 +305,11 @@ def made() -> list[Trip]:
 
 
 def _at(revision: str, arguments: Sequence[str]) -> int:
-    """This program, with the code of a revision."""
+    """The program of a revision, with its code."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "code"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(place), revision], cwd=ROOT, check=True)
         try:
-            shutil.copy(__file__, place / "tests" / "trips.py")
             return subprocess.run([sys.executable, "-m", "tests.trips", *arguments], cwd=place).returncode
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(place)], cwd=ROOT, check=True)
