@@ -30,8 +30,8 @@ def in_columns(*columns: str) -> dict[str, tuple[str, ...]]:
 
 
 def from_row(kind: type[T], row: Row) -> T:
-    """The value of a row. NULL is the default of its field, or None without one; a dataclass in several
-    columns is None if the first of them is NULL. Raises ValueError for what no enum has, InvalidNameError for no name of a topic."""
+    """The value of a row. NULL is the default of its field, or None without one; a dataclass in several columns is None if one of them is
+    NULL whose field has no None. Raises ValueError for what no enum has, InvalidNameError for no name of a topic."""
     return kind(*[read(row) for _, _, read in _parts(kind)])
 
 
@@ -61,9 +61,11 @@ def _reader(one: Field[Any], columns: tuple[str, ...], hint: Any) -> Callable[[R
     if isinstance(hint, UnionType):
         (hint,) = (part for part in get_args(hint) if part is not NoneType)
     kind, default = get_origin(hint) or hint, None if one.default is MISSING else one.default
-    get, first = itemgetter(*columns), itemgetter(columns[0])
+    get = itemgetter(*columns)
     if len(columns) > 1:
-        return lambda row: default if first(row) is None else kind(*get(row))
+        parts = zip(columns, get_type_hints(kind).values(), strict=True)
+        needed = [name for name, part in parts if not isinstance(part, UnionType)]
+        return lambda row: default if any(row[name] is None for name in needed) else kind(*get(row))
     make = Topic.parse if kind is Topic else kind if kind is tuple or issubclass(kind, Enum) else None
     if make is not None:
         return lambda row: default if (found := get(row)) is None else make(found)

@@ -44,7 +44,7 @@ def test_a_value_is_read_as_it_was_written_whatever_other_columns_there_are(
     ("kind", "row", "field", "found"),
     [
         (LinkState, {**as_row(LINK), "origins": ["us"]}, "origins", ("us",)),
-        (LinkState, {**as_row(LINK), "source_table_id": None}, "cursor", None),
+        (LinkState, {**as_row(LINK), "source_version": None}, "cursor", None),
         (LinkState, {**as_row(LINK), "impossible": None}, "impossible", None),
         (VersionSubscription, {**as_row(SUBSCRIPTION), "replicated": None}, "replicated", True),
     ],
