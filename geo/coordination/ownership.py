@@ -56,7 +56,7 @@ from geo.delta.process import Process
 from geo.delta.table import Table
 from geo.delta.writer import Written
 from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, UnsafeError
-from geo.faults import SPARK_ERRORS
+from geo.faults import FAULTS, SPARK_ERRORS
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
 from geo.names import Topic
@@ -321,6 +321,22 @@ def release(ownerships: Sequence[Ownership]) -> None:
         tables.journal(OWNERS).append([replace(one, state=RELEASED, sequence=1) for one in claims])
     for ownership in ownerships:
         ownership.abandon()
+
+
+@contextmanager
+def giving_back(owned: Sequence[Ownership], is_safe: Callable[[Exception], bool] = lambda error: False) -> Iterator[None]:
+    """Release them, all of one cluster, once what is done under them has ended well, or has failed so that nothing is in flight: after which
+    errors that is so `is_safe` says. After all others the next owner fences."""
+    try:
+        yield
+        release(owned)
+    except FAULTS as error:
+        if is_safe(error):
+            release(owned)
+        raise
+    finally:
+        for ownership in owned:
+            ownership.abandon()
 
 
 def claim(

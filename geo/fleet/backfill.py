@@ -18,7 +18,7 @@ from enum import Enum
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.config.model import Config, DispatchRate, Link
-from geo.coordination.ownership import Ownership, Runner, claim, filling_runners, origin_runners, release
+from geo.coordination.ownership import Ownership, Runner, claim, filling_runners, giving_back, origin_runners
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Kind
@@ -216,9 +216,9 @@ class _Filling:
         """Bring it. Raises AlreadyOwnedError while another backfill or a comparison of both logs runs, SourceChangedError and
         RetryableError where the link has to see to something first."""
         self._source_log, columns = open_source_log(self._source, self._topic, self._link, str(self))
-        owned = self._owned(filling_runners)
-        try:
-            (filling,) = owned
+        (filling,) = owned = self._owned(filling_runners)
+        # Also after a fault, unless an append is in doubt: so that the link, or whoever resolves it, can have it.
+        with giving_back(owned, lambda error: self._watch is None or not self._watch.in_doubt):
             there = ensure_topic(self._target, self._topic, user_columns(columns))
             self._columns = grow(self._log, there, user_columns(columns), str(self))
             filling.fence(self._log, CrashPoint.BACKFILL_FENCED)
@@ -229,14 +229,6 @@ class _Filling:
                     meanwhile.enter_context(filling.besides(owned[-1]))
                     target, at = self._pinned()
                 self._fill(filling, at or newest_commit(self._source_log, str(self)), target)
-            release(owned)
-        except FAULTS:
-            if self._watch is None or not self._watch.in_doubt:  # so that the link, or whoever resolves it, can have it
-                release(owned)
-            raise
-        finally:
-            for ownership in owned:
-                ownership.abandon()
         return self._done
 
     def _owned(self, ways: Callable[[Set[str], Topic, str], list[Runner]]) -> list[Ownership]:

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from geo.config.model import NUM_FETCHERS, Config, DispatchRate, Link, Publication
 from geo.config.placement import Placement
 from geo.coordination.heartbeat import keep_house_anew
-from geo.coordination.ownership import Ownership, broker_runner, claim, release
+from geo.coordination.ownership import Ownership, broker_runner, claim, giving_back
 from geo.errors import FencedError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.config_file import ConfigFile
@@ -163,11 +163,8 @@ class Broker:
         else:
             (ownership,) = claim(self._tables, [[broker_runner(self._tables)]], take_over=self._take_over)
             self._ownership, self._take_over = ownership, False  # who begins later takes nobody's place
-            try:
+            with giving_back([ownership]):
                 reports = self._run_all()
-                release([ownership])
-            finally:
-                ownership.abandon()
         kinds = list(Kind)
         return sorted(reports, key=lambda report: (kinds.index(report.kind), report.name))
 

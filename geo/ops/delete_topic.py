@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config
-from geo.coordination.ownership import Ownership, claim, filling_runners, named_owners, origin_runners, refuse_living, release
+from geo.coordination.ownership import Ownership, claim, filling_runners, giving_back, named_owners, origin_runners, refuse_living
 from geo.crash import CrashPoint, reach
 from geo.delta.files import is_partly_removed, remove_folder
 from geo.disk import local_path
@@ -154,7 +154,7 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
     """
     topic, log = Topic.parse(facts.topic), tables.log(Topic.parse(facts.topic))
     ownership = _own(tables, config, topic)
-    try:
+    with giving_back([ownership], _is_refused):
         unended = _unended(tables, topic)
         facts = replace(facts, lives=None, unended=unended is not None, removes=unended is Unended.REMOVES)
         try:
@@ -175,15 +175,12 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
         done = Deleted(facts, stays=_remove(tables, config.clusters, topic, ownership))
         if not done.stays:
             set_deleted(tables, topic, deleted=True)
-        release([ownership])
-    except UnknownAnswerError:
-        raise  # something may be in flight
-    except (UnsafeError, RetryableError):
-        release([ownership])  # nothing is in flight
-        raise
-    finally:
-        ownership.abandon()
     return done
+
+
+def _is_refused(error: Exception) -> bool:
+    """Whether nothing is in flight after it."""
+    return isinstance(error, (UnsafeError, RetryableError)) and not isinstance(error, UnknownAnswerError)
 
 
 def _own(tables: ClusterTables, config: Config, topic: Topic) -> Ownership:
@@ -199,12 +196,8 @@ def _own(tables: ClusterTables, config: Config, topic: Topic) -> Ownership:
 
 def _take_back(tables: ClusterTables, config: Config, topic: Topic) -> None:
     """An earlier delete, which is refused now and had only begun, is as if it had never been."""
-    ownership = _own(tables, config, topic)
-    try:
+    with giving_back([_own(tables, config, topic)]):
         _say_it_is_there(tables, topic)
-        release([ownership])
-    finally:
-        ownership.abandon()
 
 
 def _say_it_is_there(tables: ClusterTables, topic: Topic) -> None:

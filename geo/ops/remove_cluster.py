@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from geo.asking import ask_all
 from geo.config.model import Config
 from geo.coordination.claims import Owner
-from geo.coordination.ownership import Runner, RunnerKind, claim, named_owners, refuse_living, release
+from geo.coordination.ownership import Runner, RunnerKind, claim, giving_back, named_owners, refuse_living
 from geo.crash import CrashPoint, reach
 from geo.delta.files import remove_folder
 from geo.disk import local_path
@@ -202,8 +202,7 @@ def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) 
     topics; remove what its streams left 5. own nothing. A call after a death does the rest."""
     open_for_writing(tables, config)
     ways = [runner for runner, _ in _ways(tables, name, _links(tables, name).values())]
-    owned = claim(tables, [ways], point=CrashPoint.REMOVE_CLAIMED) if ways else []
-    try:
+    with giving_back(claim(tables, [ways], point=CrashPoint.REMOVE_CLAIMED) if ways else []):
         if tables.journal(VERSION_STARTS).newest(cluster=name):
             tables.journal(VERSION_STARTS).clean(f"cluster <> {literal(name)}")  # what it told of other clusters stays
         if found.links:
@@ -218,8 +217,4 @@ def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) 
                 set_replication_clusters(tables, config, one.topic, [other for other in named if other != name])
         if not remove_folder(place := tables.checkpoint("replicate", name)):
             found = replace(found, stays=place)
-        release(owned)
-    finally:
-        for ownership in owned:
-            ownership.abandon()
     return found

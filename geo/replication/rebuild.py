@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.config.model import Config, Link
-from geo.coordination.ownership import claim, filling_runners, origin_runners, refuse_producers, release
+from geo.coordination.ownership import claim, filling_runners, giving_back, origin_runners, refuse_producers
 from geo.crash import CrashPoint, reach
 from geo.delta.predicate import Among, Predicate
 from geo.delta.table import Table
@@ -112,7 +112,7 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     what, version = f"rebuild of {topic}", source.latest_version()
     ways = [*origin_runners({cluster}, topic, cluster), *filling_runners({cluster}, topic, cluster)]
     (ownership,) = claim(own, [ways])
-    try:
+    with giving_back([ownership]):
         if may_go_elsewhere:
             register_unclear(own, topic, user_columns(columns))
         there = ensure_topic(own, topic, user_columns(columns))
@@ -123,9 +123,6 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
         for rows in _missing(source, version, target, pinned.version, cluster):
             messages += watch.append(ownership, rows, REBUILD_RECORD)
             reach(CrashPoint.REBUILD_APPENDED)
-        release([ownership])
-    finally:
-        ownership.abandon()
     return messages
 
 

@@ -11,12 +11,11 @@ from contextlib import suppress
 from datetime import datetime
 
 from geo.config.model import Start
-from geo.coordination.ownership import Ownership, Runner, claim, release
+from geo.coordination.ownership import Ownership, Runner, claim, giving_back, release
 from geo.crash import CrashPoint, reach
 from geo.delta.actions import Touched
 from geo.delta.history import CommitName
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError
-from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables
 from geo.log.promises import Promise, as_accepted
 from geo.replication.link_start import Reconcile, Standing, begins
@@ -71,17 +70,13 @@ class Reconciliation:
         (filling,) = claim(self._open.target_tables, [self._fillers], take_over=take_over)
         self._filling = filling
         try:
-            filling.fence(self._into.log)
-            with self._into.ownership.besides(filling):
-                self._compare(decision, stands, start_at, stopped)
-            reach(CrashPoint.LINK_COMPARED)
-            release([filling])
-        except FAULTS:
-            if not self._into.in_doubt:  # so that whoever resolves it can have it
-                release([filling])
-            raise
+            # Also after a fault, unless an append is in doubt: so that whoever resolves it can have it.
+            with giving_back([filling], lambda error: not self._into.in_doubt):
+                filling.fence(self._into.log)
+                with self._into.ownership.besides(filling):
+                    self._compare(decision, stands, start_at, stopped)
+                reach(CrashPoint.LINK_COMPARED)
         finally:
-            filling.abandon()
             self._filling = None
 
     def leave(self) -> None:

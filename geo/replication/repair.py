@@ -10,7 +10,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config, Link, Start
-from geo.coordination.ownership import claim, release
+from geo.coordination.ownership import claim, giving_back
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint
 from geo.errors import RetryableError, UsageError
@@ -76,12 +76,9 @@ def reconcile_links(
             done.append(_preview(work, read_links(tables[target]).get((source, str(topic))), start))
             continue
         (ownership,) = claim(tables[target], [work.runners], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
-        try:
+        with giving_back([ownership]):
             recorded = read_links(tables[target]).get((source, str(topic)))
             work.prepare(ownership, recorded, accept_source=True, start_at=start, take_over=take_over)
-            release([ownership])
-        finally:
-            ownership.abandon()
         brought = work.row.replicated
         done.append(Reconciled(link.name, str(topic), brought, brought, work.running.cursor.version))
     return done
