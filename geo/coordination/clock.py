@@ -36,18 +36,6 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
-    """This process's clock is not the storage's: they said this of one moment."""
-
-    clock_us: int
-    storage_us: int
-
-    @property
-    def ahead(self) -> bool:
-        return self.clock_us > self.storage_us
-
-
-@dataclass(frozen=True, slots=True)
 class Held:
     """A host's clock that was held against the storage's: what it said before and after a write, what a steady clock said after the
     write, and when the storage says that the write came; None: the storage does not say."""
@@ -57,7 +45,7 @@ class Held:
     steady_us: int
     storage_us: int | None
 
-    def wrong(self) -> Wrong | None:
+    def wrong(self) -> Stamp | None:
         """What was wrong with the host's clock; None: nothing that can be told. A write may take long, but it comes between its
         begin and its end."""
         return why_wrong(self.after_us, self.storage_us, Stamp.of(self.before_us, self.storage_us))
@@ -79,30 +67,27 @@ class Held:
         return steady_us - self.steady_us >= most_us or jumped((self.after_us, self.steady_us), (clock_us, steady_us))
 
 
-def why_wrong(now_us: int, newest_us: int | None, last: Stamp | None = None) -> Wrong | None:
-    """What is wrong with a clock that says `now_us`; None: nothing that can be told.
+def why_wrong(now_us: int, newest_us: int | None, last: Stamp | None = None) -> Stamp | None:
+    """Of which moment a clock that says `now_us` and the storage's contradict each other; None: of none that can be told.
 
     `newest_us` is when the storage says that its newest known commit came: now cannot be before that. `last` is a write of this
     process: a write may take long, but it cannot come before it was begun.
     """
     if newest_us is not None and now_us < newest_us - CLOCK_TOLERANCE_US:
-        return Wrong(now_us, newest_us)
+        return Stamp(now_us, newest_us)
     if last is not None and last.clock_us > last.storage_us + CLOCK_TOLERANCE_US:
-        return Wrong(last.clock_us, last.storage_us)
+        return last
     return None
 
 
-def refuse_wrong(who: str, now_us: int, newest_us: int | None, last: Stamp | None = None, way_out: str = "") -> None:
-    """Raises WrongClockError if `why_wrong` finds something, saying of whom and what to do."""
-    if (wrong := why_wrong(now_us, newest_us, last)) is not None:
-        raise wrong_clock(who, wrong, way_out)
-
-
-def wrong_clock(who: str, wrong: Wrong, way_out: str = "") -> WrongClockError:
-    """The error of a wrong clock. `who` says what is not done."""
+def refuse(who: str, wrong: Stamp | None, way_out: str = "") -> None:
+    """Raises WrongClockError for what `why_wrong` has found. `who` says what is not done, `way_out` what else can be done about it."""
+    if wrong is None:
+        return
     mine, theirs = from_us(wrong.clock_us), from_us(wrong.storage_us)
-    return WrongClockError(
-        f"{who} with a clock that is {'ahead of' if wrong.ahead else 'behind'} the storage's. This host says {mine:%Y-%m-%d %H:%M:%S} UTC "
+    ahead = "ahead of" if wrong.clock_us > wrong.storage_us else "behind"
+    raise WrongClockError(
+        f"{who} with a clock that is {ahead} the storage's. This host says {mine:%Y-%m-%d %H:%M:%S} UTC "
         f"where the storage says {theirs:%Y-%m-%d %H:%M:%S}. By such a clock messages expire too early or too late, and nobody can undo it. "
         f"Set this host's clock (NTP) and start again.{way_out}"
     )

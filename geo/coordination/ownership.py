@@ -45,7 +45,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from geo.coordination.claims import OWNED, RELEASED, Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
-from geo.coordination.clock import SIGN_APART_US, refuse_wrong
+from geo.coordination.clock import SIGN_APART_US, refuse, why_wrong
 from geo.coordination.heartbeat import keep_alive, last_seen, leave
 from geo.coordination.liveness import silent_s
 from geo.coordination.sole_driver import be_sole_driver
@@ -102,6 +102,14 @@ class RunnerKind(str, Enum):
     CONSUMER = "subscription"
 
 
+_PLACES = {
+    RunnerKind.ORIGIN: ("origin/{who}/{topic}", "origin"),
+    RunnerKind.FILLING: ("backfill/{who}/{topic}", "backfill"),
+    RunnerKind.PRODUCER: ("publish/{topic}/{who}", "producer"),
+    RunnerKind.CONSUMER: ("consume/{topic}/{who}", "subscription"),
+}
+"""By kind, `Runner.path` and the beginning of `Runner.property_key`."""
+
 _NAME = re.compile(rf"({'|'.join(kind.value for kind in RunnerKind)}) (\S+) of (\S+) (?:in|into) ([^\s,]+)(?:, (.+))?")
 
 
@@ -134,17 +142,9 @@ class RunnerName:
 
     @property
     def runner(self) -> Runner:
-        who, path = self.who, self.topic.path
-        match self.kind:
-            case RunnerKind.ORIGIN:
-                return Runner(str(self), f"origin/{who}/{path}", f"origin.{who}")
-            case RunnerKind.FILLING:
-                return Runner(str(self), f"backfill/{who}/{path}", f"backfill.{who}")
-            case RunnerKind.PRODUCER:
-                return Runner(str(self), f"publish/{path}/{who}", f"producer.{who}")
-            case RunnerKind.CONSUMER:
-                part = self.share and "-" + self.share.replace(" ", "-")
-                return Runner(str(self), f"consume/{path}/{who}{part}", f"subscription.{who}{part}")
+        place, key = _PLACES[self.kind]
+        who = self.who + (self.share and "-" + self.share.replace(" ", "-"))
+        return Runner(str(self), place.format(who=who, topic=self.topic.path), f"{key}.{who}")
 
 
 def origin_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner]:
@@ -358,7 +358,7 @@ def claim(
     replaced = runners.keys() if take_over is True else {runner.name for runner in take_over or ()}
     owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
     if known_now_us(tables, who) is None and owners.exists():
-        refuse_wrong(who, now_us(), in_us(owners.table.committed_at(owners.table.latest_version())))
+        refuse(who, why_wrong(now_us(), in_us(owners.table.committed_at(owners.table.latest_version()))))
     for _ in range(_CLAIM_TRIES):
         before, decision = _looked(tables, owners, runners, replaced)
         with owners.alone() as alone:
@@ -374,10 +374,10 @@ def claim(
                 for r in runners.values()
             ]
             if alone.is_alone:
-                alone.append(claims)
+                alone.append(claims)  # (a)
                 version = alone.table.latest_version()
                 break
-        # Of two takers that read the same generation only one appends; the other looks again.
+        # (a) Of two takers that read the same generation only one appends; the other looks again.
         if (found := owners.append_once(claims, (_CLAIMS, decision.generation), token)) is not None:
             version = found
             break
@@ -434,10 +434,10 @@ def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: 
     name = fence_name(generation, token)
     folders = {runner.name: _fences_of(tables, runner) for runner in runners}
     for folder in folders.values():
-        tables.files.create(f"{folder}/{name}", token)
+        tables.files.create(f"{folder}/{name}", token)  # (b)
     reach(CrashPoint.CLAIM_FENCED)
     owners = tables.journal(OWNERS)
-    for one in owners.read(Owner) if owners.table.latest_version() != version else ():
+    for one in owners.read(Owner) if owners.table.latest_version() != version else ():  # (c)
         if one.runner in folders and one.token != token:
             for folder in folders.values():
                 tables.files.remove(f"{folder}/{name}")
@@ -446,7 +446,7 @@ def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: 
     for folder in folders.values():
         for other in tables.files.names(folder):
             if fence_generation(other) < generation:
-                tables.files.remove(f"{folder}/{other}")
+                tables.files.remove(f"{folder}/{other}")  # (d)
 
 
 def owned_now(tables: ClusterTables) -> list[Owner]:
@@ -456,7 +456,7 @@ def owned_now(tables: ClusterTables) -> list[Owner]:
 
 def why_not_run(tables: ClusterTables, runner: Runner) -> str | None:
     """Why nobody runs this now, as far as the tables and this host say; None: its owner lives, or may. Looks only, and needs no Spark."""
-    owner = tables.journal(OWNERS).one(Owner, runner=runner.name)
+    owner = owner_of(tables, runner.name)
     return "nobody ever has" if owner is None else why_dead(tables, owner)
 
 
@@ -498,6 +498,11 @@ def named_owners(tables: ClusterTables, kind: RunnerKind | None = None) -> list[
 def owners_of(tables: ClusterTables, prefix: str) -> list[Owner]:
     """The newest claims of the runners whose names begin so."""
     return tables.journal(OWNERS).read(Owner, ("runner", prefix))
+
+
+def owner_of(tables: ClusterTables, runner: str) -> Owner | None:
+    """The newest claim of the runner of this name; None: nobody ever owned it."""
+    return tables.journal(OWNERS).one(Owner, runner=runner)
 
 
 def _liveness(tables: ClusterTables, held: Sequence[Owner]) -> dict[str, Liveness]:

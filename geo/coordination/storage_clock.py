@@ -12,7 +12,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from geo.coordination.clock import SIGN_APART_US, Held, wrong_clock
+from geo.coordination.clock import SIGN_APART_US, Held, refuse
 from geo.journal.cluster import ClusterTables
 from geo.now import now_us, steady_us
 from geo.times import from_us, in_us
@@ -46,8 +46,7 @@ def checked_now_us(tables: ClusterTables, who: str, *, writes: bool = True) -> i
     held = _hold(tables, writes=writes)
     if held is None:
         return now_us()
-    if (wrong := held.wrong()) is not None:
-        raise wrong_clock(who, wrong)
+    refuse(who, held.wrong())
     return held.now_us(steady_us())
 
 
@@ -64,8 +63,7 @@ def note(tables: ClusterTables, before_us: int, storage_us: int | None, who: str
     held = Held(before_us, now_us(), steady_us(), storage_us)
     with _lock:
         _held[tables.place] = held
-    if (wrong := held.wrong()) is not None:
-        raise wrong_clock(who, wrong)
+    refuse(who, held.wrong())
     return held
 
 

@@ -21,7 +21,7 @@ from geo.coordination.ownership import (
     RunnerName,
     claim,
     owned_now,
-    owners_of,
+    owner_of,
     release,
     version_sync_runner,
 )
@@ -183,8 +183,11 @@ class Member:
 
     def _is_silent(self) -> bool:
         """Whether the broker that has the name is of another host, and says nothing for the broker timeout."""
-        (owner,) = owners_of(self._tables, member_runner(self._tables, self.name).name)
-        holder, deadline = Process.decode(owner.holder), time.monotonic() + self._placement.broker_timeout_s
+        owner = owner_of(self._tables, member_runner(self._tables, self.name).name)
+        holder, deadline = (
+            None if owner is None else Process.decode(owner.holder),
+            time.monotonic() + self._placement.broker_timeout_s,
+        )
         if holder is None or holder.is_seen_here:
             return False  # of one on this host the system says whether it lives
         self._say(f"broker {self.name}: {holder} has the name; it is watched for {self._placement.broker_timeout_s} s")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from geo.config.model import Config
-from geo.coordination.clock import Stamp, jumped, refuse_wrong
+from geo.coordination.clock import Stamp, jumped, refuse, why_wrong
 from geo.coordination.ownership import Ownership, Rows, claim, producer_runner, release
 from geo.crash import CrashPoint, reach
 from geo.delta.table import Table
@@ -267,7 +267,7 @@ class LedgerWriter:
         who = f"{self._topic} in {self._tables.cluster.name}: producer {self._producer} does not publish"
         way_out = f" If the storage's was wrong, any later commit to {self._log} sets it right."
         try:
-            refuse_wrong(who, self._clock(), newest_us, stamp, way_out)
+            refuse(who, why_wrong(self._clock(), newest_us, stamp), way_out)
         except UnsafeError:
             self._began = None  # the next batch holds it against the storage's before anything else
             raise

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Config
-from geo.coordination.ownership import owners_of, producer_runner, refuse_living
+from geo.coordination.ownership import owner_of, producer_runner, refuse_living
 from geo.delta.commits import Commit
 from geo.delta.history import CommitName
 from geo.delta.predicate import Among, Compare
@@ -248,8 +248,10 @@ def _recorded(
     if folder is not None and not folder.is_dir():
         raise RetryableError(f"{folder} is not there")
     runner = producer_runner(there, topic, producer).name
-    owners = [one for one in owners_of(there, runner) if one.runner == runner]
-    refuse_living(there, owners, "Going on beside it would publish the same records twice. Nothing was published.")
+    owner = owner_of(there, runner)
+    refuse_living(
+        there, [] if owner is None else [owner], "Going on beside it would publish the same records twice. Nothing was published."
+    )
     table = there.log(topic)
     ledgers = LedgerTable(there, config, topic, producer, table, 0)
     if (seen := table.look()) is None:

@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType, T
 
 from geo.config.model import Config
 from geo.coordination.claims import Owner
-from geo.coordination.ownership import name_of_share, owners_of, subscription_prefix, why_dead
+from geo.coordination.ownership import name_of_share, owner_of, owners_of, subscription_prefix, why_dead
 from geo.crash import CrashPoint, reach
 from geo.errors import UnsafeError
 from geo.journal.cluster import ClusterTables
@@ -187,6 +187,6 @@ def _state(tables: ClusterTables, owner: Owner) -> ConsumerState:
     if why_dead(tables, owner) is None:
         return ConsumerState.RUNNING
     # It may have ended cleanly since its row was read.
-    newest = next((one for one in owners_of(tables, owner.runner) if one.runner == owner.runner), owner)
+    newest = owner_of(tables, owner.runner) or owner
     is_same = (newest.token, newest.state) == (owner.token, owner.state)
     return ConsumerState.KILLED if is_same else _state(tables, newest)
