@@ -14,7 +14,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from geo.errors import UnsafeError
-from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.numbering.tallies import Rejected
 from geo.log.other_producer import NAMED, Continued, OtherProducer
 from geo.log.publisher import Published, Publisher
@@ -44,7 +43,7 @@ class PublishStream:
     def __init__(
         self, publisher: Publisher, given: StructType, rejects: str | None, reject_keys: tuple[str, str], *, take_over: bool
     ) -> None:
-        self._publisher, self._reject_keys = publisher, reject_keys
+        self.publisher, self._reject_keys = publisher, reject_keys
         self._rejects = rejects or publisher.tables.checkpoint("rejects", publisher.topic.path, publisher.producer)
         self.rejects_file: str | None = None
         self._name = f"geo publish {publisher.topic} in {publisher.tables.cluster.name} by {publisher.producer}"
@@ -59,14 +58,9 @@ class PublishStream:
         return self._name
 
     @property
-    def ends(self) -> dict[LedgerKey, Ledger]:
-        """How far its ledgers reach now."""
-        return self._publisher.writer.ends
-
-    @property
     def published(self) -> Published:
         """What this run has done so far."""
-        return self._publisher.total
+        return self.publisher.total
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait until the stream ends (always, with the available-now trigger) or the time is over; True if it ended.
@@ -77,7 +71,7 @@ class PublishStream:
         if not self.running.wait(timeout_s):
             return False
         if (error := self.running.error) is not None:
-            self._publisher.close(clean=False)
+            self.publisher.close(clean=False)
             raise error
         self.close()
         return True
@@ -86,21 +80,16 @@ class PublishStream:
         """Give the producer back, once the stream has ended. Unless that is `clean`, the next start finds out what became of the
         last batch."""
         if clean and self.running.in_batch:
-            log.warning("%s: the stream was stopped in the middle of a batch", self._publisher.topic)
-        self._publisher.close(clean=clean and not self.running.in_batch)
-
-    def give_back(self) -> None:
-        """The stream has failed of what a person must see to: give the producer back, so that this person can have it, unless it is
-        not known of an append whether it landed."""
-        self._publisher.close()
+            log.warning("%s: the stream was stopped in the middle of a batch", self.publisher.topic)
+        self.publisher.close(clean=clean and not self.running.in_batch)
 
     def abandon(self) -> None:
         """As `close(clean=False)`, and waits for nobody."""
-        self._publisher.writer.abandon()
+        self.publisher.writer.abandon()
 
     def refuse_if_replaced(self) -> None:
         """Raises FencedError if another process took the producer over."""
-        self._publisher.writer.refuse_if_replaced()
+        self.publisher.writer.refuse_if_replaced()
 
     def stop(self) -> None:
         """Let the running batch end, then stop."""
@@ -115,8 +104,8 @@ class PublishStream:
             for row in sorted(bad, key=lambda row: (row.source, int(row.offset[0]), row.key or ""))
         ]
         self.rejects_file = f"{self._rejects}/{name}.jsonl"
-        self._publisher.tables.files.replace(self.rejects_file, lines)
-        log.warning("%s: %s rejected, see %s", self._publisher.topic, counted(len(bad), "row"), self.rejects_file)
+        self.publisher.tables.files.replace(self.rejects_file, lines)
+        log.warning("%s: %s rejected, see %s", self.publisher.topic, counted(len(bad), "row"), self.rejects_file)
 
 
 class FrameStream(PublishStream):
@@ -140,30 +129,30 @@ class FrameStream(PublishStream):
         return self.running.query
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
-        if self._publisher.writer.ledgers.checkpoint_id is None:
-            self._publisher.writer.ledgers.checkpoint_id = checkpoint_id(rows.sparkSession, self._checkpoint)
+        if self.publisher.writer.ledgers.checkpoint_id is None:
+            self.publisher.writer.ledgers.checkpoint_id = checkpoint_id(rows.sparkSession, self._checkpoint)
 
         def reject(bad: list[Rejected]) -> None:
             # What tells the rows of one batch apart, since nothing numbers them: the beginning of the key.
             self._write_rejects(f"batch-{batch_id:06d}", bad, lambda row: {"key": row.key and row.key[:200]})
 
-        self._publisher.publish(rows, by_batch(batch_id), reject)
+        self.publisher.publish(rows, by_batch(batch_id), reject)
 
     def _check_checkpoint(self, spark: SparkSession) -> None:
         """A stream identified by batch numbers must have the checkpoint they were counted in, and not an older copy of it:
         a batch planned anew under an old number would hold other rows than those published under it."""
-        ends = self._publisher.writer.sources
+        ends = self.publisher.writer.sources
         if not ends:
             return
         last = max(int(end.parts[0]) for end in ends.values())
         stored = checkpoint_id(spark, self._checkpoint)
         if (
             stored is None
-            or stored != self._publisher.writer.ledgers.checkpoint_id
+            or stored != self.publisher.writer.ledgers.checkpoint_id
             or last_planned_batch(spark, self._checkpoint) < last
         ):
             raise UnsafeError(
-                f"producer {self._publisher.producer} of {self._publisher.topic} has published batch {last} of a checkpoint that is "
+                f"producer {self.publisher.producer} of {self.publisher.topic} has published batch {last} of a checkpoint that is "
                 f"no longer at {self._checkpoint}, or only an older copy of it is. Nobody can tell what was published from what is new; "
                 "nothing was published. Put the checkpoint back, or publish under a new producer name and accept repeats."
             )
@@ -229,7 +218,7 @@ class SourceStream(PublishStream):
             # An end at the last row would leave out what was read behind it: once that is gone, it would look unread.
             through = {name: place[0] - 1 for name, place in moved.items()} if self._source.has_gaps else {}
             identity = by_columns(self._source.source, self._source.offset, marks, through)
-            done = self._publisher.publish(SourceBatch(self._source, self._reader, spans), identity, self._reject)
+            done = self.publisher.publish(SourceBatch(self._source, self._reader, spans), identity, self._reject)
             if self._ends_here:
                 self._progress.add(done.rows, self._reader.part_of(end))
         self._position = end
@@ -242,7 +231,7 @@ class SourceStream(PublishStream):
         if not unread:
             return position
         self._asked.update(unread)
-        ends = self._publisher.writer.recall(unread).items()
+        ends = self.publisher.writer.recall(unread).items()
         places = {name: place for name, end in ends if (place := self._reader.place_of(name, end)) is not None}
         return {**places, **position}
 
@@ -260,10 +249,10 @@ class SourceStream(PublishStream):
 
     def _refuse_without_place(self, begun: Collection[str]) -> None:
         """Raises UnsafeError for a source partition that would be read from its beginning though some of it is published."""
-        if unsure := sorted(name for name in begun if name in self._publisher.writer.sources):
+        if unsure := sorted(name for name in begun if name in self.publisher.writer.sources):
             raise UnsafeError(
-                f"{self._publisher.topic}: {unsure[0]} was published up to {self._publisher.writer.sources[unsure[0]].parts[0]} by producer "
-                f"{self._publisher.producer}, which did not record where reading goes on there. Nothing was published. Publish it under "
+                f"{self.publisher.topic}: {unsure[0]} was published up to {self.publisher.writer.sources[unsure[0]].parts[0]} by producer "
+                f"{self.publisher.producer}, which did not record where reading goes on there. Nothing was published. Publish it under "
                 "another producer name from there on."
             )
 
@@ -274,7 +263,7 @@ class SourceStream(PublishStream):
 
     def _published_place(self, name: str) -> Place | None:
         """Where what is published says that a source partition goes on."""
-        end = self._publisher.writer.sources.get(name)
+        end = self.publisher.writer.sources.get(name)
         return None if end is None else self._reader.place_of(name, end)
 
     def _note_more(self, moved: Position) -> None:
@@ -284,4 +273,4 @@ class SourceStream(PublishStream):
         more = {name: place for name, place in more.items() if name not in said}
         if more != self._more:
             self._more = more
-            self._note.replace(more, self._publisher.writer.sources)
+            self._note.replace(more, self.publisher.writer.sources)

@@ -89,7 +89,7 @@ class PublishWork(QueryWork[PublishStream]):
     def ends(self) -> Mapping[LedgerKey, Ledger]:
         """How far its ledgers reach."""
         last = self.lease.last
-        return {} if last is None else last.ends
+        return {} if last is None else last.publisher.writer.ends
 
     def note(self, opened: PublishStream) -> None:
         if not self.has_begun:
@@ -105,8 +105,9 @@ class PublishWork(QueryWork[PublishStream]):
         if state is not State.FAILED or self.lease.is_replaced:
             super().give_up(owned, state, reason)
         else:
+            # So that the person who must see to it can have the producer, unless it is not known of an append whether it landed.
             self.lease.give_back()
-            owned.give_back()
+            owned.publisher.writer.close()
 
 
 class OneProducer(QueryWorks[PublishWork]):
