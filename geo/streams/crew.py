@@ -96,10 +96,8 @@ class Crew(Generic[W]):
         self._record_again_at = -math.inf
         """While somebody else writes where they are recorded, this is not tried before."""
         self._unrecorded: list[Slot[W]] = []
-        self._left_out: dict[Hashable, str] = {}
-        """Works to end as soon as no task of theirs is under way, and why."""
-        self._again: set[Hashable] = set()
-        """Works to end then, and to begin anew."""
+        self._to_end: dict[Hashable, tuple[Event, str | None]] = {}
+        """Works to end as soon as no task of theirs is under way: left out, and why, or to begin anew."""
         self._starts, self._dues = Workers(AT_ONCE, f"geo-start-{group}"), Workers(DUES_AT_ONCE, f"geo-due-{group}")
         self.thread = threading.Thread(target=self._main, name=f"geo-{group}", daemon=True)
 
@@ -145,14 +143,11 @@ class Crew(Generic[W]):
             for key, slot in list(self.slots.items()):
                 if self.stop.is_set():
                     return
-                if slot.task is None and (why := self._left_out.pop(key, None)) is not None:
-                    if slot.life.state is not State.PAUSED:  # it may have ended since it was found
-                        self._submit_end(slot, Event.LEFT_OUT, why)
-                elif slot.task is None and key in self._again:
-                    self._again.discard(key)
-                    self._submit_end(slot, Event.RESTARTED, None)
-                else:
+                if slot.task is not None or (end := self._to_end.pop(key, None)) is None:
                     self._step(key, slot)
+                elif end[0] is Event.RESTARTED or slot.life.state is not State.PAUSED:  # it may have ended since it was found
+                    # That waits for its running batch, so it holds up no other.
+                    slot.task = Task(self._dues, self._dues.submit(slot.work.end), end)
             if self._once and self.life.done and all(slot.life.done for slot in self.slots.values()):
                 return
             self._record_if_due()
@@ -206,8 +201,11 @@ class Crew(Generic[W]):
             self._happened(self.slots[key], Event.RESOLVED)
         for key in found.wanted:
             self._happened(self.slots[key], Event.WANTED)
-        self._left_out = dict(found.left_out)
-        self._again = (self._again | set(found.again)) - self._left_out.keys()
+        self._to_end = {
+            **{key: end for key, end in self._to_end.items() if end[0] is Event.RESTARTED},
+            **dict.fromkeys(found.again, (Event.RESTARTED, None)),
+            **{key: (Event.LEFT_OUT, why) for key, why in found.left_out.items()},
+        }
         self._take_up(found.fresh, first=first)
 
     def _take_up(self, fresh: Sequence[tuple[Hashable, W]], *, first: bool) -> None:
@@ -225,10 +223,6 @@ class Crew(Generic[W]):
         if not self._sort_out(list(slots.values()), failed) and first:
             errors = [error for _, error in failed]
             self.refusal = next((one for one in errors if needs_person(one) or isinstance(one, AlreadyOwnedError)), None)
-
-    def _submit_end(self, slot: Slot[W], event: Event, why: str | None) -> None:
-        """Let it end: that waits for its running batch, so it holds up no other."""
-        slot.task = Task(self._dues, self._dues.submit(slot.work.end), (event, why))
 
     def _take_end(self, slot: Slot[W], end: Task, event: Event, why: str | None) -> None:
         """It has ended: record its state, and own it no longer."""
@@ -281,7 +275,7 @@ class Crew(Generic[W]):
 
     def _is_stopping(self, key: Hashable) -> bool:
         """Whether what is done for a work is to end after the turn it is in."""
-        return self.stop.is_set() or key in self._left_out or key in self._again
+        return self.stop.is_set() or key in self._to_end
 
     def _take_back(self, slot: Slot[W]) -> None:
         """The task is done. Raises what it raised."""

@@ -9,17 +9,9 @@ from geo.errors import UsageError
 
 AVAILABLE_NOW = "available-now"
 
-_INTERVAL = re.compile(r"(?:interval=)?\s*(\d+)\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)")
-_MILLISECONDS = {
-    "ms": 1,
-    "millisecond": 1,
-    "s": 1_000,
-    "second": 1_000,
-    "m": 60_000,
-    "minute": 60_000,
-    "h": 3_600_000,
-    "hour": 3_600_000,
-}
+_INTERVAL = re.compile(r"(?:interval=)?\s*(\d+)\s*(?:(ms|milliseconds?)|(s|seconds?)|(m|minutes?)|(h|hours?))")
+_MILLISECONDS = {2: 1, 3: 1_000, 4: 60_000, 5: 3_600_000}
+"""By the group that matched."""
 
 
 def parse_trigger(text: str) -> dict[str, Any]:
@@ -43,4 +35,4 @@ def _interval_ms(text: str) -> int | None:
     match = _INTERVAL.fullmatch(text.strip().lower())
     if match is None:
         raise UsageError(f"trigger {text!r} is neither 'available-now' nor an interval such as '1 second' or '500 ms'.")
-    return int(match[1]) * _MILLISECONDS[match[2] if match[2] in _MILLISECONDS else match[2].removesuffix("s")]
+    return int(match[1]) * _MILLISECONDS[match.lastindex or 0]
