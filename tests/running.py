@@ -1,47 +1,36 @@
-"""The links into a cluster, running in a thread of the test while it does something else."""
+"""The links into a cluster, running in a thread of the test while that does something else."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
 from geo.delta.engines.native import rows as native_rows
 from geo.fleet.replicator import Replicator
-from geo.names import Topic
+from geo.names import ALL_TOPICS, Topic
 from geo.replication import link_work
 from geo.replication.link_topics import LinkReport
 from geo.streams import timetable
 from geo.streams.life import State
-from tests.waiting import until
+from tests.waiting import InThread
 from tests.world import World
-
-_LIMIT_S = 120.0
 
 TRIGGER = "250 ms"
 """Of queries that run while a test does something else: eight that look ten times a second keep two cores busy."""
 
 
-class Running:
-    """The links into a cluster, running in a thread, and what they reported."""
+class Running(InThread[list[LinkReport]]):
+    """The links into a cluster, or with `topics` some of their topics, and what they reported."""
 
-    def __init__(self, world: World, target: str) -> None:
+    def __init__(self, world: World, target: str, *, topics: str = ALL_TOPICS, trigger: str = TRIGGER) -> None:
         self.reports: list[LinkReport] = []
-        self.replicator = Replicator(world.spark, world.config, target, trigger=TRIGGER, on_event=self.reports.append)
-        self._thread = threading.Thread(target=self.replicator.run)
-        self._thread.start()
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        until(condition, lambda: self.reports, limit_s=_LIMIT_S, goes_on=self._thread.is_alive)
+        links = Replicator(world.spark, world.config, target, topics=topics, trigger=trigger, on_event=self.reports.append)
+        super().__init__(links.run, links.stop, lambda: self.reports)
 
     def last(self, topic: Topic) -> tuple[State | None, str | None]:
         """State and reason that were last reported of a topic."""
         return next(((r.state, r.reason) for r in reversed(self.reports) if r.topic == str(topic)), (None, None))
-
-    def stop(self) -> None:
-        self.replicator.stop()
-        self._thread.join(_LIMIT_S)
 
 
 @contextmanager
@@ -54,9 +43,6 @@ def running(world: World, target: str, *, queries: bool = False) -> Iterator[Run
         mock.patch.object(timetable, "SOURCE_LOOK_S", 0.5),
         mock.patch.object(link_work, "BUSY_TURNS", 0 if queries else link_work.BUSY_TURNS),
         mock.patch.object(native_rows, "MOST_ROWS", -1 if queries else native_rows.MOST_ROWS),
+        Running(world, target) as links,
     ):
-        links = Running(world, target)
-        try:
-            yield links
-        finally:
-            links.stop()
+        yield links

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
@@ -22,7 +21,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from geo.coordination.ownership import claim, release
 from geo.delta.driver import Driver
 from geo.delta.table import Table
-from geo.fleet.replicator import Replicator
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
@@ -30,6 +28,7 @@ from geo.replication.link_state import LinkRecord
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
+from tests.running import Running
 from tests.world import World, record_of
 
 _TRIGGER = {"processingTime": "100 milliseconds"}
@@ -177,9 +176,7 @@ class Bench:
             query.processAllAvailable()
         else:
             target = Path(self.world.log("eu", self.topic(name)).name)
-            links = Replicator(self.spark, self.world.config, "eu", topics=str(self.topic(name)), trigger="100 ms")
-            runner = threading.Thread(target=links.run)
-            runner.start()
+            links = Running(self.world, "eu", topics=str(self.topic(name)), trigger="100 ms")
             self._until_there(target, self._entry - 1)
         first = _latest(log) + 1
         for _ in range(count):
@@ -192,7 +189,7 @@ class Bench:
         else:
             self._until_there(target, self._entry - 1)
             links.stop()
-            runner.join()
+            links.join()
         landed = {entry: at for at, entries in commits(target, 0) for entry in entries}
         return [landed[min(entries)] - at for at, entries in commits(log, first)]
 

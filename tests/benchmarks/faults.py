@@ -23,23 +23,17 @@ def faults(spark: SparkSession, folder: Path, commits: int) -> Iterator[str]:
     full disk and in a region that is away."""
     folder.mkdir()
     world = world_of(spark, folder)
-    running = Running(world, "eu")
-    try:
+    with Running(world, "eu") as running:
         _runs(running)
         _lags(world, 20, 10)  # warms up
         without = _lags(world, 30, commits)
-    finally:
-        running.stop()
     with ExitStack() as healed:
         for fault in FAULTS:
             healed.enter_context(fault(world))  # type: ignore[arg-type]
-        running = Running(world, "eu")
-        try:
+        with Running(world, "eu") as running:
             _runs(running)
             _lags(world, 30 + commits, 10)
             beside = _lags(world, 40 + commits, commits)
-        finally:
-            running.stop()
     yield (
         f"{len(WELL)} topics, {commits} commits each, behind by {_said(without)} while all is well, by {_said(beside)} while {len(FAULTS)} other topics of "
         f"the broker have faults: {statistics.median(beside) / statistics.median(without):.2f} x (p50)"

@@ -27,6 +27,7 @@ from geo.log.sources.kafka import BATCH_ROWS
 from geo.names import Topic
 from tests.benchmarks.bench import commits
 from tests.kafka_broker import Broker
+from tests.running import Running
 from tests.world import World
 
 PARTITIONS = 4
@@ -177,16 +178,12 @@ class KafkaBench:
             cluster="us",
             options=PublishOptions(trigger="100 ms"),
         )
-        links = Replicator(self.spark, self.world.config, "eu", topics=str(topic), trigger="100 ms")
-        runner = threading.Thread(target=links.run)
-        runner.start()
         try:
-            self._send(topic, 60.0)  # the link finds the topic, both get warm
-            began = datetime.now(timezone.utc)
-            self._send(topic, seconds)
+            with Running(self.world, "eu", topics=str(topic), trigger="100 ms"):
+                self._send(topic, 60.0)  # the link finds the topic, both get warm
+                began = datetime.now(timezone.utc)
+                self._send(topic, seconds)
         finally:
-            links.stop()
-            runner.join(_LIMIT_S)
             stream.stop()
         found = {}
         for cluster in ("us", "eu"):

@@ -24,7 +24,6 @@ from pyspark.sql.types import StructType
 
 from geo.delta.arrow_rows import rows_frame
 from geo.delta.history import CommitName
-from geo.fleet.replicator import Replicator
 from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.replication.link_table import append_links, read_links
@@ -33,6 +32,7 @@ from geo.streams import timetable
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.consumer import Subscription
 from tests.benchmarks.bench import grown
+from tests.running import Running
 from tests.world import World
 
 TOPIC = Topic.parse("persistent://bench/acks/topic")
@@ -147,7 +147,7 @@ def _acknowledging(world: World, noted: Noted, stop: Path, batches: int) -> None
     try:
         with ExitStack() as running:
             running.callback(publisher.close)
-            running.enter_context(_linked(world, "us"))
+            running.enter_context(Running(world, "us", trigger="200 ms"))
             consumer = Subscription(world.spark, TOPIC, "bench", config=world.config, cluster="us")
             consumer.start(acknowledge)
             running.callback(consumer.await_termination, _LIMIT_S)
@@ -167,7 +167,7 @@ def _acknowledging(world: World, noted: Noted, stop: Path, batches: int) -> None
 
 def _knowing(world: World, noted: Noted, stop: Path, batches: int) -> None:
     """eu: its consumer acknowledges nothing, and says what it would not deliver any more."""
-    with _linked(world, "eu"):
+    with Running(world, "eu", trigger="200 ms"):
         consumer = Subscription(world.spark, TOPIC, "bench", config=world.config, cluster="eu", redelivery_delay_s=86_400)
         while not world.log("eu", TOPIC).exists():
             time.sleep(0.1)
@@ -190,18 +190,6 @@ def _until(condition: Callable[[], bool], consumer: Subscription) -> None:
         assert not consumer.await_termination(0), "the consumer ended by itself"
         assert time.monotonic() < deadline, "did not happen"
         time.sleep(0.2)
-
-
-@contextmanager
-def _linked(world: World, target: str) -> Iterator[None]:
-    links = Replicator(world.spark, world.config, target, trigger="200 ms")
-    runner = threading.Thread(target=links.run)
-    runner.start()
-    try:
-        yield
-    finally:
-        links.stop()
-        runner.join(_LIMIT_S)
 
 
 def _has(found: Sequence[object], count: int) -> bool:

@@ -8,16 +8,15 @@ import resource
 import shutil
 import statistics
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from geo.errors import GeoError
 from geo.fleet.replicator import Replicator
-from geo.replication.link_topics import LinkReport
 from geo.streams.life import State
 from tests.benchmarks.bench import Bench, grown
+from tests.running import Running
 
 
 def start_after(bench: Bench, name: str, commits: int) -> list[str]:
@@ -129,35 +128,17 @@ def many_starts(bench: Bench, topics: int) -> Iterator[str]:
 
 def _up_s(bench: Bench, glob: str, topics: int) -> float:
     """From the call until every topic runs."""
-    up: set[str] = set()
-    all_up = threading.Event()
-
-    def event(report: LinkReport) -> None:
-        if report.state is State.RUNNING:
-            up.add(report.topic)
-        if len(up) == topics:
-            all_up.set()
-
-    runner = Replicator(bench.spark, bench.world.config, "eu", topics=glob, trigger="1 second", on_event=event)
     began = time.monotonic()
-    thread = threading.Thread(target=runner.run)
-    thread.start()
-    while not all_up.wait(0.1):
-        if not thread.is_alive():
-            raise GeoError("the links ended")
-    took = time.monotonic() - began
-    runner.stop()
-    thread.join()
-    return took
+    with Running(bench.world, "eu", topics=glob, trigger="1 second") as links:
+        links.until(lambda: len({one.topic for one in list(links.reports) if one.state is State.RUNNING}) == topics)
+        return time.monotonic() - began
 
 
 def _stop_s(bench: Bench, glob: str, after_s: float) -> float:
     """How long a stop takes that is asked for so long after a start."""
-    runner = Replicator(bench.spark, bench.world.config, "eu", topics=glob, trigger="1 second")
-    thread = threading.Thread(target=runner.run)
-    thread.start()
+    links = Running(bench.world, "eu", topics=glob, trigger="1 second")
     time.sleep(after_s)
     began = time.monotonic()
-    runner.stop()
-    thread.join()
+    links.stop()
+    links.join()
     return time.monotonic() - began

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Iterator
 
-from geo.fleet.replicator import Replicator
 from geo.log.publish import publish
 from geo.log.publisher import Published
 from tests.benchmarks.bench import Bench, replica_lags
+from tests.running import Running
 
 _ROWS, _WARM_UP = 10, 3
 
@@ -18,8 +17,6 @@ _ROWS, _WARM_UP = 10, 3
 def waiting(bench: Bench, rounds: int) -> Iterator[str]:
     """Batches of ten rows, in turn without and with `wait_for=["eu"]`, while the link runs in this process."""
     topic = bench.topic("waiting")
-    link = Replicator(bench.spark, bench.world.config, "eu", trigger="1 second")
-    thread = threading.Thread(target=link.run)
     seconds: dict[str, list[float]] = {"alone": [], "waits": [], "held": []}
 
     def once(number: int, wait_for: list[str] | None) -> tuple[float, float | None]:
@@ -32,17 +29,15 @@ def waiting(bench: Bench, rounds: int) -> Iterator[str]:
         return time.monotonic() - began, max(done.held_after.values(), default=None) if done.held_after else None
 
     once(-1, None)
-    thread.start()
-    once(-2, ["eu"])  # the link is up
-    for number in range(rounds + _WARM_UP):
-        alone, _ = once(2 * number, None)
-        waits, held = once(2 * number + 1, ["eu"])
-        if number >= _WARM_UP:
-            seconds["alone"].append(alone)
-            seconds["waits"].append(waits)
-            seconds["held"].append(held or 0.0)
-    link.stop()
-    thread.join()
+    with Running(bench.world, "eu", trigger="1 second"):
+        once(-2, ["eu"])  # the link is up
+        for number in range(rounds + _WARM_UP):
+            alone, _ = once(2 * number, None)
+            waits, held = once(2 * number + 1, ["eu"])
+            if number >= _WARM_UP:
+                seconds["alone"].append(alone)
+                seconds["waits"].append(waits)
+                seconds["held"].append(held or 0.0)
     p50 = {name: statistics.median(found) for name, found in seconds.items()}
     lags = sorted(replica_lags(bench.world, topic))
     yield (

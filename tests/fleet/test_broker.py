@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -27,50 +26,28 @@ from geo.subscription.version_subscriptions import create
 from schemas import OWNERS
 from tests.running import TRIGGER
 from tests.subscription.consuming import consume
-from tests.waiting import until
+from tests.waiting import InThread
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
 
-LIMIT_S = 120.0
 OTHER = Topic.parse("persistent://shop/web/orders")
 
 
-class Running:
-    """A broker in a thread of the test, and what it said."""
+class Running(InThread[list[BrokerReport]]):
+    """A broker, and what it said."""
 
     def __init__(self, world: World, cluster: str, *, take_over: bool = False) -> None:
         self.events: list[BrokerReport] = []
         self.said: list[str] = []
-        self.ended: list[BrokerReport] = []
-        self.error: BaseException | None = None
         self.broker = Broker(
             world.spark, str(world.path), cluster, trigger=TRIGGER, take_over=take_over, on_event=self.events.append,
             say=self.said.append,
         )  # fmt: skip
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.ended = self.broker.run()
-        except BaseException as error:
-            self.error = error
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        until(condition, lambda: (self.error, self.events, self.said), limit_s=LIMIT_S, goes_on=self._thread.is_alive)
+        super().__init__(self.broker.run, self.broker.stop, lambda: (self.events, self.said))
 
     def state(self, name: str) -> State | None:
         return next((event.state for event in reversed(self.events) if event.name == name), None)
-
-    def join(self) -> None:
-        self._thread.join(LIMIT_S)
-        assert not self._thread.is_alive()
-
-    def stop(self) -> list[BrokerReport]:
-        self.broker.stop()
-        self.join()
-        return self.ended
 
 
 @pytest.fixture(autouse=True)
@@ -140,8 +117,7 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
     _publishes(linked, _entry(TOPIC, "clicks"))
     linked.reload()
     clicks, link = f"{TOPIC} in eu by default", f"us->eu {TOPIC}"
-    running = Running(linked, "eu")
-    try:
+    with Running(linked, "eu") as running:
         running.until(lambda: running.state(clicks) is State.RUNNING and running.state(link) is State.RUNNING)
         assert "runs 1 publisher and 1 link by" in running.said[0], "the log of a broker is never empty"
         owned = {row["runner"]: row["generation"] for row in linked.tables("eu").journal(OWNERS).newest()}
@@ -162,9 +138,7 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
         running.until(lambda: linked.count("eu", OTHER) == 10 and linked.count("eu") == 47)
         owners = {row["runner"]: row for row in linked.tables("eu").journal(OWNERS).newest()}
         assert owners[f"producer default of {TOPIC} in eu"]["state"] == "released"
-    finally:
-        reports = running.stop()
-    assert {(r.kind, r.state) for r in reports} == {(Kind.PUBLISHER, State.STOPPED), (Kind.LINK, State.STOPPED)}
+    assert {(r.kind, r.state) for r in running.ended} == {(Kind.PUBLISHER, State.STOPPED), (Kind.LINK, State.STOPPED)}
     now = {row["runner"]: row["generation"] for row in linked.tables("eu").journal(OWNERS).newest()}
     assert now[f"origin us of {TOPIC} into eu"] == generation, "the link was not begun anew"
     assert {str(one.topic) for one in registered_topics(linked.tables("eu"))} >= {str(TOPIC), str(OTHER)}
@@ -188,8 +162,7 @@ def test_fetchers_and_rates_change_while_their_link_runs_and_brings_everything_o
 
     paced("{num_fetchers: 2}")
     written = 20
-    running = Running(linked, "eu")
-    try:
+    with Running(linked, "eu") as running:
         running.until(lambda: all(running.state(f"us->eu {topic}") is State.RUNNING for topic in topics))
         generations = owned()
         for pace in ("{num_fetchers: 5}", "{num_fetchers: 3, dispatch_rate: {messages_per_second: 100000}}"):
@@ -207,30 +180,22 @@ def test_fetchers_and_rates_change_while_their_link_runs_and_brings_everything_o
         running.until(lambda: all(linked.count("eu", topic) >= written for topic in topics))
         assert {event.state for event in running.events} == {State.RUNNING}
         assert owned() == generations, "nothing was begun anew"
-    finally:
-        running.stop()
     linked.replicate("us")
     linked.assert_clean(*topics)
 
 
 def test_a_second_broker_is_refused_and_one_that_takes_over_ends_the_first(linked: World) -> None:
-    first = Running(linked, "eu")
-    try:
+    with Running(linked, "eu") as first:
         first.until(lambda: first.state(f"us->eu {TOPIC}") is State.RUNNING)
         with pytest.raises(AlreadyOwnedError, match="broker of eu: already run by"):
             Broker(linked.spark, str(linked.path), "eu", trigger=TRIGGER).run()
-        second = Running(linked, "eu", take_over=True)
-    except BaseException:
-        first.stop()
-        raise
-    try:
-        first.join()
-        assert isinstance(first.error, FencedError)
-        second.until(lambda: second.state(f"us->eu {TOPIC}") is State.RUNNING)
-        linked.write("us", 20, 25)
-        second.until(lambda: linked.count("eu") == 45)
-    finally:
-        second.stop()
+        with Running(linked, "eu", take_over=True) as second:
+            first.join()
+            with pytest.raises(FencedError):
+                _ = first.ended
+            second.until(lambda: second.state(f"us->eu {TOPIC}") is State.RUNNING)
+            linked.write("us", 20, 25)
+            second.until(lambda: linked.count("eu") == 45)
     linked.replicate("us")
     linked.assert_clean()
 
@@ -239,18 +204,15 @@ def test_works_that_fail_stop_no_other(linked: World) -> None:
     _publishes(linked, _entry(OTHER, "nowhere"), _entry(TOPIC, "clicks"))
     _lines(linked, "clicks", 100, 105)
     linked.reload()
-    running = Running(linked, "eu")
-    try:
+    with Running(linked, "eu") as running:
         running.until(lambda: running.state(f"{OTHER} in eu by default") is State.FAILED)
         linked.log("us").delta().restoreToVersion(0)
         running.until(lambda: running.state(f"us->eu {TOPIC}") is State.FAILED)
         _lines(linked, "clicks", 105, 109)
         running.until(lambda: linked.count("eu") == 49)
         assert "publishers 1 RUNNING, 1 FAILED; link topics 1 FAILED" in running.broker.status()
-    finally:
-        reports = running.stop()
-    assert {r.state for r in reports if r.name == f"us->eu {TOPIC}"} == {State.FAILED}
-    assert "geo reconcile" in next(r.reason or "" for r in reports if r.name == f"us->eu {TOPIC}")
+    assert {r.state for r in running.ended if r.name == f"us->eu {TOPIC}"} == {State.FAILED}
+    assert "geo reconcile" in next(r.reason or "" for r in running.ended if r.name == f"us->eu {TOPIC}")
 
 
 def test_a_publisher_that_needs_a_person_can_be_had_and_goes_on_once_that_is_done(
@@ -261,8 +223,7 @@ def test_a_publisher_that_needs_a_person_can_be_had_and_goes_on_once_that_is_don
     _publishes(linked, _entry(OTHER, "clicks"))
     linked.reload()
     whole, name = file.read_text(), f"{OTHER} in eu by default"
-    running = Running(linked, "eu")
-    try:
+    with Running(linked, "eu") as running:
         running.until(lambda: linked.count("eu", OTHER) == 5)
         file.write_text(whole.replace("k100", "k999") + '{"key": "more"}\n')
         running.until(lambda: running.state(name) is State.FAILED)
@@ -271,8 +232,6 @@ def test_a_publisher_that_needs_a_person_can_be_had_and_goes_on_once_that_is_don
         file.write_text(whole)
         _lines(linked, "clicks", 105, 108)
         running.until(lambda: linked.count("eu", OTHER) == 8)
-    finally:
-        running.stop()
 
 
 def test_a_publication_of_the_configuration_does_not_bring_back_a_topic_that_was_deleted(linked: World) -> None:
@@ -300,8 +259,7 @@ def test_a_publisher_learns_of_a_cluster_that_joins(linked: World) -> None:
     folder = _lines(linked, "clicks", 100, 102)
     _publishes(linked, _entry(OTHER, "clicks"))
     linked.reload()
-    running = Running(linked, "eu")
-    try:
+    with Running(linked, "eu") as running:
         running.until(lambda: linked.count("eu", OTHER) == 2)
         linked.rewrite(("eu", "us", "asia"))
         _publishes(linked, _entry(OTHER, "clicks"))
@@ -309,5 +267,3 @@ def test_a_publisher_learns_of_a_cluster_that_joins(linked: World) -> None:
         running.until(lambda: any("is taken" in line for line in running.said))
         (folder / "aimed.jsonl").write_text('{"key": "a", "replicate_to": ["asia"]}\n')
         running.until(lambda: linked.count("eu", OTHER) == 3)
-    finally:
-        running.stop()

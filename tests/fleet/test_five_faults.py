@@ -150,8 +150,7 @@ def test_five_faults_at_once_disturb_nobody_else_and_each_ends_clean(world: Worl
     with ExitStack() as healed, mock.patch.object(timetable, "MOST_BACKOFF_S", 0.5):
         for fault in FAULTS:
             healed.enter_context(fault(world))  # type: ignore[arg-type]
-        running = Running(world, "eu")
-        try:
+        with Running(world, "eu") as running:
 
             def told(name: str) -> tuple[State | None, str]:
                 return next(((one.state, one.reason or "") for one in reversed(running.events) if one.name == name), (None, ""))
@@ -183,7 +182,5 @@ def test_five_faults_at_once_disturb_nobody_else_and_each_ends_clean(world: Worl
             running.until(lambda: told(f"ap->eu {FAR}")[0] is State.RUNNING)
             running.until(lambda: [_count(world, topic) for topic in (POISONED, FORBIDDEN, FAR, MADE_ANEW)] == [25] * 4)
             running.until(lambda: _count(world, FULL) == 1_000)
-        finally:
-            running.stop()
     report = world.verify()
     assert report.clean, report.lines()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -16,14 +14,12 @@ from geo.errors import AlreadyOwnedError, SourceChangedError
 from geo.log.publish import publish
 from geo.log.publish_stream import PublishStream
 from geo.log.publish_work import Publishing
-from geo.log.publisher import Published
 from geo.streams import timetable
-from tests.waiting import until
+from tests.waiting import InThread
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
 
-LIMIT_S = 120.0
 WHAT = Publication("eu", TOPIC, "p", jsonl="lines")
 
 
@@ -70,41 +66,19 @@ def source(world: World, tmp_path: Path) -> Source:
     return Source(world, tmp_path)
 
 
-def _until(condition: Callable[[], bool], thread: threading.Thread) -> None:
-    until(condition, limit_s=LIMIT_S, goes_on=thread.is_alive)
-
-
-def _started(runner: Publishing) -> tuple[Future[Published], threading.Thread]:
-    done: Future[Published] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(runner.run())
-        except BaseException as error:
-            done.set_exception(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return done, thread
-
-
 def test_a_stream_that_failed_is_begun_again_and_publishes_each_row_once(
     source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
     _lines(source.folder, "a", range(5))
     runner = Publishing(source.begin("100 ms"), WHAT, once=False)
-    done, thread = _started(runner)
-    try:
-        _until(lambda: runner.work.published.rows == 5, thread)
+    with InThread(runner.run, runner.stop) as running:
+        running.until(lambda: runner.work.published.rows == 5)
         source.away.touch()
         _lines(source.folder, "b", range(5, 9))
-        _until(lambda: runner.life.error is not None, thread)
+        running.until(lambda: runner.life.error is not None)
         source.away.unlink()
-        _until(lambda: runner.work.published.rows == 9, thread)
-    finally:
-        runner.stop()
-        thread.join(LIMIT_S)
-    assert done.result().rows == 9
+        running.until(lambda: runner.work.published.rows == 9)
+    assert running.ended.rows == 9
     assert source.keys() == sorted(f"k{key}" for key in range(9))
     assert "DELAYED: " in caplog.text
     assert source.world.verify().clean
@@ -125,16 +99,12 @@ def test_what_a_person_must_see_to_ends_it_at_once(source: Source, monkeypatch: 
     monkeypatch.setattr(timetable, "LOG_LOOK_S", 0.0)
     _lines(source.folder, "a", range(5))
     runner = Publishing(source.begin("100 ms"), WHAT, once=False)
-    done, thread = _started(runner)
-    try:
-        _until(lambda: runner.work.published.rows == 5, thread)
+    with InThread(runner.run, runner.stop) as running:
+        running.until(lambda: runner.work.published.rows == 5)
         with pytest.raises(AlreadyOwnedError, match="already run by"):
             Publishing(source.begin("available-now"), WHAT, once=True).run()
         source.world.spark.sql(f"UPDATE {source.world.log('eu').sql} SET key = 'x' WHERE entry_id = 3")
         _lines(source.folder, "b", range(5, 9))
-        thread.join(LIMIT_S)
+        running.join()
         with pytest.raises(SourceChangedError, match="is a UPDATE by"):
-            done.result(0)
-    finally:
-        runner.stop()
-        thread.join(LIMIT_S)
+            _ = running.ended

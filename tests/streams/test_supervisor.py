@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,9 @@ from geo.streams.life import TRIES, Life, State
 from geo.streams.supervisor import Supervisor
 from geo.streams.work import Found
 from geo.streams.workers import waiting
-from tests.waiting import until
+from tests.waiting import InThread
+
+Known = Mapping[Hashable, tuple["Job", State]]
 
 LIMIT_S = 20.0
 TOPIC = Topic("shop", "web", "clicks")
@@ -41,11 +43,13 @@ class Job:
     """Raised by one `bring_up` after another."""
     follows: Callable[[], None] = lambda: None
     due: Callable[[], None] | None = None
-    ends_well: bool | BaseException = True
+    ends: Callable[[], bool | None] = lambda: True
     waits_for: threading.Event | None = None
     hangs: Callable[[], tuple[Job, BaseException] | None] = lambda: None
     gives_up: Callable[[], None] = lambda: None
     how_far: int | None = 0
+    places: Iterator[int | None] = field(default_factory=lambda: itertools.repeat(0))
+    """How far it comes, by one `bring_up` after another."""
     topic: Topic = TOPIC
     noted: list[str] = field(default_factory=list)
     lease: Lease[Owned] = field(default_factory=Lease)
@@ -59,6 +63,7 @@ class Job:
 
     def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
         self.noted.append("up")
+        self.how_far = next(self.places)
         while self.waits_for is not None and not self.waits_for.wait(0.01):
             if stopped():
                 return
@@ -74,9 +79,7 @@ class Job:
 
     def end(self) -> bool:
         self.noted.append("end")
-        if isinstance(self.ends_well, BaseException):
-            raise self.ends_well
-        return self.ends_well
+        return bool(self.ends())
 
     def give_up(self, owned: Owned, state: State, reason: str) -> None:
         self.noted.append(f"give up {state.value}")
@@ -102,7 +105,7 @@ class Jobs:
     jobs: list[Job]
     name: str = "jobs"
     asked: Callable[[], None] = lambda: None
-    found: Callable[[Mapping[Hashable, tuple[Job, State]]], dict[str, Any]] = lambda known: {}
+    found: Callable[[Known], dict[str, Any]] = lambda known: {}
     refuses: Mapping[str, BaseException] = field(default_factory=dict)
     """By name of a job: why it cannot be owned."""
     turns_out: Mapping[str, BaseException] = field(default_factory=dict)
@@ -114,7 +117,7 @@ class Jobs:
     def __str__(self) -> str:
         return self.name
 
-    def discover(self, known: Mapping[Hashable, tuple[Job, State]]) -> Found[Job]:
+    def discover(self, known: Known) -> Found[Job]:
         self.asked()
         fresh = [(job.name, job) for job in self.jobs if job.name not in known]
         return Found(fresh, **self.found(known))
@@ -139,43 +142,29 @@ class Jobs:
         return [(job, self.turns_out[job.name]) for job in works if job.name in self.turns_out]
 
 
-class Running:
-    """A supervisor in a thread, and what it reported."""
+class Running(InThread[Any]):
+    """A supervisor, and what it reported."""
 
-    def __init__(self, *groups: Jobs, once: bool = False) -> None:
+    every_s, limit_s = 0.005, LIMIT_S
+
+    def __init__(self, *groups: Jobs) -> None:
         self.changes: list[tuple[str, State, str | None]] = []
         self.instead: list[list[Jobs]] = []
         """What is to run from now on, once."""
         self.supervisor = Supervisor[Job](
-            groups, once=once, on_change=self._changed, regroup=lambda: self.instead.pop() if self.instead else None
+            groups, once=False, on_change=self._changed, regroup=lambda: self.instead.pop() if self.instead else None
         )
-        self.ended: list[tuple[Any, Job | None, Life]] = []
-        self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
+        super().__init__(self.supervisor.run, self.supervisor.stop, lambda: self.changes)
 
     def _changed(self, group: Any, job: Job | None, life: Life) -> None:
         self.changes.append((str(group if job is None else job), life.state, life.reason))
 
-    def _run(self) -> None:
-        try:
-            self.ended = self.supervisor.run()
-        except BaseException as error:
-            self.error = error
-
-    def __enter__(self) -> Running:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.supervisor.stop()
-        self._thread.join(LIMIT_S)
-        assert not self._thread.is_alive()
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        until(condition, lambda: self.changes, limit_s=LIMIT_S, every_s=0.005)
-
     def states(self, name: str) -> list[State]:
         return [state for who, state, _ in self.changes if who == name]
+
+    def until_is(self, state: State, *names: str) -> None:
+        """Until this is the state in which each of these came last."""
+        self.until(lambda: all(self.states(name)[-1:] == [state] for name in names))
 
 
 @pytest.fixture(autouse=True)
@@ -190,6 +179,14 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _wait(event: threading.Event) -> None:
     event.wait(LIMIT_S)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _in(state: State, known: Known) -> list[Hashable]:
+    return [key for key, (_, its) in known.items() if its is state]
 
 
 def _hang(job: Job, until: threading.Event) -> None:
@@ -249,38 +246,24 @@ def test_one_that_fails_stops_no_other_and_is_tried_again() -> None:
 
 
 def test_one_that_comes_further_each_time_is_not_given_up() -> None:
-    job = Job("far", [RetryableError("away") for _ in range(3 * TRIES)])
-    real = job.bring_up
-
-    def further(owned: Owned, stopped: Callable[[], bool]) -> None:
-        job.how_far = (job.how_far or 0) + 1
-        real(owned, stopped)
-
-    job.bring_up = further  # type: ignore[method-assign]
+    job = Job("far", [RetryableError("away") for _ in range(3 * TRIES)], places=itertools.count(1))
     assert run_once(Jobs([job]))["far"].state is State.STOPPED
 
 
 def test_a_group_that_cannot_be_asked_is_delayed_and_the_others_continue() -> None:
-    def away() -> None:
-        raise OSError("no route to the region")
-
-    lives = run_once(Jobs([Job("a")]), Jobs([Job("b")], "link us->eu", asked=away))
+    away = OSError("no route to the region")
+    lives = run_once(Jobs([Job("a")]), Jobs([Job("b")], "link us->eu", asked=partial(_raise, away)))
     assert (lives["a"].state, lives["link us->eu"].state) == (State.STOPPED, State.DELAYED)
     assert lives["link us->eu"].reason == "no route to the region"
 
 
 def test_a_group_that_hangs_holds_up_its_own_works_only_and_continues_by_itself() -> None:
-    hangs, steps = threading.Event(), 0
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-
-    stuck = Jobs([Job("b", follows=lambda: _wait(hangs))], "stuck")
-    with Running(Jobs([Job("a", follows=step)]), stuck) as running:
-        running.until(lambda: State.RUNNING in running.states("a") and State.RUNNING in running.states("b"))
-        before = steps
-        running.until(lambda: steps > before + 20)
+    hangs, steps = threading.Event(), list[None]()
+    stuck = Jobs([Job("b", follows=partial(_wait, hangs))], "stuck")
+    with Running(Jobs([Job("a", follows=partial(steps.append, None))]), stuck) as running:
+        running.until_is(State.RUNNING, "a", "b")
+        before = len(steps)
+        running.until(lambda: len(steps) > before + 20)
         hangs.set()
     assert [life.state for _, _, life in running.ended] == [State.STOPPED] * 2
     assert stuck.released == ["b"]
@@ -289,9 +272,9 @@ def test_a_group_that_hangs_holds_up_its_own_works_only_and_continues_by_itself(
 def test_one_that_hangs_for_ever_is_left_behind_owned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timetable, "STOP_S", 0.05)
     hangs = threading.Event()
-    group = Jobs([Job("b", follows=lambda: _wait(hangs))])
+    group = Jobs([Job("b", follows=partial(_wait, hangs))])
     with Running(group) as running:
-        running.until(lambda: State.RUNNING in running.states("b"))
+        running.until_is(State.RUNNING, "b")
         time.sleep(0.05)
     assert group.released == []
     assert group.jobs[0].noted == ["up", "abandon"]
@@ -321,24 +304,17 @@ def test_another_takes_the_place_of_one_that_hangs_and_the_rest_goes_on() -> Non
 @pytest.mark.parametrize(("found", "becomes"), [("left_out", State.PAUSED), ("again", State.RUNNING)])
 def test_one_that_hangs_while_it_is_to_end_is_left_and_ends_as_it_was_to(found: str, becomes: State) -> None:
     hangs, wanted = threading.Event(), threading.Event()
-    fresh = Job("fresh")
-
-    class Hanging(Job):
-        def end(self) -> bool:
-            self.noted.append("hangs")
-            _wait(hangs)
-            return True
-
-    job = Hanging("stuck")
+    fresh, job = Job("fresh"), Job("stuck")
+    job.ends = partial(_hang, job, hangs)
     job.hangs = lambda: (fresh, RetryableError("it hung")) if job.noted[-1:] == ["hangs"] else None
 
-    def asks(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
+    def asks(known: Known) -> dict[str, Any]:
         if not wanted.is_set() or known["stuck"][0] is not job:
             return {}
         return {"left_out": {"stuck": "asked to"}} if found == "left_out" else {"again": ["stuck"]}
 
-    with mock.patch.object(timetable, "DISCOVERY_S", 0.01), Running(Jobs([job], found=asks)) as running:
-        running.until(lambda: State.RUNNING in running.states("stuck"))
+    with Running(Jobs([job], found=asks)) as running:
+        running.until_is(State.RUNNING, "stuck")
         wanted.set()
         running.until(lambda: becomes in running.states("fresh"))
         hangs.set()
@@ -351,10 +327,9 @@ def test_one_that_failed_is_not_asked_whether_it_hangs() -> None:
     job.hangs = lambda: (Job("other"), RetryableError("it hung")) if "give up FAILED" in job.noted else None
     steps: list[None] = []
     with Running(Jobs([job, Job("good", follows=partial(steps.append, None))])) as running:
-        running.until(lambda: State.FAILED in running.states("bad"))
+        running.until_is(State.FAILED, "bad")
         begun = len(steps)
         running.until(lambda: len(steps) > begun + 20)
-    assert running.error is None
     assert running.states("other") == []
 
 
@@ -368,19 +343,18 @@ def test_what_only_waits_holds_up_no_start() -> None:
             with waiting():
                 assert gate.wait(LIMIT_S)
 
-    group = Jobs([*(Waiting(f"w{number}") for number in range(AT_ONCE)), *(Job(f"j{number}") for number in range(AT_ONCE))])
-    with Running(group) as running:
-        running.until(lambda: all(State.RUNNING in running.states(f"j{number}") for number in range(AT_ONCE)))
+    waits, others = ([f"{kind}{number}" for number in range(AT_ONCE)] for kind in "wj")
+    with Running(Jobs([*map(Waiting, waits), *map(Job, others)])) as running:
+        running.until_is(State.RUNNING, *others)
         gate.set()
-        running.until(lambda: all(State.RUNNING in running.states(f"w{number}") for number in range(AT_ONCE)))
+        running.until_is(State.RUNNING, *waits)
 
 
 def test_one_that_hangs_at_the_same_place_again_may_be_a_persons() -> None:
     hangs = threading.Event()
-    job, fresh = Job("stuck", due=lambda: _wait(hangs)), Job("fresh")
-    job.hangs = lambda: (fresh, NoProgressError("twice"))
+    job = Job("stuck", due=partial(_wait, hangs), hangs=lambda: (Job("fresh"), NoProgressError("twice")))
     with Running(Jobs([job])) as running:
-        running.until(lambda: State.FAILED in running.states("fresh"))
+        running.until_is(State.FAILED, "fresh")
         hangs.set()
     assert running.changes[-1][1:] == (State.FAILED, "twice")
 
@@ -394,13 +368,8 @@ def test_a_stop_is_heard_while_works_are_brought_up() -> None:
 
 
 def test_one_that_is_followed_fails_and_comes_back() -> None:
-    faults = [RetryableError("a moment")]
-
-    def follow() -> None:
-        if faults:
-            raise faults.pop()
-
-    group = Jobs([Job("a", follows=follow)])
+    faults: list[BaseException] = [RetryableError("a moment")]
+    group = Jobs([Job("a", follows=lambda: _raise(faults.pop()) if faults else None)])
     with Running(group) as running:
         running.until(lambda: running.states("a") == [State.RUNNING, State.DELAYED, State.RUNNING])
     assert group.jobs[0].noted == ["up", "give up DELAYED", "up", "end", "record STOPPED"]
@@ -409,63 +378,53 @@ def test_one_that_is_followed_fails_and_comes_back() -> None:
 
 def test_what_needs_a_person_waits_for_one() -> None:
     job, resolved = Job("a", [SourceChangedError("restored")]), threading.Event()
-    asked = 0
+    asked = list[Hashable]()
 
-    def found(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
-        nonlocal asked
-        failed = [key for key, (_, state) in known.items() if state is State.FAILED]
-        asked += bool(failed)
+    def found(known: Known) -> dict[str, Any]:
+        asked.extend(failed := _in(State.FAILED, known))
         return {"resolved": failed if resolved.is_set() else []}
 
     with Running(Jobs([job], found=found)) as running:
-        running.until(lambda: asked > 3)
+        running.until(lambda: len(asked) > 3)
         assert running.states("a") == [State.FAILED]
         resolved.set()
-        running.until(lambda: running.states("a")[-1] is State.RUNNING)
+        running.until_is(State.RUNNING, "a")
 
 
 def test_what_a_policy_leaves_out_is_paused_and_given_back() -> None:
     left_out = threading.Event()
 
-    def found(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
-        states = {key: state for key, (_, state) in known.items()}
+    def found(known: Known) -> dict[str, Any]:
         if left_out.is_set():
-            return {"left_out": {key: "a policy" for key, state in states.items() if state is State.RUNNING}}
-        return {"wanted": [key for key, state in states.items() if state is State.PAUSED]}
+            return {"left_out": dict.fromkeys(_in(State.RUNNING, known), "a policy")}
+        return {"wanted": _in(State.PAUSED, known)}
 
     group = Jobs([Job("a")], found=found)
     with Running(group) as running:
-        running.until(lambda: running.states("a") == [State.RUNNING])
+        running.until_is(State.RUNNING, "a")
         left_out.set()
-        running.until(lambda: running.states("a")[-1] is State.PAUSED)
+        running.until_is(State.PAUSED, "a")
         assert group.jobs[0].noted == ["up", "end", "record PAUSED"]
         assert group.released == ["a"]
         left_out.clear()
-        running.until(lambda: running.states("a")[-1] is State.RUNNING)
+        running.until_is(State.RUNNING, "a")
 
 
 def test_what_is_left_out_again_while_it_ends_is_paused_once() -> None:
     left_out, ends, asked = threading.Event(), threading.Event(), list[State]()
 
-    class Slow(Job):
-        def end(self) -> bool:
-            _wait(ends)
-            return super().end()
-
-    def found(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
-        states = {key: state for key, (_, state) in known.items()}
+    def found(known: Known) -> dict[str, Any]:
         if not left_out.is_set():
             return {}
-        asked.extend(states.values())
-        return {"left_out": {key: "a policy" for key, state in states.items() if state is not State.PAUSED}}
+        asked.extend(state for _, state in known.values())
+        return {"left_out": dict.fromkeys(known.keys() - _in(State.PAUSED, known), "a policy")}
 
-    with Running(Jobs([Slow("a")], found=found)) as running:
-        running.until(lambda: running.states("a") == [State.RUNNING])
+    with Running(Jobs([Job("a", ends=lambda: ends.wait(LIMIT_S))], found=found)) as running:
+        running.until_is(State.RUNNING, "a")
         left_out.set()
         running.until(lambda: asked.count(State.RUNNING) > 2)
         ends.set()
         running.until(lambda: asked.count(State.PAUSED) > 2)
-    assert running.error is None
     assert running.states("a")[:2] == [State.RUNNING, State.PAUSED]
 
 
@@ -494,34 +453,31 @@ def test_who_is_owned_by_another_is_waited_for_beside_the_others() -> None:
 
 
 def test_what_refuses_all_at_the_start_ends_the_run() -> None:
-    def refused() -> None:
-        raise newer
-
     taken, newer = AlreadyOwnedError("another one runs it"), SchemaError("a newer version wrote it")
     owned = Jobs([Job(name, [taken] * 100) for name in "ab"], refuses={"a": taken, "b": taken})
-    unreadable = Jobs([], "link us->eu", asked=refused)
+    unreadable = Jobs([], "link us->eu", asked=partial(_raise, newer))
     for groups, error in (([owned], taken), ([unreadable, owned], newer), ([unreadable], newer)):
         with pytest.raises(type(error), match=str(error)):
             run_once(*groups)
     with Running(Jobs([Job("c")], "other"), unreadable) as running:
-        running.until(lambda: State.RUNNING in running.states("c") and State.DELAYED in running.states("link us->eu"))
-    assert running.error is None
+        running.until_is(State.RUNNING, "c")
+        running.until_is(State.DELAYED, "link us->eu")
 
 
 def test_what_is_resolved_and_left_out_at_once_is_paused() -> None:
     job = Job("a", [SourceChangedError("restored")])
 
-    def found(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
-        failed = [key for key, (_, state) in known.items() if state is State.FAILED]
+    def found(known: Known) -> dict[str, Any]:
+        failed = _in(State.FAILED, known)
         return {"resolved": failed, "left_out": dict.fromkeys(failed, "a policy")}
 
     with Running(Jobs([job], found=found)) as running:
-        running.until(lambda: running.states("a")[-1:] == [State.PAUSED])
-    assert running.error is None
+        running.until_is(State.PAUSED, "a")
 
 
 def test_what_a_query_failed_of_while_it_was_stopped_is_told() -> None:
-    group = Jobs([Job("a", ends_well=SourceChangedError("restored")), Job("b", ends_well=OSError("away")), Job("c")])
+    restored, away = SourceChangedError("restored"), OSError("away")
+    group = Jobs([Job("a", ends=partial(_raise, restored)), Job("b", ends=partial(_raise, away)), Job("c")])
     lives = run_once(group)
     assert {name: (life.state, life.reason) for name, life in lives.items()} == {
         "a": (State.FAILED, "restored"),
@@ -536,7 +492,7 @@ def test_what_a_query_failed_of_while_it_was_stopped_is_told() -> None:
 )
 def test_at_a_stop_the_end_of_spark_is_said_as_what_it_is(error: BaseException) -> None:
     """As when a SIGTERM went to all processes of a job below spark-submit."""
-    lives = run_once(Jobs([Job("a", ends_well=error)]))
+    lives = run_once(Jobs([Job("a", ends=partial(_raise, error))]))
     assert (lives["a"].state, lives["a"].reason) == (State.DELAYED, SPARK_ENDED)
 
 
@@ -559,22 +515,19 @@ def test_what_cannot_be_recorded_without_waiting_holds_up_no_work_and_is_recorde
 ) -> None:
     monkeypatch.setattr(timetable, "RECORD_S", 0.01)
     monkeypatch.setattr(timetable, "LOCKED_S", 0.002)
-    lock, tried, followed = tmp_path / "x.lock", list[str](), itertools.count()
+    lock, tried, followed = tmp_path / "x.lock", list[None](), list[None]()
 
     def record() -> None:
-        tried.append("")
+        tried.append(None)
         with table_lock(lock, this_process(0)):
             pass
 
-    def follow() -> None:
-        next(followed)
-
-    job = Job("a", follows=follow)
+    job = Job("a", follows=partial(followed.append, None))
     with Running(Jobs([job], records=record)) as running:
         with table_lock(lock, this_process(0)):
             running.until(lambda: len(tried) > 3)
-            before = next(followed)
-            running.until(lambda: next(followed) > before + 20)
+            before = len(followed)
+            running.until(lambda: len(followed) > before + 20)
             assert not [note for note in job.noted if note.startswith("record")]
             assert running.states("a") == [State.RUNNING]
         running.until(lambda: "record RUNNING" in job.noted)
@@ -610,7 +563,7 @@ def test_what_is_to_begin_again_does_once_nothing_is_done_for_it(monkeypatch: py
 
     busy, failed = Job("busy", due=hang), Job("failed", [SourceChangedError("restored")])
 
-    def found(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
+    def found(known: Known) -> dict[str, Any]:
         asks = not any(asked) and known.get("failed", (failed, State.STOPPED))[1] is State.FAILED and entered.is_set()
         asked.append(asks)
         return {"again": ["busy", "failed"] if asks else []}
@@ -623,8 +576,7 @@ def test_what_is_to_begin_again_does_once_nothing_is_done_for_it(monkeypatch: py
         busy.due = None
         hangs.set()
         running.until(lambda: busy.noted.count("up") == 2)
-        running.until(lambda: running.states("failed")[-1] is State.RUNNING)
-    assert running.error is None
+        running.until_is(State.RUNNING, "failed")
 
 
 def test_groups_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
@@ -632,7 +584,7 @@ def test_groups_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
     begun_after: list[list[str]] = []
     comes.asked = lambda: begun_after.append(list(goes.released))
     with Running(stays, goes) as running:
-        running.until(lambda: State.RUNNING in running.states("a") and State.RUNNING in running.states("b"))
+        running.until_is(State.RUNNING, "a", "b")
         running.instead.append([stays, comes])
         running.until(lambda: comes.jobs[0].lease.is_held)
         assert begun_after[0] == ["b"], "what goes has given up what it owned"
@@ -641,7 +593,6 @@ def test_groups_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
         running.until(lambda: stays.released == ["a"] and comes.released == ["b"])
         running.instead.append([stays])
         running.until(lambda: stays.jobs[0].noted.count("up") == 2)
-    assert running.error is None
     assert [life.state for _, _, life in running.ended] == [State.STOPPED]
 
 
@@ -657,7 +608,7 @@ def test_what_comes_up_after_its_group_was_left_behind_is_given_back(monkeypatch
     with Running(Jobs([Job("a")], "stays"), goes) as running:
         running.until(asked.is_set)
         running.instead.append([Jobs([Job("c")], "comes")])
-        running.until(lambda: State.RUNNING in running.states("c"))
+        running.until_is(State.RUNNING, "c")
         goes_on.set()
         running.until(lambda: not any(thread.name == "geo-goes" for thread in threading.enumerate()))
     assert not goes.jobs[0].lease.is_held
@@ -665,9 +616,7 @@ def test_what_comes_up_after_its_group_was_left_behind_is_given_back(monkeypatch
 
 
 def test_with_faults_of_every_kind_one_work_or_group_ends_no_other() -> None:
-    def wrong() -> None:
-        raise ValueError("a fault of this program")
-
+    wrong = partial(_raise, ValueError("a fault of this program"))
     group = Jobs([Job("a", follows=wrong), Job("b")])
     running = Supervisor[Job]([group, Jobs([], "wrong", asked=wrong)], once=True, faults=(Exception,))
     lives = {str(group if job is None else job): life for group, job, life in running.run()}
@@ -678,37 +627,24 @@ def test_with_faults_of_every_kind_one_work_or_group_ends_no_other() -> None:
 
 
 def test_the_end_of_spark_ends_the_run() -> None:
-    def gone() -> None:
-        raise Py4JNetworkError("Answer from Java side is empty")
-
-    with Running(Jobs([Job("a", follows=gone)]), Jobs([Job("b")], "other")) as running:
-        running.until(lambda: running.error is not None)
-    assert isinstance(running.error, Py4JNetworkError)
+    gone = Py4JNetworkError("Answer from Java side is empty")
+    with Running(Jobs([Job("a", follows=partial(_raise, gone))]), Jobs([Job("b")], "other")) as running:
+        running.join()
+        with pytest.raises(Py4JNetworkError):
+            _ = running.ended
 
 
 def test_one_whose_place_is_not_always_known_is_given_up_all_the_same() -> None:
-    job = Job("a", [RetryableError("away") for _ in range(100)])
-    real, places = job.bring_up, itertools.cycle([5, None])
-
-    def moves(owned: Owned, stopped: Callable[[], bool]) -> None:
-        job.how_far = next(places)
-        real(owned, stopped)
-
-    job.bring_up = moves  # type: ignore[method-assign]
+    job = Job("a", [RetryableError("away") for _ in range(100)], places=itertools.cycle([5, None]))
     assert run_once(Jobs([job]))["a"].state is State.DELAYED
     assert job.noted.count("up") <= 2 * TRIES
 
 
 def test_what_takes_a_while_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    hangs, steps = threading.Event(), 0
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-
-    group = Jobs([Job("a", follows=step), Job("b", due=lambda: _wait(hangs))])
+    hangs, steps = threading.Event(), list[None]()
+    group = Jobs([Job("a", follows=partial(steps.append, None)), Job("b", due=partial(_wait, hangs))])
     with Running(group) as running:
-        running.until(lambda: steps > 50)
+        running.until(lambda: len(steps) > 50)
         hangs.set()
     assert sorted(group.released) == ["a", "b"]
 
@@ -728,15 +664,10 @@ def test_one_that_hangs_for_ever_holds_up_no_other_and_no_process(where: str, mo
             if where == "brought up":
                 hang()
 
-        def end(self) -> bool:
-            if where == "ended":
-                hang()
-            return super().end()
-
-    stuck = Hanging("stuck", due=hang if where == "due" else None)
+    stuck = Hanging("stuck", due=hang if where == "due" else None, ends=hang if where == "ended" else lambda: True)
     group = Jobs([stuck, Job("good")])
     with Running(group) as running:
-        running.until(lambda: State.RUNNING in running.states("good"))
+        running.until_is(State.RUNNING, "good")
         running.until(lambda: State.RUNNING in running.states("stuck") if where == "ended" else entered.is_set())
     lives = {str(job): life for _, job, life in running.ended}
     assert (lives["good"].state, lives["stuck"].state) == (State.STOPPED, State.DELAYED)
@@ -753,7 +684,7 @@ def test_a_replaced_one_is_failed_and_releases_nothing() -> None:
 
 
 def test_a_batch_that_was_cut_short_is_not_handed_over() -> None:
-    group = Jobs([Job("a", ends_well=False), Job("b")])
+    group = Jobs([Job("a", ends=lambda: False), Job("b")])
     lives = run_once(group)
     assert (lives["a"].state, lives["b"].state) == (State.DELAYED, State.STOPPED)
     assert group.released == ["b"]
@@ -761,12 +692,10 @@ def test_a_batch_that_was_cut_short_is_not_handed_over() -> None:
 
 
 def test_a_fault_of_this_program_ends_everything_and_hands_nothing_over_of_its_group() -> None:
-    class Odd(Exception):
-        pass
-
-    group, other = Jobs([Job("a", [Odd("bug")]), Job("b")]), Jobs([Job("c")], "other")
+    group, other = Jobs([Job("a", [ZeroDivisionError("bug")]), Job("b")]), Jobs([Job("c")], "other")
     with Running(group, other) as running:
-        running.until(lambda: running.error is not None)
-    assert isinstance(running.error, Odd)
+        running.join()
+        with pytest.raises(ZeroDivisionError):
+            _ = running.ended
     assert group.released == []
     assert other.released == ["c"]

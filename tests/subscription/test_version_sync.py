@@ -7,8 +7,8 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
 from itertools import permutations
 from pathlib import Path
@@ -26,7 +26,6 @@ from geo.coordination.ownership import claim, version_sync_runner
 from geo.crash import CrashPoint
 from geo.delta.history import CommitName
 from geo.errors import AlreadyOwnedError, RetryableError
-from geo.fleet.replicator import Replicator
 from geo.log.topics import create_single
 from geo.names import Topic
 from geo.ops.delete_topic import delete_topics
@@ -40,14 +39,15 @@ from geo.subscription.markers import SnapshotRequest, decode
 from geo.subscription.version_starts import VersionStart, read_starts
 from geo.subscription.version_status import VersionStanding, version_standings
 from geo.subscription.version_subscriptions import create, delete, finish
-from geo.subscription.version_sync import VersionSync
+from geo.subscription.version_sync import Synced, VersionSync
 from schemas import MARKERS, VERSION_STARTS
 from tests.crashing import dies_at
+from tests.running import Running
 from tests.subscription.consuming import consume
 from tests.subscription.streams_of_others import DeltaStream
 from tests.test_crash_points import SYNC_POINTS
 from tests.version_checks import MessageId, violations
-from tests.waiting import holds
+from tests.waiting import InThread
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -75,43 +75,26 @@ def sync(world: World, *clusters: str) -> None:
         assert VersionSync(world.spark, world.config, cluster).run().unfinished == {}
 
 
-class Syncing:
-    """All links and version syncs of a world, running in threads."""
-
-    def __init__(self, world: World) -> None:
-        self._runs: list[Replicator | VersionSync] = []
-        for cluster in world.config.clusters:
-            self._runs.append(Replicator(world.spark, world.config, cluster, trigger=TRIGGER))
-            self._runs.append(VersionSync(world.spark, world.config, cluster, trigger=TRIGGER))
-        self._threads = [threading.Thread(target=one.run) for one in self._runs]
-        for thread in self._threads:
-            thread.start()
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _LIMIT_S
-        while not holds(condition):
-            assert all(thread.is_alive() for thread in self._threads), "one of them ended early"
-            assert time.monotonic() < deadline, "it did not happen"
-
-    def stop(self) -> None:
-        for one in self._runs:
-            one.stop()
-        for thread in self._threads:
-            thread.join(_LIMIT_S)
+def _syncs(world: World, cluster: str) -> InThread[Synced]:
+    versions = VersionSync(world.spark, world.config, cluster, trigger=TRIGGER)
+    return InThread(versions.run, versions.stop)
 
 
 @contextmanager
-def syncing(world: World) -> Iterator[Syncing]:
+def syncing(world: World) -> Iterator[InThread[Any]]:
+    """All links and version syncs of a world, running in threads."""
     with (  # intervals only: so that nobody waits ten seconds for nothing
         mock.patch.object(timetable, "DISCOVERY_S", 0.5),
         mock.patch.object(timetable, "MOST_BACKOFF_S", 0.5),
         mock.patch.object(timetable, "MARKERS_PEERS_LOOK_S", 0.5),
+        ExitStack() as runs,
     ):
-        runs = Syncing(world)
-        try:
-            yield runs
-        finally:
-            runs.stop()
+        every = [run for one in world.config.clusters for run in (Running(world, one), _syncs(world, one))]
+        for run in every:
+            runs.enter_context(run)
+        for run in every:  # all are told to end before one is waited for
+            runs.callback(run.stop)
+        yield every[0]
 
 
 SENT = Topic.parse("persistent://shop/sent/clicks")
@@ -323,9 +306,6 @@ def an_update_is_not_written(world: World) -> Iterator[list[datetime]]:
 
 def both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanwhile(world: World) -> None:
     us, began = world.tables("us"), world.log("us").table_id()
-    running = VersionSync(world.spark, world.config, "us", trigger=TRIGGER)
-    thread = threading.Thread(target=running.run)
-    thread.start()
     failed: list[CrashPoint] = []
 
     def fail_once(point: CrashPoint) -> None:
@@ -333,17 +313,11 @@ def both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanw
             failed.append(point)
             raise RetryableError("the tail fails on purpose")
 
-    def until(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _LIMIT_S
-        while not holds(condition):
-            assert thread.is_alive()
-            assert time.monotonic() < deadline, "it did not happen"
-
-    try:
+    with _syncs(world, "us") as running:
         newest = world.log("us").latest_version()
         with crash.watched(fail_once):
             world.write("us", 50, 51)
-            until(lambda: world.log("us").latest_version() > newest + 1)  # it asks for a snapshot
+            running.until(lambda: world.log("us").latest_version() > newest + 1)  # it asks for a snapshot
         assert failed == [CrashPoint.MARKERS_READ]
         with pytest.raises(AlreadyOwnedError, match="version sync of us: already run by"):
             claim(us, [[version_sync_runner(us)]])
@@ -353,12 +327,8 @@ def both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanw
         world.write("us", 60, 61)
         world.replicate("us")
         create(us, TOPIC, NAME)
-        until(lambda: bool(markers(world, "us", kind="SNAPSHOT_REQUEST")))
+        running.until(lambda: bool(markers(world, "us", kind="SNAPSHOT_REQUEST")))
         assert world.log("us").table_id() != began
-    finally:
-        running.stop()
-        thread.join(_LIMIT_S)
-    assert not thread.is_alive()
 
 
 def a_pass_ends_though_its_controllers_fail_again_and_again(world: World) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping
 
 import pytest
@@ -37,7 +35,7 @@ from tests.delta.engines import refuses
 from tests.subscription.test_failover import ACKS, NAME, consume, entries, state
 from tests.subscription.test_refused import MALFORMED, NEWER, forge
 from tests.test_crash_points import FOLD_POINTS
-from tests.waiting import holds
+from tests.waiting import InThread
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -255,19 +253,14 @@ def test_a_cursor_that_was_lost_is_made_anew_from_the_records_though_the_fold_go
 def test_a_fold_that_runs_follows_the_log_and_makes_cursors_whole_that_were_put_back(
     consumed: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    running = Folding(consumed.spark, consumed.config, "eu", trigger="100 ms")
-    thread = threading.Thread(target=running.run)
-    thread.start()
-    deadline = time.monotonic() + 120.0
-
-    def until_folded() -> None:
-        expected = state(consumed, "eu")
-        while not holds(lambda: [decode(bytes(row["state"])) for row in cursors.newest()] == [expected]):
-            assert thread.is_alive()
-            assert time.monotonic() < deadline
-
+    folds = Folding(consumed.spark, consumed.config, "eu", trigger="100 ms")
     cursors = consumed.tables("eu").journal(CURSORS)
-    try:
+    with InThread(folds.run, folds.stop) as running:
+
+        def until_folded() -> None:
+            expected = state(consumed, "eu")
+            running.until(lambda: [decode(bytes(row["state"])) for row in cursors.newest()] == [expected])
+
         until_folded()
         consumed.write("eu", 20, 25)
         assert consume(consumed, "eu") == [("eu", 5), *entries("eu", 20, 25)]
@@ -286,13 +279,8 @@ def test_a_fold_that_runs_follows_the_log_and_makes_cursors_whole_that_were_put_
         for entry in (1, 2):
             folded_to = cursor(consumed)["sequence"]
             forge(consumed, entry, encode(state(consumed, "eu")))
-            while not holds(lambda before=folded_to: cursor(consumed)["sequence"] > before):  # type: ignore[misc]
-                assert time.monotonic() < deadline
+            running.until(lambda before=folded_to: cursor(consumed)["sequence"] > before)  # type: ignore[misc]
         assert cursor(consumed)["folded"]["us:5"] == -1, "nothing behind what a newer program can read"
-    finally:
-        running.stop()
-        thread.join(60.0)
-    assert not thread.is_alive()
 
 
 def test_a_fold_that_another_one_took_over_from_writes_no_cursor(consumed: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from geo.subscription.changes import create, delete
 from geo.subscription.consumer import Subscription, Subscriptions
 from geo.subscription.consumer import many as many_module
 from tests.subscription.consuming import LIMIT_S, NAME, ids
+from tests.waiting import InThread
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -66,15 +68,11 @@ def test_a_topic_that_comes_later_is_consumed_from_its_earliest_message(world: W
     monkeypatch.setattr(timetable, "DISCOVERY_S", 0.2)
     world.write("eu", 0, 5)
     many, given = _many(world, GLOB, start="latest"), Shared()
-    ended = threading.Thread(target=many.run, args=(given,), kwargs={"for_s": LIMIT_S})
-    ended.start()
-    _until(lambda: _knows(world, TOPIC))
-    world.write("eu", 5, 6)
-    world.write("eu", 0, 3, topic=LATER)
-    _until(lambda: given.came == {str(TOPIC): [5], str(LATER): [0, 1, 2]})
-    many.stop()
-    ended.join(LIMIT_S)
-    assert not ended.is_alive()
+    with InThread(partial(many.run, given, for_s=LIMIT_S), many.stop) as running:
+        running.until(lambda: _knows(world, TOPIC))
+        world.write("eu", 5, 6)
+        world.write("eu", 0, 3, topic=LATER)
+        running.until(lambda: given.came == {str(TOPIC): [5], str(LATER): [0, 1, 2]})
     known = read_known(world.tables("eu"), TOPIC).states
     assert known[key_of(LATER, NAME)].acked == MessageSet.of(ids("eu", 0, 3))
 
@@ -101,24 +99,21 @@ def test_a_topic_that_waits_for_a_person_is_tried_again(world: World, monkeypatc
     create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
     delete(world.spark, world.config, "eu", TOPIC, NAME)
     many, given = _many(world, GLOB), Shared()
-    ended = threading.Thread(target=many.run, args=(given,), kwargs={"for_s": LIMIT_S})
-    ended.start()
-    create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
-    _until(lambda: given.came == {str(TOPIC): [0, 1, 2, 3, 4]})
-    many.stop()
-    ended.join(LIMIT_S)
+    with InThread(partial(many.run, given, for_s=LIMIT_S), many.stop) as running:
+        create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
+        running.until(lambda: given.came == {str(TOPIC): [0, 1, 2, 3, 4]})
 
 
 class Turn:
     """A lock that tells when somebody waits for it."""
 
     def __init__(self) -> None:
-        self._lock, self.waiting = threading.Lock(), 0
+        self._lock, self.is_waited_for = threading.Lock(), threading.Event()
 
     def __enter__(self) -> None:
-        self.waiting += 1
-        self._lock.acquire()
-        self.waiting -= 1
+        if not self._lock.acquire(blocking=False):
+            self.is_waited_for.set()
+            self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
@@ -134,7 +129,7 @@ def test_who_waits_for_its_turn_has_nothing_in_hand(world: World) -> None:
 
     def first(messages: DataFrame) -> DataFrame:
         has_it.set()
-        _until(lambda: turn.waiting == 1)
+        assert turn.is_waited_for.wait(LIMIT_S)
         noted.append(tables.files.lines(notes[TOPIC]))
         noted.append(tables.files.lines(notes[OTHER]))
         return messages
@@ -163,12 +158,3 @@ def test_an_error_of_the_function_ends_the_run_as_it_is(world: World) -> None:
 def _knows(world: World, topic: Topic) -> bool:
     log = world.log("eu", topic.acks)
     return log.exists() and key_of(topic, NAME) in read_known(world.tables("eu"), topic).states
-
-
-def _until(condition: Any) -> None:
-    event = threading.Event()
-    for _ in range(int(LIMIT_S * 20)):
-        if condition():
-            return
-        event.wait(0.05)
-    raise AssertionError("did not happen")
