@@ -12,28 +12,33 @@ from geo.delta.predicate import ANY_ROW, Predicate, columns_of
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Asks of the rows that fulfil `where`, in groups with equal values of the columns `by`: the `least` and the `greatest` of
-    some columns of whole numbers, of others the value that all rows of a group have (`same`), and how many rows there are."""
+    some columns of whole numbers, of others the value that all rows of a group have (`same`), how many rows there are, and of one
+    column of whole numbers, which is NULL in none of them, their sum and that of their squares (`summed`)."""
 
     by: tuple[str, ...]
     least: tuple[str, ...] = ()
     greatest: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
     where: Predicate = ANY_ROW
+    summed: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that it reads, each once."""
-        return tuple(dict.fromkeys((*self.by, *self.least, *self.greatest, *self.same, *columns_of(self.where))))
+        summed = () if self.summed is None else (self.summed,)
+        return tuple(dict.fromkeys((*self.by, *self.least, *self.greatest, *self.same, *summed, *columns_of(self.where))))
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The answer for one group, in the order of the question's columns; None where all rows have NULL."""
+    """The answer for one group, in the order of the question's columns; None where all rows have NULL, and for a sum that is too large a
+    number."""
 
     least: tuple[Any, ...]
     greatest: tuple[Any, ...]
     same: tuple[Any, ...]
     count: int
+    sums: tuple[int | None, int | None] = (0, 0)
 
     def joined(self, other: Group) -> Group:
         """This part of a group and another one."""
@@ -42,11 +47,16 @@ class Group:
             tuple(map(_either(max), self.greatest, other.greatest)),
             tuple(theirs if ours is None else ours for ours, theirs in zip(self.same, other.same, strict=True)),
             self.count + other.count,
+            (_sum(self.sums[0], other.sums[0]), _sum(self.sums[1], other.sums[1])),
         )
 
 
 Groups: TypeAlias = dict[tuple[Any, ...], Group]
 """By the values of the columns `by`."""
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 def _either(choose: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

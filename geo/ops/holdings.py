@@ -6,25 +6,23 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
-import pyarrow as pa
-
 from geo.asking import ask_all
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
 from geo.delta.engine import Seen
-from geo.delta.predicate import to_sql
-from geo.delta.scan import scan_here
+from geo.delta.predicate import All, IsNull
+from geo.delta.scan import summarise
+from geo.delta.summary import Group, Summary
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
 from geo.log.conditions import IS_MESSAGE, published_since
 from geo.log.peers import WAIT_S
-from geo.log.topic_log import ID, ids_of
+from geo.log.topic_log import ID
 from geo.log.topics import deleted_topics
 from geo.names import Topic
 from geo.ops.removal import Extents, OnlyThere, only_there
-from geo.replication.gaps import Extent, extent
-from geo.replication.missing import extents
+from geo.replication.gaps import Extent
 from geo.text import first_line
 from geo.times import from_us, in_us
 
@@ -80,22 +78,15 @@ class Holdings:
 
 def message_extents(log: Table, version: int, since: datetime | None) -> Extents:
     """Ledger → extent of its messages in a log at a version; with `since`, a time with its zone, of those that were published then or
-    later. Without Spark where this process may read the files (`geo.delta.scan.scan`)."""
-    wanted = IS_MESSAGE & published_since(in_us(since))
-    parts = scan_here(log, version, [*ID, "marker", "publish_time"], _extents, where=wanted)
-    if parts is None:
-        return extents(log.read(version).where(to_sql(wanted)))
-    found: dict[LedgerId, Extent] = {}
-    for ledger, one in (each for part in parts for each in part.items()):
-        found[ledger] = found[ledger].joined(one) if ledger in found else one
-    return found
+    later."""
+    wanted = IS_MESSAGE & published_since(in_us(since)) & All(tuple(~IsNull(name) for name in ID))
+    asked = Summary(("origin", "ledger_id"), ("entry_id",), ("entry_id",), where=wanted, summed="entry_id")
+    return {LedgerId(*key): _extent(found) for key, found in summarise(log, version, asked).items()}
 
 
-def _extents(rows: pa.Table) -> Extents:
-    entries: dict[LedgerId, list[int]] = {}
-    for origin, ledger_id, entry in ids_of(rows.select(ID).drop_null()):
-        entries.setdefault(LedgerId(origin, ledger_id), []).append(entry)
-    return {ledger: extent(found) for ledger, found in entries.items()}
+def _extent(found: Group) -> Extent:
+    (first,), (last,) = found.least, found.greatest
+    return Extent(first, last, found.count, *found.sums)
 
 
 def _there(tables: ClusterTables, topic: Topic) -> Seen | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from geo.ids import LedgerId
@@ -33,20 +33,6 @@ class Extent:
 
         total, squares = (first + last) * (last - first + 1) // 2, up_to(last) - up_to(first - 1)
         return (self.count, self.total, self.squares) == (last - first + 1, total, squares)
-
-    def joined(self, other: Extent) -> Extent:
-        """The extent of both together. An entry of both counts twice."""
-        first, last, count = min(self.first, other.first), max(self.last, other.last), self.count + other.count
-        return Extent(first, last, count, _sum(self.total, other.total), _sum(self.squares, other.squares))
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
-
-
-def extent(entries: Collection[int]) -> Extent:
-    """Of a ledger's entries, in any order, of which there is one at least."""
-    return Extent(min(entries), max(entries), len(entries), sum(entries), sum(entry * entry for entry in entries))
 
 
 @dataclass(frozen=True, slots=True)

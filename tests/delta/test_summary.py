@@ -45,6 +45,7 @@ ROWS = st.lists(
 SUMMARIES = [
     Summary(("origin", "ledger"), ("entry",), ("entry",), ("aims",), IsNull("marker")),
     Summary(("origin",), greatest=("entry", "ledger"), where=Among("origin", frozenset({"us"})) & Compare("entry", ">", 0)),
+    Summary(("origin", "ledger"), least=("entry",), same=("aims",), where=~IsNull("entry"), summed="entry"),
 ]
 
 
@@ -66,6 +67,12 @@ def test_of_a_few_rows() -> None:
         ("us", 2): Group((None,), (None,), ([],), 1),
         (None, 1): Group((0,), (0,), (["ap", "eu"],), 1),
     }
+    assert _groups(SUMMARIES[2], _table([("us", 1, 7, None), ("us", 1, 2**62, None)]))["us", 1].sums == (2**62 + 7, 2**124 + 49)
+
+
+def test_a_sum_that_is_too_large_stays_so() -> None:
+    of_one, too_large = Group((1,), (), (), 1, (1, 1)), Group((2,), (), (), 1, (2, None))
+    assert of_one.joined(too_large) == too_large.joined(of_one) == Group((1,), (), (), 2, (3, None))
 
 
 @given(ROWS, st.integers(0, 8), st.sampled_from(SUMMARIES))

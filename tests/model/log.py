@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from geo.delta.commits import EXPIRED, Commit
 from geo.delta.history import CommitName
 from geo.ids import LedgerId, MessageId
-from geo.replication.gaps import Extent, extent
+from geo.replication.gaps import Extent
 
 _numbers = itertools.count(1)
 
@@ -118,6 +118,11 @@ class Log:
         )
         self.versions.append(after)
         self.added.append(added)
+
+
+def extent(entries: Collection[int]) -> Extent:
+    """Of a ledger's entries, in any order, of which there is one at least."""
+    return Extent(min(entries), max(entries), len(entries), sum(entries), sum(entry * entry for entry in entries))
 
 
 def extents(rows: Iterable[MessageId]) -> dict[LedgerId, Extent]:

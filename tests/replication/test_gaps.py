@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.ids import LedgerId
-from geo.replication.gaps import Extent, Gap, extent, gaps, steps
+from geo.replication.gaps import Extent, Gap, gaps, steps
+from tests.model.log import extent
 
 A, B = LedgerId("us", 1), LedgerId("us", 2)
 
@@ -43,13 +44,6 @@ def test_an_entry_that_a_source_holds_twice_is_to_come_once() -> None:
     assert gaps({A: twice}, {A: whole}) == [Gap(A, 2, 2, repeated=True)]
     assert gaps({A: twice}, {A: extent([0, 2])}) == [Gap(A, 0, 2, compare=True, repeated=True)]
     assert gaps({A: whole}, {}) == [Gap(A, 0, 1)]
-
-
-@given(st.lists(st.integers(), min_size=1), st.lists(st.integers(), min_size=1))
-def test_two_parts_are_joined_as_if_they_had_been_one(one: list[int], other: list[int]) -> None:
-    assert extent(one).joined(extent(other)) == extent(one + other)
-    too_large = Extent(min(one), max(one), len(one), None, None)
-    assert too_large.joined(extent(other)).squares is None
 
 
 entries = st.sets(st.integers(0, 20), min_size=1)

@@ -19,6 +19,7 @@ def groups_of(summary: Summary, rows: pa.Table) -> Groups:
     wanted = [*((name, "min") for name in summary.least), *((name, "max") for name in summary.greatest)]
     found = _numbered(rows).group_by(list(summary.by)).aggregate([*wanted, (_AT, "count")]).to_pylist()
     same = [_same(summary, rows, name) for name in summary.same]
+    sums = {} if summary.summed is None else _sums(summary, rows, summary.summed)
     groups: Groups = {}
     for row in found:
         key = tuple(row[name] for name in summary.by)
@@ -27,6 +28,7 @@ def groups_of(summary: Summary, rows: pa.Table) -> Groups:
             tuple(row[f"{name}_max"] for name in summary.greatest),
             tuple(values.get(key) for values in same),
             row[f"{_AT}_count"],
+            sums.get(key, (0, 0)),
         )
     return groups
 
@@ -53,7 +55,7 @@ def groups_from_stats(summary: Summary) -> Callable[[DataFile], Groups | None]:
         least = tuple(file.statistics.get(f"min.{name}") for name in summary.least)
         greatest = tuple(file.statistics.get(f"max.{name}") for name in summary.greatest)
         count = file.statistics.get("num_records")
-        if count is None or None in (*key, *least, *greatest) or not _all_fulfil(summary, file):
+        if summary.summed is not None or count is None or None in (*key, *least, *greatest) or not _all_fulfil(summary, file):
             return None
         if key not in same:
             same[key] = tuple(file.first(name) for name in summary.same)
@@ -73,6 +75,14 @@ def _same(summary: Summary, rows: pa.Table, name: str) -> dict[tuple[Any, ...], 
     first = some.group_by(list(summary.by)).aggregate([(_AT, "min")])
     keys = zip(*(first[column].to_pylist() for column in summary.by), strict=True)
     return dict(zip(keys, some[name].take(first[f"{_AT}_min"]).to_pylist(), strict=True))
+
+
+def _sums(summary: Summary, rows: pa.Table, name: str) -> dict[tuple[Any, ...], tuple[int, int]]:
+    """Of each group the sum and that of the squares: of numbers of Python, which have no end."""
+    found = rows.group_by(list(summary.by)).aggregate([(name, "list")])
+    keys = zip(*(found[column].to_pylist() for column in summary.by), strict=True)
+    lists = found[f"{name}_list"].to_pylist()
+    return {key: (sum(listed), sum(one * one for one in listed)) for key, listed in zip(keys, lists, strict=True)}
 
 
 def _numbered(rows: pa.Table) -> pa.Table:
