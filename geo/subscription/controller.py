@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -641,24 +641,12 @@ class TopicController:
         caches = [self._cache, *(one.cache for one in self._subscriptions.values())]
         shared = {snapshot.snapshot_id: snapshot for cache in caches for snapshot in cache.snapshots}
         place = {snapshot_id: at for at, snapshot_id in enumerate(shared)}
-        tick = self._tick
         return {
             "version": STATE_VERSION,
             "seq": self._seq,
             "table": self._table,
             "read": self._read and list(self._read),
-            "tick": tick
-            and {
-                "seq": tick.seq,
-                "now": tick.now,
-                "moved": tick.moved,
-                "asked": list(tick.asked),
-                "unable": dict(tick.unable),
-                "ways": {name: list(hubs) for name, hubs in tick.ways.items()},
-                "looked": tick.looked,
-                "table": tick.table,
-                "comes": list(tick.comes),
-            },
+            "tick": self._tick and asdict(self._tick),
             "quiet": self._quiet and list(self._quiet),
             "started": self._started,
             "pending": [
@@ -699,11 +687,7 @@ class TopicController:
                 " Without the folder of that state it is built anew from system/markers."
             )
         found = cls(cluster, topic, settings)
-        tick = state["tick"]
-        if tick is not None:
-            ways = {name: tuple(hubs) for name, hubs in tick["ways"].items()}
-            asked, comes = tuple(tick["asked"]), tuple(tick["comes"])
-            found._tick = Tick(**{**tick, "asked": asked, "unable": dict(tick["unable"]), "ways": ways, "comes": comes})
+        found._tick = None if state["tick"] is None else Tick.read(state["tick"])
         found._seq, found._table, found._read = state["seq"], state["table"], _place(state["read"])
         found._started, found._covered, found._ever_completed = state["started"], state["covered"], state["ever_completed"]
         found._completed, found._last_place = list(state["completed"]), _place(state["last_place"])

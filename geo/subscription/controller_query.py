@@ -37,7 +37,17 @@ from geo.session import ROCKSDB
 from geo.streams.query import BatchQuery
 from geo.streams.workers import Workers
 from geo.subscription.controller import Settings, TopicController
-from geo.subscription.controller_rows import Effect, Forgotten, GivenUp, MoveSubscription, Rests, Standing, SyncedTo, WriteMarker
+from geo.subscription.controller_rows import (
+    Effect,
+    Forgotten,
+    GivenUp,
+    MoveSubscription,
+    Notes,
+    Rests,
+    Standing,
+    SyncedTo,
+    WriteMarker,
+)
 from geo.subscription.marker_journal import controllers_place, decode, markers_producer
 from geo.subscription.markers import SubscriptionUpdate, encode
 from geo.subscription.source_offsets import DeltaEnd, goes_on, read_ends
@@ -138,24 +148,14 @@ class ControllerQuery:
     """The query of one cluster and what it has open. Its construction starts it."""
 
     def __init__(
-        self,
-        tables: ClusterTables,
-        config: Config,
-        ownership: Ownership,
-        trigger: Mapping[str, Any],
-        rests: dict[str, int],
-        failed: dict[str, tuple[int, int]],
-        lost_updates: dict[str, int],
+        self, tables: ClusterTables, config: Config, ownership: Ownership, trigger: Mapping[str, Any], notes: Notes
     ) -> None:
-        """`rests`: where it notes of each topic the number of the last row that its controller had heard when it had nothing more to do.
-        `failed`: where it notes the batch in which a topic's markers could not be written last, and how often, for who comes after it.
-        `lost_updates`: where it notes of each topic of which an update could not be written the number of the row that it followed from."""
         given = config.snapshots
         settings = Settings(given.frequency_s, given.timeout_s, given.max_cached)
         self._tables, self._config, self._ownership = tables, config, ownership
         self._publishers: dict[str, Publisher] = {}
         """By topic."""
-        self._rests, self._failed, self._lost_updates = rests, failed, lost_updates
+        self._notes = notes
         self.markers = 0
         """How many were written."""
         settings_of_spark = {
@@ -230,20 +230,21 @@ class ControllerQuery:
                 self._warn(topic, "its markers are not written", error)
                 self._let_go(topic)
                 if updates := [seq for seq, one in by_topic[topic] if _is_update(one)]:
-                    self._lost_updates[topic] = updates[-1]
+                    self._notes.lost_updates[topic] = updates[-1]
         reach(CrashPoint.CONTROLLERS_WRITTEN)
 
     def _fails_again(self, topic: str, batch_id: int) -> int:
         """How often its markers could not be written in this batch, with now."""
-        batch, times = self._failed.get(topic, (batch_id, 0))
-        self._failed[topic] = batch_id, times + 1 if batch == batch_id else 1
-        return self._failed[topic][1]
+        batch, times = self._notes.failed.get(topic, (batch_id, 0))
+        times = times + 1 if batch == batch_id else 1
+        self._notes.failed[topic] = batch_id, times
+        return times
 
     def _note(self, topic: str, told: Sequence[_Told]) -> None:
         for seq, one in told:
             match one:
                 case Rests():
-                    self._rests[topic] = seq
+                    self._notes.rests[topic] = seq
                 case GivenUp(snapshot_id, missing):
                     why = (
                         f"it lacks the answer of {', '.join(missing)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from geo.ids import Position
 from geo.subscription.markers import Marker
@@ -49,6 +50,12 @@ class Tick:
     looked: int | None = None
     table: str | None = None
     comes: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> Tick:
+        """One whose fields JSON has."""
+        ways = {name: tuple(hubs) for name, hubs in fields["ways"].items()}
+        return cls(**{**fields, "asked": tuple(fields["asked"]), "ways": ways, "comes": tuple(fields.get("comes", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +168,17 @@ class Standing:
 
     waits_for: Mapping[str, str]
     refused: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What the controllers of a cluster tell its tail and who opens them next, in one process; by topic. `rests`: the number of the last row that its controller
+    had heard when it had nothing more to do. `lost_updates`: of one whose update could not be written the number of the row that it
+    followed from. `failed`: the batch in which its markers could not be written last, and how often."""
+
+    rests: dict[str, int] = field(default_factory=dict)
+    lost_updates: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

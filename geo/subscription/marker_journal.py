@@ -77,16 +77,13 @@ def encode(row: Row) -> str:
 
 def decode(seq: int, fact: str) -> Row:
     """The inverse of `encode`."""
-    fields: dict[str, Any] = json.loads(fact)
+    fields: dict[str, Any] = {"seq": seq, **json.loads(fact)}
     kind = _KINDS[fields.pop("row")]
     if kind is MarkerRow:
         fields["position"] = Position(*fields["position"])
         if fields["payload"] is not None:
             fields["payload"] = base64.b64decode(fields["payload"])
-    elif kind is Tick:
-        fields["asked"], fields["comes"] = tuple(fields["asked"]), tuple(fields.get("comes", ()))
-        fields["ways"] = {name: tuple(hubs) for name, hubs in fields["ways"].items()}
-    row: Row = kind(seq=seq, **fields)
+    row: Row = Tick.read(fields) if kind is Tick else kind(**fields)
     return row
 
 

@@ -41,7 +41,7 @@ from geo.streams.life import State
 from geo.subscription.answers import Answers
 from geo.subscription.asked import Ways, ways_of
 from geo.subscription.controller import concerns, is_only_noted
-from geo.subscription.controller_rows import Again, MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.controller_rows import Again, MarkerRow, Notes, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.disorder import OUT_OF_ORDER, brought_out_of_order, out_of_order
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
@@ -115,21 +115,14 @@ class _Followed:
 class MarkerTail:
     """Called round by round; owned by whoever runs it. A new one tells each topic's controller again what it must know.
 
-    `rests`: of each topic, the number of the last row that its controller had heard when it had nothing more to do. `lost_updates`: of each topic
-    of which an update could not be written, the number of the row that it followed from. Such a topic's controller is told so, that
-    another snapshot is taken though nothing comes, and the entry goes.
+    `notes`: the controller of a topic of which an update was lost is told so, that another snapshot is taken though nothing comes, and the
+    entry goes.
     """
 
     def __init__(
-        self,
-        tables: ClusterTables,
-        peers: Mapping[str, Peer],
-        config: Config,
-        ownership: Ownership,
-        rests: Mapping[str, int],
-        lost_updates: dict[str, int],
+        self, tables: ClusterTables, peers: Mapping[str, Peer], config: Config, ownership: Ownership, notes: Notes
     ) -> None:
-        self._tables, self._peers, self._config, self._rests, self._lost_updates = tables, peers, config, rests, lost_updates
+        self._tables, self._peers, self._config, self._notes = tables, peers, config, notes
         self._journal = MarkerJournal(tables, ownership)
         wait([peer.asked for peer in peers.values()], PEER_ANSWER_S)
         self._registries, self._said = Registries(tables), Said()
@@ -145,16 +138,7 @@ class MarkerTail:
 
     def round(self) -> bool:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
-        again: dict[str, int] = {}
-        try:
-            return self._round(again)
-        except BaseException:
-            self._lost_updates |= again | self._lost_updates
-            raise
-
-    def _round(self, again: dict[str, int]) -> bool:
-        """`again`: where it notes of which lost updates it tells."""
-        heard: list[Heard] = []
+        heard, again = list[Heard](), dict[str, int]()
         now, self._fillings_now = time.monotonic(), None
         if is_due := now - self._looked_at >= min(timetable.MARKERS_LOOK_S, self._config.snapshots.frequency_s / 4):
             self._looked_at, self._wanted_now = now, self._wanted()
@@ -164,15 +148,14 @@ class MarkerTail:
                 continue
             try:
                 one = self._followed.get(topic) or self._begun(topic)
-                if (lost_update := self._lost_updates.pop(str(topic), None)) is not None:
-                    again[str(topic)] = lost_update
+                lost_update = self._notes.lost_updates.get(str(topic))
                 rows = self._news(one, subscriptions, again=lost_update is not None)
+                if lost_update is not None:
+                    again[str(topic)] = lost_update
                 heard += [Heard(str(topic), row, one.at) for row in rows]
                 one.last_seq = rows[-1].seq if rows else one.last_seq
             except FAULTS as error:
                 self._followed.pop(topic, None)  # the next round begins it anew
-                if (lost_update := again.pop(str(topic), None)) is not None:
-                    self._lost_updates.setdefault(str(topic), lost_update)
                 if (why := first_line(error)) != self._not_followed.get(topic):
                     self._not_followed[topic] = why
                     log.warning("%s in %s: its markers are not followed now: %s", topic, self._tables.cluster.name, why)
@@ -183,7 +166,9 @@ class MarkerTail:
         if heard:
             reach(CrashPoint.MARKERS_READ)
             self._journal.append(heard)
-            again.clear()
+            for name, seq in again.items():
+                if self._notes.lost_updates.get(name) == seq:  # else another one was lost meanwhile
+                    del self._notes.lost_updates[name]
             reach(CrashPoint.MARKERS_COPIED)
             self._journal.trim_if_due()
         return bool(heard)
@@ -421,7 +406,7 @@ class MarkerTail:
         unable = self._unable(one.topic, ways) if used else {}
         if told is not None and is_same_way:
             same = (told.moved, told.unable) == (one.moved, unable)
-            rests = self._rests.get(str(one.topic), -1) >= one.last_seq
+            rests = self._notes.rests.get(str(one.topic), -1) >= one.last_seq
             if not used or (
                 same and (rests or (not one.is_changed and 0 <= now - told.now < max(frequency_s, timetable.STILL_S)))
             ):

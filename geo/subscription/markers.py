@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from geo.errors import GeoError
 from geo.ids import Position
@@ -22,6 +22,8 @@ from geo.names import check_cluster, check_subscription
 from geo.replication.rule import MarkerKind
 from geo.subscription.snapshot_cache import Snapshot
 from geo.text import show
+
+T = TypeVar("T")
 
 VERSION = 1
 LAST_VERSION = 15
@@ -138,40 +140,18 @@ def encode(marker: Marker) -> bytes:
 
 
 def _fields(marker: Marker) -> dict[str, Any]:
-    if isinstance(marker, SnapshotRequest):
-        return {
-            "snapshot_id": marker.snapshot_id,
-            "source_cluster": marker.source_cluster,
-            "started_us": marker.started_us,
-            "round": marker.round_number,
-        }
-    if isinstance(marker, SnapshotResponse):
-        return {
-            "snapshot_id": marker.snapshot_id,
-            "source_cluster": marker.source_cluster,
-            "cluster": marker.cluster,
-            "position": marker.position,
-            "round": marker.round_number,
-            **({"holds": list(marker.holds)} if marker.holds else {}),
-        }
-    if isinstance(marker, SnapshotTaken):
-        return {**snapshot_fields(marker.snapshot), "begun": marker.begun, "moved": marker.moved}
-    return {
-        "subscription": marker.subscription,
-        "snapshot_id": marker.snapshot_id,
-        "started_us": marker.started_us,
-        "clusters": dict(marker.clusters),
-    }
+    fields = asdict(marker)
+    if "round_number" in fields:
+        fields["round"] = fields.pop("round_number")
+    if not fields.get("holds", True):
+        del fields["holds"]
+    return {**fields.pop("snapshot", {}), **fields}
 
 
 def snapshot_fields(snapshot: Snapshot) -> dict[str, Any]:
     """As JSON has it."""
-    return {
-        "snapshot_id": snapshot.snapshot_id,
-        "started_us": snapshot.started_us,
-        "local_position": list(snapshot.local_position),
-        "clusters": {name: list(position) for name, position in snapshot.clusters.items()},
-    }
+    clusters = {name: list(position) for name, position in snapshot.clusters.items()}
+    return {**asdict(snapshot), "local_position": list(snapshot.local_position), "clusters": clusters}
 
 
 def decode(kind: object, payload: object) -> Marker:
@@ -194,7 +174,7 @@ def decode(kind: object, payload: object) -> Marker:
         raise _malformed(f"version {show(version)}")
     if version > VERSION:
         raise RefusedMarkerError(Refusal.NEWER_ENCODING, f"version {version}, this program reads up to {VERSION}")
-    return _READERS[found](_Fields(fields))
+    return _whole(_READERS[found], fields)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -282,44 +262,28 @@ def _position(value: object) -> Position:
     return Position(*value)
 
 
-def _request(fields: _Fields) -> Marker:
-    snapshot_id, source = fields.snapshot_id(), fields.name("source_cluster")
-    marker = SnapshotRequest(snapshot_id, source, fields.number("started_us"), fields.round_number())
-    fields.end()
-    return marker
-
-
-def _response(fields: _Fields) -> Marker:
-    snapshot_id, source, cluster = fields.snapshot_id(), fields.name("source_cluster"), fields.name("cluster")
-    marker = SnapshotResponse(snapshot_id, source, cluster, fields.position("position"), fields.round_number(), fields.holds())
-    fields.end()
-    return marker
-
-
-def _taken(fields: _Fields) -> Marker:
-    marker = SnapshotTaken(fields.snapshot(), fields.number("begun"), fields.number("moved"))
-    fields.end()
-    return marker
-
-
-def _update(fields: _Fields) -> Marker:
-    subscription, snapshot_id = fields.name("subscription", check_subscription), fields.snapshot_id()
-    marker = SubscriptionUpdate(subscription, snapshot_id, fields.number("started_us"), fields.clusters())
-    fields.end()
-    return marker
-
-
 _READERS: Mapping[MarkerKind, Callable[[_Fields], Marker]] = {
-    MarkerKind.SNAPSHOT_REQUEST: _request,
-    MarkerKind.SNAPSHOT_RESPONSE: _response,
-    MarkerKind.SNAPSHOT: _taken,
-    MarkerKind.SUBSCRIPTION_UPDATE: _update,
+    MarkerKind.SNAPSHOT_REQUEST: lambda of: SnapshotRequest(
+        of.snapshot_id(), of.name("source_cluster"), of.number("started_us"), of.round_number()
+    ),
+    MarkerKind.SNAPSHOT_RESPONSE: lambda of: SnapshotResponse(
+        of.snapshot_id(), of.name("source_cluster"), of.name("cluster"), of.position("position"), of.round_number(), of.holds()
+    ),
+    MarkerKind.SNAPSHOT: lambda of: SnapshotTaken(of.snapshot(), of.number("begun"), of.number("moved")),
+    MarkerKind.SUBSCRIPTION_UPDATE: lambda of: SubscriptionUpdate(
+        of.name("subscription", check_subscription), of.snapshot_id(), of.number("started_us"), of.clusters()
+    ),
 }
 
 
 def read_snapshot(fields: Mapping[str, Any]) -> Snapshot:
     """The inverse of `snapshot_fields`. Raises RefusedMarkerError."""
-    found = _Fields(dict(fields))
-    snapshot = found.snapshot()
-    found.end()
-    return snapshot
+    return _whole(_Fields.snapshot, fields)
+
+
+def _whole(read: Callable[[_Fields], T], given: Mapping[str, Any]) -> T:
+    """What is read of fields, each of which must be of it."""
+    fields = _Fields(dict(given))
+    found = read(fields)
+    fields.end()
+    return found

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Thread
 
 from pyspark.sql import SparkSession
@@ -28,6 +28,7 @@ from geo.streams.supervisor import Supervisor, log_fault, unfinished
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Found, Told
 from geo.subscription.controller_query import ControllerQuery
+from geo.subscription.controller_rows import Notes
 from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.peers import Peer
 from geo.subscription.version_subscriptions import replicated_subscriptions
@@ -82,8 +83,7 @@ class SyncWork(QueryWork[OpenSync]):
         self._tables, self._peers, self._config = tables, peers, config
         self._trigger, self._every_s = parse_trigger(trigger), None if trigger == AVAILABLE_NOW else timetable.MARKERS_ROUND_S
         self._before = 0
-        self._failed: dict[str, tuple[int, int]] = {}
-        self._lost_updates: dict[str, int] = {}
+        self._notes = Notes()
         self._closing: Thread | None = None
 
     def __str__(self) -> str:
@@ -115,11 +115,9 @@ class SyncWork(QueryWork[OpenSync]):
             raise RetryableError(f"{self}: what ran before has not ended yet, and two must not read one checkpoint.")
         (ownership,) = claim(self._tables, [[version_sync_runner(self._tables)]], take_over=take_over)
         try:
-            rests: dict[str, int] = {}
-            tail = MarkerTail(self._tables, self._peers, self._config, ownership, rests, self._lost_updates)
-            controllers = ControllerQuery(
-                self._tables, self._config, ownership, self._trigger, rests, self._failed, self._lost_updates
-            )
+            self._notes = replace(self._notes, rests={})
+            tail = MarkerTail(self._tables, self._peers, self._config, ownership, self._notes)
+            controllers = ControllerQuery(self._tables, self._config, ownership, self._trigger, self._notes)
         except BaseException:
             ownership.abandon()
             raise

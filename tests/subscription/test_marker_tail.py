@@ -13,7 +13,7 @@ from geo.ids import Position
 from geo.replication.link_state import LinkRecord
 from geo.streams import timetable
 from geo.subscription import marker_tail
-from geo.subscription.controller_rows import Again, MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.controller_rows import Again, MarkerRow, Notes, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import decode
 from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.markers import SnapshotResponse, encode
@@ -39,11 +39,10 @@ class Tailing:
         monkeypatch.setattr(timetable, "MARKERS_PEERS_LOOK_S", 0.0)
         monkeypatch.setattr(marker_tail, "now_us", lambda: round(self.now * 1e6))
         us = world.tables("us")
-        self.rests: dict[str, int] = {}
-        self.lost_updates: dict[str, int] = {}
+        self.notes = Notes()
         (ownership,) = claim(us, [[version_sync_runner(us)]], take_over=True)
         others = {name: Peer(world.tables(name)) for name in world.config.clusters if name != "us"}
-        self._tail = MarkerTail(us, others, world.config, ownership, self.rests, self.lost_updates)
+        self._tail = MarkerTail(us, others, world.config, ownership, self.notes)
         self._journal = us.journal(MARKERS)
         self._seen = len(self._rows())
 
@@ -91,7 +90,7 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     tail.now += FREQUENCY_S
     (again,) = tail.round()
     assert isinstance(again, Tick), "its controller has not said that it rests"
-    tail.rests[str(TOPIC)] = again.seq
+    tail.notes.rests[str(TOPIC)] = again.seq
     tail.now += FREQUENCY_S
     assert tail.round() == []
     linked.write("us", 20, 21)
@@ -126,10 +125,10 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     assert "is a DELETE" in begun
     assert (begun, is_begun, is_done) == (done, True, False)
 
-    tail.lost_updates[str(TOPIC)] = 7
+    tail.notes.lost_updates[str(TOPIC)] = 7
     first_of_all, *_ = tail.round()
     assert isinstance(first_of_all, Again)
-    assert tail.lost_updates == {}
+    assert tail.notes.lost_updates == {}
     assert not any(isinstance(row, Again) for row in tail.round())
 
     tail.now += FREQUENCY_S
