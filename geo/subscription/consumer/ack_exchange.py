@@ -151,8 +151,12 @@ class AckExchange:
                 return
             self._publisher = self._publisher or self._open()
             self._peers = peers_of(self._tables, self._config, self._topic.acks)
-            own = AckTail(Tail.at_newest(open_log(self._tables, self._topic.acks)[0]))
-            self._threads = [self._thread("flush", self._flush_on), self._thread("tail", self._follow_own, own)]
+            self._own = open_log(self._tables, self._topic.acks)[0]
+            self._tail = AckTail(Tail.at_newest(self._own))
+            self._threads = [
+                self._thread("flush", self._go_on, self._flush_due, "could not be published", ", their messages come again"),
+                self._thread("tail", self._go_on, self._follow_own, "cannot be read"),
+            ]
             peers = [self._thread(peer.link.source, self._follow_peer, peer) for peer in self._peers]
             for thread in (*self._threads, *peers):
                 thread.start()
@@ -228,30 +232,33 @@ class AckExchange:
                 return AckPublisher(self._tables, self._config, self._topic, f"acks-{number}")
         raise AssertionError("numbers end nowhere")
 
-    def _flush_on(self) -> None:
-        """Publish at once when the last time is long ago. Counts of redeliveries go along, or each timetable.COUNTS_S."""
+    def _go_on(self, step: Callable[[bool], float], fault: str, costs: str = "") -> None:
+        """Do it again and again until the exchange ends, or it does not pass what went wrong: then its members have the error. A step is told
+        whether the one before failed, and says how long to wait after it."""
         life = Life()
         while not self._stop.is_set():
-            if not life.tries:
-                self._news.wait(timetable.COUNTS_S)
-            self._news.clear()
-            begun = time.monotonic()
             try:
-                self.flush()
+                wait_s = step(life.tries > 0)
+                life = Life()
             except BaseException as error:
                 life = life.after(Event.FAULT, now=time.monotonic(), ends=True)  # however long each takes
                 if _ends_it(error, life):
-                    log.error(
-                        "%s: acknowledgements could not be published, their messages come again: %s", self, first_line(error)
-                    )
+                    log.error("%s: acknowledgements %s%s: %s", self, fault, costs, first_line(error))
                     self._fail(error)
                     return
                 wait_s = backoff_s(life.tries)
-                log.warning("%s: acknowledgements could not be published, again in %.0f s: %s", self, wait_s, first_line(error))
-            else:
-                life, took = Life(), time.monotonic() - begun
-                wait_s = max(timetable.FLUSH_S, FLUSH_SHARE * took) - took
+                log.warning("%s: acknowledgements %s, again in %.0f s: %s", self, fault, wait_s, first_line(error))
             self._stop.wait(wait_s)
+
+    def _flush_due(self, failed: bool) -> float:
+        """Publish at once when the last time is long ago. Counts of redeliveries go along, or each timetable.COUNTS_S."""
+        if not failed:
+            self._news.wait(timetable.COUNTS_S)
+        self._news.clear()
+        begun = time.monotonic()
+        self.flush()
+        took = time.monotonic() - begun
+        return max(timetable.FLUSH_S, FLUSH_SHARE * took) - took
 
     def _fail(self, error: BaseException) -> None:
         self.error = error
@@ -283,30 +290,15 @@ class AckExchange:
         """Of what peers know something may concern."""
         return {member.key for member in self._now() if not member.is_regional}
 
-    def _follow_own(self, tail: AckTail) -> None:
+    def _follow_own(self, failed: bool) -> float:
         """After a fault, or when the log is not what it was, all that is known is taken in."""
-        found, life = tail, Life()
-        log_table = self._tables.log(self._topic.acks)
-        interval_s = max(timetable.ACKS_LOOK_S, least_look_s(log_table))
-        while not self._stop.is_set():
-            wait_s = interval_s
-            try:
-                if life.tries:
-                    log_table = self._tables.log(self._topic.acks)  # of a catalog it may be elsewhere now
-                    found = AckTail(Tail.at_newest(log_table))
-                    self._catch_up()
-                while (records := found.next(self._keys)) is not None and not self._stop.is_set():
-                    self._hear(records, elsewhere=False)
-                life = Life()
-            except Exception as error:
-                life = life.after(Event.FAULT, now=time.monotonic(), ends=True)  # however long each takes
-                if _ends_it(error, life):
-                    log.error("%s: acknowledgements cannot be read: %s", self, first_line(error))
-                    self._fail(error)
-                    return
-                wait_s = backoff_s(life.tries)
-                log.warning("%s: acknowledgements cannot be read, again in %.0f s: %s", self, wait_s, first_line(error))
-            self._stop.wait(wait_s)
+        if failed:
+            self._own = self._tables.log(self._topic.acks)  # of a catalog it may be elsewhere now
+            self._tail = AckTail(Tail.at_newest(self._own))
+            self._catch_up()
+        while (records := self._tail.next(self._keys)) is not None and not self._stop.is_set():
+            self._hear(records, elsewhere=False)
+        return max(timetable.ACKS_LOOK_S, least_look_s(self._own))
 
     def _catch_up(self) -> None:
         known = read_known(self._tables, self._topic)
