@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from geo.delta.commits import Commit
-from geo.delta.data_file import DataFile
 from geo.delta.predicate import Predicate
 from geo.delta.summary import Groups, Summary
 from geo.text import first_line
@@ -119,7 +118,6 @@ class Engine:
         columns: Sequence[str],
         each: Callable[[pa.Table], T],
         where: Predicate,
-        from_stats: Callable[[DataFile], T | None],
         combine: Callable[[Iterable[T]], T] | None,
     ) -> list[T]:
         """What `each` makes of every batch of the rows at a version that fulfil a condition, in no order: these columns, times in UTC."""

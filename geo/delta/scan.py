@@ -56,16 +56,14 @@ def scan(
     each: Callable[[pa.Table], T],
     *,
     where: Predicate = ANY_ROW,
-    from_stats: Callable[[DataFile], T | None] = lambda file: None,
     combine: Callable[[Iterable[T]], T] | None = None,
 ) -> list[T]:
-    """Applies `each` to every batch of the rows at a version that fulfil `where`, in no order: these columns, times in UTC. A file of which
-    `from_stats` gives something may add that instead of being read.
+    """Applies `each` to every batch of the rows at a version that fulfil `where`, in no order: these columns, times in UTC.
 
     Spark applies `each` in tasks of its own, on copies of it and of all that it refers to, and hands over what it returns, which has to be
     small. `combine` makes one answer of those that are there, so that what many batches tell is one answer a task, and one here.
     """
-    return table.ask(lambda engine: engine.scan(version, columns, each, where, from_stats, combine))
+    return table.ask(lambda engine: engine.scan(version, columns, each, where, combine))
 
 
 def scan_here(
@@ -77,11 +75,11 @@ def scan_here(
     where: Predicate = ANY_ROW,
     from_stats: Callable[[DataFile], T | None] = lambda file: None,
 ) -> list[T] | None:
-    """As `scan`, by this process.
+    """As `scan`, by this process. A file of which `from_stats` gives something adds that, and nothing of it is read.
 
     None: Spark is to do it.
     """
-    return table.ask_here(lambda engine: engine.scan(version, columns, each, where, from_stats, None))
+    return table.ask_here(lambda engine: engine.scan_files(version, columns, each, where, from_stats))
 
 
 def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:

@@ -121,18 +121,17 @@ class NativeEngine(Engine):
         return [row for _, row in found]
 
     def summarise(self, version: int, summary: Summary) -> Groups:
-        return joined(
-            self.scan(
-                version, summary.columns, lambda rows: groups_of(summary, rows), summary.where, groups_from_stats(summary), None
-            )
-        )
+        def each(rows: pa.Table) -> Groups:
+            return groups_of(summary, rows)
+
+        return joined(self.scan_files(version, summary.columns, each, summary.where, groups_from_stats(summary)))
 
     def rows_where(self, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
         def each(rows: pa.Table) -> pa.Table:
             rows.validate(full=True)  # a text that is no UTF-8 is left to Spark
             return rows
 
-        found = self.scan(version, columns, each, where, lambda file: None, None)
+        found = self.scan(version, columns, each, where, None)
         if not found:
             return pa.table({name: pa.nulls(0) for name in columns})
         with refusing(*_UNREADABLE):  # files of types that do not go together
@@ -144,10 +143,21 @@ class NativeEngine(Engine):
         columns: Sequence[str],
         each: Callable[[pa.Table], T],
         where: Predicate,
-        from_stats: Callable[[DataFile], T | None],
         combine: Callable[[Iterable[T]], T] | None,
     ) -> list[T]:
-        """Nothing is read of a file that by its statistics has no row that fulfils `where`, nor of one of which `from_stats` tells."""
+        found = self.scan_files(version, columns, each, where, lambda file: None)
+        return [combine(found)] if combine is not None and found else found
+
+    def scan_files(
+        self,
+        version: int,
+        columns: Sequence[str],
+        each: Callable[[pa.Table], T],
+        where: Predicate,
+        from_stats: Callable[[DataFile], T | None],
+    ) -> list[T]:
+        """As `scan`. Nothing is read of a file that by its statistics has no row that fulfils `where`, nor of one of which `from_stats` tells:
+        that is added."""
         self._refuse_large()
         files, found = self._files(version), list[T]()
         wanted = tuple(dict.fromkeys((*columns, *columns_of(where))))
@@ -165,7 +175,7 @@ class NativeEngine(Engine):
                     read = pa.Table.from_batches([batch])
                     _refuse_strange(read, set(wanted))
                     found.append(each(kept(where, with_times_in_utc(read)).select(columns)))
-            return [combine(found)] if combine is not None and found else found
+        return found
 
     # -- as geo.delta.scan has them; Spark has each in a form of its own ---------------------------------------------
 

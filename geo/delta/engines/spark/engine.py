@@ -16,7 +16,6 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from geo.delta.arrow_rows import collected
 from geo.delta.commits import Commit, commit_file, of_history
-from geo.delta.data_file import DataFile
 from geo.delta.driver import Driver
 from geo.delta.engine import Engine, Seen
 from geo.delta.engines.spark.commit_pages import PAGE, read_page
@@ -160,10 +159,8 @@ class SparkEngine(Engine):
         columns: Sequence[str],
         each: Callable[[pa.Table], T],
         where: Predicate,
-        from_stats: Callable[[DataFile], T | None],
         combine: Callable[[Iterable[T]], T] | None,
     ) -> list[T]:
-        """By statistics Delta leaves files out; what they tell is not asked."""
         return scanned(filtered(self.read(version), where), columns, each, combine)
 
 
