@@ -126,8 +126,8 @@ def kill_at(
 
 
 def known(world: World, cluster: str, name: str = NAME) -> AckState:
-    """What the published records tell a cluster of a subscription."""
-    return read_known(world.tables(cluster), TOPIC, name).states[key_of(TOPIC, name)]
+    """What the published records tell a cluster of a subscription; nothing where there are none."""
+    return read_known(world.tables(cluster), TOPIC, name).states.get(key_of(TOPIC, name), AckState())
 
 
 def letters(world: World, cluster: str, name: str = NAME) -> list[Row]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from geo.errors import UnsafeError, UsageError
 from geo.ids import LedgerId, MessageId
@@ -21,7 +20,6 @@ from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, con
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.record import key_of
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription
@@ -29,43 +27,16 @@ from geo.subscription.failover import Failover, failover, failover_all
 from geo.subscription.status import status, subscriptions_in
 from tests.delta.logs import checksum_of
 from tests.running import running
+from tests.subscription.consuming import NAME, NONE, Given, consume, ids, known, subscription
 from tests.world import SHAPES, TOPIC, Link, World
 
 pytestmark = pytest.mark.spark
 
-NAME = "billing"
 ACKS = "persistent://shop/web/__acks"
-Id = tuple[str, int]
-
-
-def consume(world: World, cluster: str, leave: Callable[[Id], bool] = lambda _: False) -> list[Id]:
-    """What a consumer gets of what is there. It acknowledges all but what it is to leave."""
-    got: list[Id] = []
-
-    def process(messages: DataFrame) -> DataFrame:
-        here = [(row["origin"], row["entry_id"]) for row in messages.collect()]
-        got.extend(here)
-        left = [f"{origin}:{entry}" for origin, entry in here if leave((origin, entry))]
-        return messages.where(~F.concat_ws(":", "origin", "entry_id").isin(left)) if left else messages
-
-    subscription(world, cluster).run(process, trigger="available-now")
-    return got
-
-
-def subscription(world: World, cluster: str) -> Subscription:
-    return Subscription(world.spark, TOPIC, NAME, config=world.config, cluster=cluster, start="earliest")
-
-
-def state(world: World, cluster: str) -> AckState:
-    return read_known(world.tables(cluster), TOPIC, NAME).states.get(key_of(TOPIC, NAME), AckState())
 
 
 def moved(world: World, source: str, target: str, **options: float) -> Failover:
     return failover(world.spark, world.config, TOPIC, NAME, source, target, **options)  # type: ignore[arg-type]
-
-
-def entries(cluster: str, first: int, end: int) -> list[Id]:
-    return [(cluster, entry) for entry in range(first, end)]
 
 
 ONE_WAY_AND_BACK: tuple[Sequence[str], Sequence[Link]] = (
@@ -81,30 +52,21 @@ def test_one_message_in_the_middle_is_all_that_is_repeated_elsewhere_and_the_top
     clusters, links = shape
     world = World(spark, tmp_path, clusters, links)
     world.write("a", 0, 30)
-    assert consume(world, "a", leave=lambda one: one == ("a", 12)) == entries("a", 0, 30)
+    assert consume(world, "a", "entry_id <> 12").ids == ids("a", 0, 30)
     world.replicate(target)
-    assert consume(world, target) == [("a", 12)]
+    assert consume(world, target).ids == ids("a", 12, 13)
     if shape is ONE_WAY_AND_BACK:
         world.replicate("a")
-        assert consume(world, "a") == [], "failing back: acknowledged in c"
+        assert consume(world, "a").ids == [], "failing back: acknowledged in c"
         assert not world.log("a").read().where("origin = 'c'").count()
 
 
 def test_at_full_rate_nothing_acknowledged_and_synced_is_repeated_and_nothing_is_skipped(linked: World) -> None:
-    world, hole = linked, ("eu", 7)
-    here: list[Id] = []
-    there: list[Id] = []
-
-    def process_into(got: list[Id]) -> Callable[[DataFrame], DataFrame]:
-        def process(messages: DataFrame) -> DataFrame:
-            got.extend((row["origin"], row["entry_id"]) for row in messages.collect())
-            return messages.where("NOT (origin = 'eu' AND entry_id = 7)")
-
-        return process
-
+    world, (hole,) = linked, ids("eu", 7, 8)
+    here, there = Given("NOT (origin = 'eu' AND entry_id = 7)"), Given("NOT (origin = 'eu' AND entry_id = 7)")
     with running(world, "eu") as into_eu, running(world, "us"):
         first, second = subscription(world, "eu"), subscription(world, "us")
-        first.start(process_into(here))
+        first.start(here)
         for n in range(20, 60, 10):
             for cluster in ("eu", "us"):
                 world.write(cluster, n, n + 10)
@@ -113,19 +75,18 @@ def test_at_full_rate_nothing_acknowledged_and_synced_is_repeated_and_nothing_is
         for n in range(60, 80, 10):
             world.write("us", n, n + 10)
         assert first.await_termination(60)
-        into_eu.until(lambda: set(first.state.acked) <= set(state(world, "us").acked))
+        into_eu.until(lambda: set(first.state.acked) <= set(known(world, "us").acked))
         done = moved(world, "eu", "us")
         assert (done.consumer, done.repeated_ids, done.at_most_repeated) == ("stopped", "eu:1:7", 1)
-        second.start(process_into(there))
+        second.start(there)
         world.write("us", 80, 90)
         world.write("eu", 60, 90)
         into_eu.until(lambda: second.state.acked.size >= 179)
         second.stop()
         assert second.await_termination(60)
-    assert set(here) | set(there) == {*entries("eu", 0, 90), *entries("us", 0, 90)}
-    assert len(here) == len(set(here))
-    assert len(there) == len(set(there))
-    assert set(here) & set(there) == {hole}, "the one that was never acknowledged"
+    assert {*here.ids, *there.ids} == {*ids("eu", 0, 90), *ids("us", 0, 90)}
+    assert all(len(one.ids) == len(set(one.ids)) for one in (here, there))
+    assert set(here.ids) & set(there.ids) == {hole}, "the one that was never acknowledged"
 
 
 def test_a_failover_takes_what_no_link_has_brought(consumed: World) -> None:
@@ -138,7 +99,7 @@ def test_a_failover_takes_what_no_link_has_brought(consumed: World) -> None:
     (standing,) = [one for one in status(consumed.spark, consumed.config, TOPIC, NAME) if one.cluster == "us"]
     assert standing.moved is not None
     assert standing.moved.startswith("eu->us at ")
-    assert consume(consumed, "us") == [("eu", 5)]
+    assert consume(consumed, "us").ids == ids("eu", 5, 6)
 
 
 def test_a_failover_works_when_the_first_cluster_is_gone_and_says_what_may_be_repeated(linked: World) -> None:
@@ -150,7 +111,7 @@ def test_a_failover_works_when_the_first_cluster_is_gone_and_says_what_may_be_re
     assert done.source_unreadable is not None
     assert (done.consumer, done.acknowledged, done.to_deliver, done.repeated, done.at_most_repeated) == ("unknown", 40, 10, 0, 10)
     assert done.last_acknowledged is not None
-    assert consume(linked, "us") == entries("us", 20, 30)
+    assert consume(linked, "us").ids == ids("us", 20, 30)
 
 
 def test_a_source_that_does_not_answer_counts_as_gone_and_one_that_is_gone_is_not_asked(
@@ -231,37 +192,30 @@ def test_a_reset_wins_over_acknowledgements_of_before_whichever_comes_first(cons
         world.replicate("us", topics=ACKS)
     told = reset(world.spark, world.config, "us", TOPIC, NAME, MessageId("eu", 1, 5), dry_run=True)
     assert told.epoch == 1
-    assert state(world, "us").epoch.counter == 0, "a dry run changes nothing"
+    assert known(world, "us").epoch.counter == 0, "a dry run changes nothing"
     done = reset(world.spark, world.config, "us", TOPIC, NAME, MessageId("eu", 1, 5))
     assert (done.repeated, done.skipped) == (told.repeated, told.skipped)
     world.replicate("us", topics=ACKS)
     world.replicate("eu", topics=ACKS)
-    assert state(world, "eu") == state(world, "us")
-    assert state(world, "eu").acked == MessageSet()
-    expected = entries("eu", 5, 20)
-    assert [one for one in consume(world, "eu") if one[0] == "eu"] == expected
+    assert known(world, "eu") == known(world, "us")
+    assert known(world, "eu").acked == MessageSet()
+    assert [one for one in consume(world, "eu").ids if one.origin == "eu"] == ids("eu", 5, 20)
 
 
 def test_two_resets_at_once_converge_and_a_running_consumer_follows(consumed: World) -> None:
     world = consumed
     world.replicate("us", topics=ACKS)
-    got: list[Id] = []
-    consumer = subscription(world, "eu")
-
-    def process(messages: DataFrame) -> DataFrame:
-        got.extend((row["origin"], row["entry_id"]) for row in messages.collect())
-        return messages
-
+    given, consumer = Given(), subscription(world, "eu")
     reset(world.spark, world.config, "eu", TOPIC, NAME, MessageId("eu", 1, 15))
     reset(world.spark, world.config, "us", TOPIC, NAME, "earliest")
-    consumer.start(process)
+    consumer.start(given)
     with running(world, "eu") as into_eu, running(world, "us"):
-        into_eu.until(lambda: state(world, "eu") == state(world, "us") and state(world, "eu").epoch.counter == 1)
-        assert state(world, "eu").epoch.cluster == "us", "the cluster decides"
+        into_eu.until(lambda: known(world, "eu") == known(world, "us") and known(world, "eu").epoch.counter == 1)
+        assert known(world, "eu").epoch.cluster == "us", "the cluster decides"
         into_eu.until(lambda: consumer.state.acked.size == 40 and consumer.state.epoch.cluster == "us")
     consumer.stop()
     assert consumer.await_termination(60)
-    assert set(got) == {*entries("eu", 0, 20), *entries("us", 0, 20)}
+    assert set(given.ids) == {*ids("eu", 0, 20), *ids("us", 0, 20)}
 
 
 def test_a_deleted_subscription_does_not_come_back_until_somebody_creates_it(consumed: World) -> None:
@@ -271,8 +225,8 @@ def test_a_deleted_subscription_does_not_come_back_until_somebody_creates_it(con
     delete(world.spark, world.config, "us", TOPIC, NAME)
     for target in ("us", "eu", "us"):
         world.replicate(target, topics=ACKS)
-    assert state(world, "us").deleted
-    assert state(world, "eu").deleted
+    assert known(world, "us").deleted
+    assert known(world, "eu").deleted
     assert [one.deleted for name in ("eu", "us") for one in subscriptions_in(world.tables(name))] == [True, True]
     with pytest.raises(UnsafeError, match="was deleted"):
         consume(world, "eu")
@@ -285,8 +239,8 @@ def test_a_deleted_subscription_does_not_come_back_until_somebody_creates_it(con
     world.rewrite(("eu", "us"))
     for target in ("us", "eu"):
         world.replicate(target, topics=ACKS)
-    assert state(world, "eu") == state(world, "us")
-    assert len(consume(world, "eu")) == 40, "nothing is left out that one of them wants"
+    assert known(world, "eu") == known(world, "us")
+    assert len(consume(world, "eu").ids) == 40, "nothing is left out that one of them wants"
 
 
 def test_the_status_says_how_far_each_cluster_is_and_why_one_is_behind(consumed: World) -> None:
@@ -307,12 +261,12 @@ def test_the_status_says_how_far_each_cluster_is_and_why_one_is_behind(consumed:
 
 
 def test_a_record_that_names_more_than_can_exist_is_counted_and_changes_nothing(linked: World) -> None:
-    consume(linked, "us", leave=lambda one: True)
+    consume(linked, "us", NONE)
     publisher = AckPublisher(linked.tables("eu"), linked.config, TOPIC, "forger")
     absurd = MessageSet({LedgerId("us", 1_800_000_000 << 20): ((0, 2**62),)})
     publisher.publish([(TOPIC, NAME, SubscriptionState(AckState(acked=absurd)))])
     publisher.close()
     linked.replicate("us")
-    assert len(consume(linked, "us")) == 40
+    assert len(consume(linked, "us").ids) == 40
     _, us = status(linked.spark, linked.config, TOPIC, NAME)
     assert us.refused == {"too large": 1}

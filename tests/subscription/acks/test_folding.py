@@ -32,7 +32,8 @@ from geo.times import in_us, utc
 from schemas import CURSORS
 from tests.crashing import dies_at
 from tests.delta.engines import refuses
-from tests.subscription.test_failover import ACKS, NAME, consume, entries, state
+from tests.subscription.consuming import NAME, consume, ids, known
+from tests.subscription.test_failover import ACKS
 from tests.subscription.test_refused import MALFORMED, NEWER, forge
 from tests.test_crash_points import FOLD_POINTS
 from tests.waiting import InThread
@@ -59,7 +60,7 @@ def forget_records(world: World, cluster: str = "eu") -> None:
 
 
 def test_a_cursor_is_the_state_and_a_consumer_needs_no_record_that_is_in_it(consumed: World) -> None:
-    before = state(consumed, "eu")
+    before = known(consumed, "eu")
     assert fold(consumed) == Folded(cursors=1, compacted=1)
     row = cursor(consumed)
     assert decode(bytes(row["state"])) == before
@@ -67,9 +68,9 @@ def test_a_cursor_is_the_state_and_a_consumer_needs_no_record_that_is_in_it(cons
     fold(consumed)  # takes in the compact record, which says nothing new
     assert cursor(consumed)["sequence"] == 2
     forget_records(consumed)
-    assert state(consumed, "eu") == before
+    assert known(consumed, "eu") == before
     consumed.write("eu", 20, 30)
-    assert consume(consumed, "eu") == [("eu", 5), *entries("eu", 20, 30)], "cursor and newer records"
+    assert consume(consumed, "eu").ids == [*ids("eu", 5, 6), *ids("eu", 20, 30)], "cursor and newer records"
 
 
 def test_a_cluster_that_joins_late_lacks_nothing_once_only_compact_records_are_left(consumed: World) -> None:
@@ -79,7 +80,7 @@ def test_a_cluster_that_joins_late_lacks_nothing_once_only_compact_records_are_l
     # Nobody's expiry took them, so a person says that they may be gone.
     reconcile_links(consumed.spark, consumed.config, "eu", "us", topics=str(TOPIC.acks))
     consumed.replicate("us")
-    assert consume(consumed, "us") == [("eu", 5)]
+    assert consume(consumed, "us").ids == ids("eu", 5, 6)
 
 
 @pytest.mark.parametrize("point", FOLD_POINTS, ids=lambda point: point.value)
@@ -87,12 +88,12 @@ def test_a_fold_that_stops_here_ends_with_the_same_cursor(consumed: World, point
     with dies_at(point):
         fold(consumed)
     consumed.write("eu", 20, 30)
-    assert consume(consumed, "eu", leave=lambda one: one == ("eu", 25)) == [("eu", 5), *entries("eu", 20, 30)]
-    expected = state(consumed, "eu")
+    assert consume(consumed, "eu", "entry_id <> 25").ids == [*ids("eu", 5, 6), *ids("eu", 20, 30)]
+    expected = known(consumed, "eu")
     fold(consumed)
     assert decode(bytes(cursor(consumed)["state"])) == expected
     forget_records(consumed)
-    assert consume(consumed, "eu") == [("eu", 25)]
+    assert consume(consumed, "eu").ids == ids("eu", 25, 26)
 
 
 def test_a_reset_is_folded_and_old_acknowledgements_after_it_are_counted(consumed: World) -> None:
@@ -122,7 +123,7 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
     """In slices of one subscription."""
     monkeypatch.setattr(folding, "SLICE", 1)
     monkeypatch.setattr(folding, "SLICE_BYTES", 20)
-    before = state(consumed, "eu")
+    before = known(consumed, "eu")
     rows: list[Mapping[str, object]] = [
         *({"key": key_of(TOPIC, name), "payload": encode(before)} for name in OTHERS),
         {"key": KEY, "payload": b"\x09"},
@@ -171,7 +172,7 @@ def test_states_are_folded_so_many_at_once_and_of_so_many_bytes(monkeypatch: pyt
 
 
 def test_records_expire_only_once_they_are_in_younger_compact_records(consumed: World) -> None:
-    before: AckState = state(consumed, "eu")
+    before: AckState = known(consumed, "eu")
     log = consumed.tables("eu").log(TOPIC.acks)
     old = log.read().withColumn("publish_time", F.expr("publish_time - INTERVAL 20 DAYS"))
     old = old.withColumn("publish_date", F.to_date("publish_time")).withColumn("ledger_id", F.lit(77).cast("bigint"))
@@ -187,7 +188,7 @@ def test_records_expire_only_once_they_are_in_younger_compact_records(consumed: 
     (gone, *_) = maintain(consumed.spark, consumed.config, "eu", ACKS)
     assert len(gone.expired) == 1
     assert not gone.held
-    assert state(consumed, "eu") == before
+    assert known(consumed, "eu") == before
 
 
 def test_what_has_expired_is_forgotten_in_each_cluster_and_what_a_log_still_holds_is_not(
@@ -198,7 +199,7 @@ def test_what_has_expired_is_forgotten_in_each_cluster_and_what_a_log_still_hold
     with consumed.path.open("a") as file:
         file.write('topics:\n  - {match: "persistent://*/*/*", message_ttl: 10 days}\n')
     consumed.reload()
-    before = state(consumed, "eu")
+    before = known(consumed, "eu")
     assert named(before) == {LedgerId("eu", 1), LedgerId("us", 1)}
     records = consumed.tables("eu").log(TOPIC.acks)
     old = records.read().withColumn("publish_time", F.expr("publish_time - INTERVAL 20 DAYS"))
@@ -211,41 +212,41 @@ def test_what_has_expired_is_forgotten_in_each_cluster_and_what_a_log_still_hold
     records.append(old)
     consumed.log("eu").delta().delete("origin = 'eu'")
     consumed.publish("eu", 5)
-    assert len(consume(consumed, "eu")) == 5, "a ledger of now"
-    (young,) = named(state(consumed, "eu")) - named(before)
+    assert len(consume(consumed, "eu").ids) == 5, "a ledger of now"
+    (young,) = named(known(consumed, "eu")) - named(before)
     assert fold(consumed) == Folded(cursors=1, compacted=1)
-    row, known = cursor(consumed), state(consumed, "eu")
+    row, now = cursor(consumed), known(consumed, "eu")
     today = now_us() // DAY_US
-    assert decode(bytes(row["state"])) == known == without(before | known, {LedgerId("eu", 1)})
+    assert decode(bytes(row["state"])) == now == without(before | now, {LedgerId("eu", 1)})
     assert set(row["named_on"]) == {"us:1", str(young)}
     assert (row["named_on"]["us:1"], row["named_on"][str(young)] >= today - 1) == (today - 20, True)
     compact = records.read().where("producer = 'fold'").orderBy("entry_id").collect()
     told = [(decode(bytes(one["payload"])), one["event_time"] and in_us(utc(one["event_time"])) // DAY_US) for one in compact]
     assert [(set(named(one)), day) for one, day in told] == [({young}, None), ({LedgerId("us", 1)}, today - 10 - MARGIN_DAYS - 1)]
-    assert consume(consumed, "eu") == []
+    assert consume(consumed, "eu").ids == []
 
     consumed.log("eu").delta().delete("origin = 'us'")
     consumed.publish("eu", 6)
-    assert len(consume(consumed, "eu")) == 1
+    assert len(consume(consumed, "eu").ids) == 1
     fold(consumed)
-    left = named(state(consumed, "eu"))
+    left = named(known(consumed, "eu"))
     assert young in left
     assert not {one for one in left if one.ledger_id == 1}
-    assert consume(consumed, "eu") == []
+    assert consume(consumed, "eu").ids == []
 
 
 def test_a_cursor_that_was_lost_is_made_anew_from_the_records_though_the_fold_goes_on(consumed: World) -> None:
     fold(consumed)
     consumed.write("eu", 20, 25)
-    assert consume(consumed, "eu") == [("eu", 5), *entries("eu", 20, 25)]
+    assert consume(consumed, "eu").ids == [*ids("eu", 5, 6), *ids("eu", 20, 25)]
     fold(consumed)
-    expected = state(consumed, "eu")
+    expected = known(consumed, "eu")
     cursors = consumed.tables("eu").journal(CURSORS).table
     for lost in ("sequence > 1", "true"):  # an older copy was put back; all of it is gone
         cursors.delta().delete(lost)
         consumed.write("eu", (end := expected.acked.size - 20), end + 5)
-        assert consume(consumed, "eu") == entries("eu", end, end + 5)
-        expected = state(consumed, "eu")
+        assert consume(consumed, "eu").ids == ids("eu", end, end + 5)
+        expected = known(consumed, "eu")
         fold(consumed)
         assert decode(bytes(cursor(consumed)["state"])) == expected
 
@@ -258,27 +259,27 @@ def test_a_fold_that_runs_follows_the_log_and_makes_cursors_whole_that_were_put_
     with InThread(folds.run, folds.stop) as running:
 
         def until_folded() -> None:
-            expected = state(consumed, "eu")
+            expected = known(consumed, "eu")
             running.until(lambda: [decode(bytes(row["state"])) for row in cursors.newest()] == [expected])
 
         until_folded()
         consumed.write("eu", 20, 25)
-        assert consume(consumed, "eu") == [("eu", 5), *entries("eu", 20, 25)]
+        assert consume(consumed, "eu").ids == [*ids("eu", 5, 6), *ids("eu", 20, 25)]
         until_folded()
         assert cursors.clean("true") > 0, "as whoever keeps house does"
         consumed.write("eu", 30, 31)
-        assert consume(consumed, "eu") == entries("eu", 30, 31)
+        assert consume(consumed, "eu").ids == ids("eu", 30, 31)
         until_folded()
         assert "looks again" not in caplog.text
         cursors.table.delta().delete("sequence > 1")
         consumed.write("eu", 25, 30)
-        assert consume(consumed, "eu") == entries("eu", 25, 30)
+        assert consume(consumed, "eu").ids == ids("eu", 25, 30)
         until_folded()
         assert caplog.text.count("looks again at all that is in no cursor") == 1
         forge(consumed, 0, NEWER)
         for entry in (1, 2):
             folded_to = cursor(consumed)["sequence"]
-            forge(consumed, entry, encode(state(consumed, "eu")))
+            forge(consumed, entry, encode(known(consumed, "eu")))
             running.until(lambda before=folded_to: cursor(consumed)["sequence"] > before)  # type: ignore[misc]
         assert cursor(consumed)["folded"]["us:5"] == -1, "nothing behind what a newer program can read"
 
@@ -286,7 +287,7 @@ def test_a_fold_that_runs_follows_the_log_and_makes_cursors_whole_that_were_put_
 def test_a_fold_that_another_one_took_over_from_writes_no_cursor(consumed: World) -> None:
     fold(consumed)
     consumed.write("eu", 20, 25)  # what is acknowledged of these is not to be told in compact records now
-    assert consume(consumed, "eu") == [("eu", 5), *entries("eu", 20, 25)]
+    assert consume(consumed, "eu").ids == [*ids("eu", 5, 6), *ids("eu", 20, 25)]
     taken_over: list[Folded] = []
 
     def take_over(point: CrashPoint) -> None:

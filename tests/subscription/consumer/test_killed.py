@@ -7,10 +7,11 @@ import signal
 
 import pytest
 
+from geo.ids import MessageId
 from geo.subscription.failover import failover
 from tests.processes import geo
 from tests.running import running
-from tests.subscription.test_failover import NAME, Id, consume, state
+from tests.subscription.consuming import NAME, consume, ids, known
 from tests.world import TOPIC, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -23,9 +24,9 @@ def test_a_killed_consumer_repeats_at_most_what_it_could_not_tell(linked: World,
     with running(world, "eu") as into_eu, running(world, "us") as into_us:
         with geo(world.folder, *args, "--start", "earliest", "-o", "json") as consumer:
 
-            def processed() -> list[Id]:
+            def processed() -> list[MessageId]:
                 lines = (line for line in consumer.log.read_text().splitlines() if line.startswith('{"origin"'))
-                return [(row["origin"], row["entry_id"]) for row in map(json.loads, lines)]
+                return [MessageId(row["origin"], row["ledger_id"], row["entry_id"]) for row in map(json.loads, lines)]
 
             consumer.until(lambda: len(processed()) >= 40)
             for _ in range(12):
@@ -36,16 +37,16 @@ def test_a_killed_consumer_repeats_at_most_what_it_could_not_tell(linked: World,
             consumer.signal(signal.SIGKILL)
             consumer.wait()
             first = processed()
-        into_us.until(lambda: state(world, "us").acked.size >= state(world, "eu").acked.size)
+        into_us.until(lambda: known(world, "us").acked.size >= known(world, "eu").acked.size)
         into_eu.until(lambda: world.count("us") == 2 * written)
-        told = state(world, "us").acked
+        told = known(world, "us").acked
         moved = failover(world.spark, world.config, TOPIC, NAME, "eu", "us")
-        second = consume(world, "us")
+        second = consume(world, "us").ids
     assert moved.consumer == "killed"
     assert moved.to_deliver == len(second) == moved.at_most_repeated
     assert len(set(first)) == len(first)
     assert len(set(second)) == len(second)
-    assert {*first, *second} == {(cluster, entry) for cluster in ("eu", "us") for entry in range(written)}
+    assert {*first, *second} == {*ids("eu", 0, written), *ids("us", 0, written)}
     repeated = set(first) & set(second)
     assert len(repeated) == len(first) - told.size, "what was told is not repeated"
     with capsys.disabled():
