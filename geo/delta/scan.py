@@ -17,6 +17,7 @@ from geo.delta.change import DataFileOf
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
 from geo.delta.engines.spark.scan import filtered
+from geo.delta.engines.spark.summary import groups_of
 from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.summary import Groups, Summary
 from geo.delta.table import Table
@@ -37,6 +38,11 @@ def last_rows(table: Table, columns: Sequence[str], order: Sequence[str], count:
 def summarise(table: Table, version: int, summary: Summary) -> Groups:
     """As `Engine.summarise`."""
     return table.ask(lambda engine: engine.summarise(version, summary))
+
+
+def summarise_rows(rows: DataFrame, summary: Summary) -> Groups:
+    """As `Engine.summarise`, of the rows of a DataFrame."""
+    return groups_of(summary, rows)
 
 
 def rows_where(table: Table, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
@@ -73,13 +79,12 @@ def scan_here(
     each: Callable[[pa.Table], T],
     *,
     where: Predicate = ANY_ROW,
-    from_stats: Callable[[DataFile], T | None] = lambda file: None,
 ) -> list[T] | None:
-    """As `scan`, by this process. A file of which `from_stats` gives something adds that, and nothing of it is read.
+    """As `scan`, by this process.
 
     None: Spark is to do it.
     """
-    return table.ask_here(lambda engine: engine.scan_files(version, columns, each, where, from_stats))
+    return table.ask_here(lambda engine: engine.scan(version, columns, each, where, None))
 
 
 def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:

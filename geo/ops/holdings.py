@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -12,9 +13,7 @@ from geo.coordination.storage_clock import checked_now_us
 from geo.delta.engine import Seen
 from geo.delta.predicate import All, IsNull
 from geo.delta.scan import summarise
-from geo.delta.summary import Group, Summary
 from geo.delta.table import Table
-from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
 from geo.log.conditions import IS_MESSAGE, published_since
 from geo.log.peers import WAIT_S
@@ -22,7 +21,7 @@ from geo.log.topic_log import ID
 from geo.log.topics import deleted_topics
 from geo.names import Topic
 from geo.ops.removal import Extents, OnlyThere, only_there
-from geo.replication.gaps import Extent
+from geo.replication.missing import ENTRIES, extents_of
 from geo.text import first_line
 from geo.times import from_us, in_us
 
@@ -80,13 +79,7 @@ def message_extents(log: Table, version: int, since: datetime | None) -> Extents
     """Ledger → extent of its messages in a log at a version; with `since`, a time with its zone, of those that were published then or
     later."""
     wanted = IS_MESSAGE & published_since(in_us(since)) & All(tuple(~IsNull(name) for name in ID))
-    asked = Summary(("origin", "ledger_id"), ("entry_id",), ("entry_id",), where=wanted, summed="entry_id")
-    return {LedgerId(*key): _extent(found) for key, found in summarise(log, version, asked).items()}
-
-
-def _extent(found: Group) -> Extent:
-    (first,), (last,) = found.least, found.greatest
-    return Extent(first, last, found.count, *found.sums)
+    return extents_of(summarise(log, version, replace(ENTRIES, where=wanted)))
 
 
 def _there(tables: ClusterTables, topic: Topic) -> Seen | None:

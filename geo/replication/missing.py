@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 from geo.delta.arrow_rows import rows_frame
 from geo.delta.predicate import Predicate
 from geo.delta.predicate_arrow import kept
-from geo.delta.scan import few_rows, read_where, scan_here
+from geo.delta.scan import few_rows, read_where, scan_here, summarise_rows
+from geo.delta.summary import Groups, Summary
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.log.topic_log import ID, ids_of, is_of
@@ -32,9 +33,8 @@ log = logging.getLogger(__name__)
 FEW_GAPS = 20
 """Up to so many gaps are a condition by which Delta skips files; more are a join."""
 
-_BLOCK_BITS = 20
-_BLOCK = 2**_BLOCK_BITS
-"""Entries of a block. The squares of its numbers fit into a BIGINT eight million times."""
+ENTRIES = Summary(("origin", "ledger_id"), ("entry_id",), ("entry_id",), summed="entry_id")
+"""Asks for the entries of each ledger, of which none is NULL."""
 
 
 def find_missing(
@@ -73,37 +73,13 @@ def _is_new(one: Hashable, there: set[Hashable]) -> bool:
 
 
 def extents(rows: DataFrame) -> dict[LedgerId, Extent]:
-    """The entries of each ledger in a line.
+    """The entries of each ledger in a line."""
+    return extents_of(summarise_rows(rows, ENTRIES))
 
-    Sums of large numbers are Spark's decimals, of which a row each is slow. So entries are summed by blocks, in whose numbers a BIGINT
-    has room, and only the blocks as decimals.
-    """
-    entry, inside = F.col("entry_id"), F.col("entry_id").bitwiseAND(F.lit(_BLOCK - 1))
-    blocks = rows.groupBy("origin", "ledger_id", F.shiftright(entry, _BLOCK_BITS).alias("block")).agg(
-        F.min(entry).alias("first"),
-        F.max(entry).alias("last"),
-        F.count("*").alias("count"),
-        F.try_sum(inside).alias("inside"),
-        F.try_sum(inside * inside).alias("squares"),
-    )
-    begin = F.col("block").cast("decimal(20,0)") * F.lit(_BLOCK)
-    count, inside_sum, squares = (F.col(name).cast("decimal(20,0)") for name in ("count", "inside", "squares"))
 
-    found = blocks.groupBy("origin", "ledger_id").agg(
-        F.min("first").alias("first"),
-        F.max("last").alias("last"),
-        F.sum("count").alias("count"),
-        F.try_sum(F.try_add(F.try_multiply(begin, count), inside_sum)).alias("total"),
-        F.try_sum(
-            F.try_add(F.try_multiply(begin, F.try_add(F.try_multiply(begin, count), F.lit(2) * inside_sum)), squares)
-        ).alias("squares"),
-    )
-    return {
-        LedgerId(row["origin"], row["ledger_id"]): Extent(
-            row["first"], row["last"], row["count"], _whole(row["total"]), _whole(row["squares"])
-        )
-        for row in found.collect()
-    }
+def extents_of(found: Groups) -> dict[LedgerId, Extent]:
+    """The answer to ENTRIES."""
+    return {LedgerId(*key): Extent(one.least[0], one.greatest[0], one.count, *one.sums) for key, one in found.items()}
 
 
 def missing_in_steps(source: DataFrame, target: DataFrame, what: str, most: int) -> Iterator[DataFrame]:
@@ -151,7 +127,3 @@ def without_present(rows: DataFrame, target: DataFrame) -> DataFrame:
 
 def count_rows(rows: DataFrame | pa.Table) -> int:
     return len(rows) if isinstance(rows, pa.Table) else rows.count()
-
-
-def _whole(number: object) -> int | None:
-    return None if number is None else int(str(number))

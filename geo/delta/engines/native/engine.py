@@ -124,7 +124,7 @@ class NativeEngine(Engine):
         def each(rows: pa.Table) -> Groups:
             return groups_of(summary, rows)
 
-        return joined(self.scan_files(version, summary.columns, each, summary.where, groups_from_stats(summary)))
+        return joined(self._scan_files(version, summary.columns, each, summary.where, groups_from_stats(summary)))
 
     def rows_where(self, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
         def each(rows: pa.Table) -> pa.Table:
@@ -145,10 +145,10 @@ class NativeEngine(Engine):
         where: Predicate,
         combine: Callable[[Iterable[T]], T] | None,
     ) -> list[T]:
-        found = self.scan_files(version, columns, each, where, lambda file: None)
+        found = self._scan_files(version, columns, each, where, lambda file: None)
         return [combine(found)] if combine is not None and found else found
 
-    def scan_files(
+    def _scan_files(
         self,
         version: int,
         columns: Sequence[str],
