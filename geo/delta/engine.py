@@ -119,6 +119,7 @@ class Engine:
         each: Callable[[pa.Table], T],
         where: Predicate,
         combine: Callable[[Iterable[T]], T] | None,
+        by: Sequence[str],
     ) -> list[T]:
         """What `each` makes of every batch of the rows at a version that fulfil a condition, in no order: these columns, times in UTC."""
         _refuse()

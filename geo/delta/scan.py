@@ -63,13 +63,15 @@ def scan(
     *,
     where: Predicate = ANY_ROW,
     combine: Callable[[Iterable[T]], T] | None = None,
+    by: Sequence[str] = (),
 ) -> list[T]:
     """Applies `each` to every batch of the rows at a version that fulfil `where`, in no order: these columns, times in UTC.
 
     Spark applies `each` in tasks of its own, on copies of it and of all that it refers to, and hands over what it returns, which has to be
     small. `combine` makes one answer of those that are there, so that what many batches tell is one answer a task, and one here.
+    `by`: columns of which one task has all rows with equal values, for answers about such groups that are large: no two tasks speak of one then.
     """
-    return table.ask(lambda engine: engine.scan(version, columns, each, where, combine))
+    return table.ask(lambda engine: engine.scan(version, columns, each, where, combine, by))
 
 
 def scan_here(
@@ -84,7 +86,7 @@ def scan_here(
 
     None: Spark is to do it.
     """
-    return table.ask_here(lambda engine: engine.scan(version, columns, each, where, None))
+    return table.ask_here(lambda engine: engine.scan(version, columns, each, where, None, ()))
 
 
 def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:

@@ -168,7 +168,7 @@ class Table:
     @property
     def is_asked_by_name(self) -> bool:
         """Whether `has_commit` is one request of this process's own, unless the store is away."""
-        return (asked := self._opened.asked) is not None and asked.answers
+        return self.by_path and (asked := self._opened.asked) is not None and asked.answers  # one in a catalog may not exist
 
     def count_files(self) -> int:
         """How many files its rows are in now."""

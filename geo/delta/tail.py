@@ -159,9 +159,10 @@ class Tail:
         each: Callable[[pa.Table], T],
         where: Predicate,
         combine: Callable[[Iterable[T]], T],
+        by: Sequence[str],
     ) -> list[T]:
         """As `geo.delta.scan.scan`, of the rows that it added, by Spark."""
-        return scanned(filtered(self.rows(turn), where), columns, each, combine)
+        return scanned(filtered(self.rows(turn), where), columns, each, combine, by)
 
     def _some_newer(self) -> int:
         """A version that is there, above the one that was read last; in ever longer steps, since each may be a request."""

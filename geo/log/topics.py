@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 
@@ -52,7 +52,7 @@ class Registered:
     created_at: datetime
     typed: bool
     policies: Policies | None
-    sequence: int = 0
+    sequence: int = field(default=0, compare=False)
     """Of its newest row; 0: the registry lacks it."""
 
     @classmethod

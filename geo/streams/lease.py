@@ -82,9 +82,10 @@ class Lease(Generic[T]):
         return owned
 
     def lose(self, error: BaseException) -> T | None:
-        """A fault ended what is held, which is its caller's to give up. None: nothing is held any more."""
+        """A fault ended what is held, which is its caller's to give up. None: nothing was held, and what was lost before stays so."""
         owned, self.held = self.held, None
-        self._lost, self.is_replaced = owned, isinstance(error, FencedError)
+        if owned is not None:
+            self._lost, self.is_replaced = owned, isinstance(error, FencedError)
         return owned
 
     def abandon(self) -> None:

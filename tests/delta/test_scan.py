@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from geo.delta.driver import Reads
 from geo.delta.engines.spark import scan as spark_scan
 from geo.delta.predicate import AtLeast, Compare, holds
-from geo.delta.scan import count_nulls, rows_where, scan
+from geo.delta.scan import count_nulls, rows_where, scan, summarise
+from geo.delta.summary import Summary
 from geo.journal.cluster import connect_later
 from tests.world import TOPIC, World
 
@@ -28,7 +29,7 @@ def test_rows_of_files_of_three_writers_are_asked_for_together(world: World, lea
     world.log("us").append(world.entries("us", 5, 10))
     write_deltalake(world.log("us").name, world.entries("us", 10, 15).toArrow(), mode="append")
     version, wanted = world.log("us").latest_version(), Compare("entry_id", ">=", least)
-    found, scanned = {}, {}
+    found, scanned, days = {}, {}, {}
     start = {Reads.NONE: lambda: world.spark, Reads.ALL: lambda: pytest.fail("Spark is asked")}
     for reads, session in start.items():
         log = connect_later(session, world.config.cluster("us"), reads=reads).log(TOPIC)
@@ -40,8 +41,12 @@ def test_rows_of_files_of_three_writers_are_asked_for_together(world: World, lea
         of_count = scan(log, version, ["entry_id"], _entries, where=wanted, combine=_all)
         assert sorted(_all(of_count)) == sorted(row[1] for row in found[reads])
         assert len(of_count) <= 1
+        of_groups = scan(log, version, ["entry_id"], _entries, where=wanted, combine=_all, by=("entry_id",))
+        assert sorted(_all(of_groups)) == sorted(_all(of_count))
+        days[reads] = summarise(log, version, Summary(("publish_date", "origin"), greatest=("entry_id",), where=wanted))
     assert len(found[Reads.ALL]) == count
     assert found[Reads.ALL] == found[Reads.NONE]
+    assert days[Reads.ALL] == days[Reads.NONE]
     assert len(scanned[Reads.ALL]) == count
     assert scanned[Reads.ALL] == scanned[Reads.NONE]
     assert {str(time.tzinfo) for time, _ in scanned[Reads.NONE]} <= {"UTC"}

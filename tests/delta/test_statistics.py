@@ -15,7 +15,7 @@ from geo.delta.engine import UnsupportedError
 from geo.delta.engines.native.active_files import described
 from geo.delta.writer import statistics
 
-KINDS = {"n": "long", "s": "string", "d": "date", "t": "timestamp", "f": "double"}
+KINDS = {"n": "long", "s": "string", "d": "date", "t": "timestamp", "f": "double", "day": "date"}
 
 
 def _file(stats: str | None) -> dict[str, Any]:
@@ -37,13 +37,26 @@ def test_what_is_said_of_a_file_is_known_as_rows_have_it_and_in_another_form_is_
     (file,) = described(on_disk(tmp_path) / "_delta_log", [_file(json.dumps(stats))], KINDS)
     assert str(file.path) == str(tmp_path / "a b")
     assert file.statistics == {
-        "num_records": 3, "size_bytes": 7, "partition.day": "2026-11-29", "null_count.n": 0, "min.n": 1, "min.s": "a",
+        "num_records": 3, "size_bytes": 7, "partition.day": date(2026, 11, 29), "null_count.n": 0, "min.n": 1, "min.s": "a",
         "min.d": date(2026, 11, 29), "min.t": datetime(2026, 11, 29, 0, 0, 0, 123_000, timezone.utc),
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("kind", "value", "expected"), [("string", "1", "1"), ("date", None, None), ("string", None, None)])
+def test_the_value_of_a_partition_is_known_as_rows_have_it(
+    tmp_path: Path, kind: str, value: str | None, expected: str | None
+) -> None:
+    (file,) = described(on_disk(tmp_path), [_file(None) | {"partitionValues": {"day": value}}], {"day": kind})
+    assert file.constant("day") == expected
+
+
+def test_a_table_is_left_to_spark_that_is_partitioned_by_a_column_of_another_type(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="partitioned by a column of type long"):
+        described(on_disk(tmp_path), [_file(None)], {"day": "long"})
+
+
 def test_of_a_file_of_which_nothing_is_said_its_size_is_known_and_what_is_no_json_is_refused(tmp_path: Path) -> None:
     (file,) = described(on_disk(tmp_path), [_file(None)], KINDS)
-    assert file.statistics == {"num_records": None, "size_bytes": 7, "partition.day": "2026-11-29"}
+    assert file.statistics == {"num_records": None, "size_bytes": 7, "partition.day": date(2026, 11, 29)}
     with pytest.raises(UnsupportedError, match="cannot be read"):
         described(on_disk(tmp_path), [_file("{")], KINDS)

@@ -39,9 +39,11 @@ def test_what_was_lost_is_claimed_again_unless_somebody_took_it_over() -> None:
     lease.abandon()
     lease.wait_for()
     own.was_taken = True
-    for _ in range(2):
+    for fault in (FencedError("taken over"), AWAY):
+        assert lease.lose(AWAY) is None, "of a start that failed before it claimed"
         with pytest.raises(FencedError):
             lease.claims()
+        assert lease.lose(fault) is None
         assert lease.is_replaced
     lease.begin_anew(take_over=False)
     assert (lease.claims(), lease.is_replaced) == (False, False)

@@ -87,7 +87,7 @@ def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = N
         fold.known[one], epochs[one] = decode_all(bytes(row["state"]), limited=False), decode_epochs(bytes(row["state"]))
         folded[one] = parse_ends(row["folded"])
     each = partial(gathered_rows, fold.cluster, epochs)
-    found = scan(log_table, version, FOLD_COLUMNS, each, where=in_no_cursor(folded, key), combine=joined)
+    found = scan(log_table, version, FOLD_COLUMNS, each, where=in_no_cursor(folded, key), combine=joined, by=("key",))
     for newer in joined(found).values():
         fold.join(newer.key, newer.state, {Refusal(reason): count for reason, count in newer.refused.items()})
     return Known(fold, version)

@@ -168,7 +168,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         tail = Tail.at_newest(self._log)
         self._follow_cursors()
         where, each = self._news_of(self._cursors())
-        found = scan(self._log, tail.at.version, FOLD_COLUMNS, each, where=where, combine=joined)
+        found = scan(self._log, tail.at.version, FOLD_COLUMNS, each, where=where, combine=joined, by=("key",))
         self._fold(joined(found), lambda some: self._cursors_of(one.key for one in some))
         self._tail = tail
 
@@ -176,7 +176,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         rows = tail.few(turn)
         cursors = self._cursors() if rows is None else self._cursors_of(keys_of(rows))
         where, each = self._news_of(cursors)
-        found = tail.scan(turn, FOLD_COLUMNS, each, where, joined) if rows is None else [each(kept(where, rows))]
+        found = tail.scan(turn, FOLD_COLUMNS, each, where, joined, ("key",)) if rows is None else [each(kept(where, rows))]
         self._fold(joined(found), lambda _: cursors)
 
     def _next(self, tail: Tail) -> Turn | None:

@@ -94,7 +94,7 @@ def _told(add: Fields, kinds: Mapping[str, str]) -> dict[str, Any]:
     said = json.loads(add["stats"]) if add.get("stats") else {}
     told = {"num_records": said.get("numRecords"), "size_bytes": add["size"]}
     for name, value in dict(add["partitionValues"]).items():
-        told[f"partition.{name}"] = value
+        told[f"partition.{name}"] = _of_partition(value, kinds.get(name, ""))
     for end in ("min", "max"):
         for name, value in said.get(f"{end}Values", {}).items():
             kind = kinds.get(name, "")
@@ -106,6 +106,15 @@ def _told(add: Fields, kinds: Mapping[str, str]) -> dict[str, Any]:
         if isinstance(value, int):
             told[f"null_count.{name}"] = value
     return told
+
+
+def _of_partition(value: str | None, kind: str) -> Any:
+    """As rows have it. Raises UnsupportedError for a type of which that is not known here."""
+    if value is None or kind == "string":
+        return value
+    if kind == "date":
+        return date.fromisoformat(value)
+    raise UnsupportedError(f"it is partitioned by a column of type {kind or 'that holds others'}")
 
 
 def _time(value: Any, kind: str) -> date | datetime | None:

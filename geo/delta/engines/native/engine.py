@@ -131,7 +131,7 @@ class NativeEngine(Engine):
             rows.validate(full=True)  # a text that is no UTF-8 is left to Spark
             return rows
 
-        found = self.scan(version, columns, each, where, None)
+        found = self.scan(version, columns, each, where, None, ())
         if not found:
             return pa.table({name: pa.nulls(0) for name in columns})
         with refusing(*_UNREADABLE):  # files of types that do not go together
@@ -144,6 +144,7 @@ class NativeEngine(Engine):
         each: Callable[[pa.Table], T],
         where: Predicate,
         combine: Callable[[Iterable[T]], T] | None,
+        by: Sequence[str],
     ) -> list[T]:
         found = self._scan_files(version, columns, each, where, lambda file: None)
         return [combine(found)] if combine is not None and found else found

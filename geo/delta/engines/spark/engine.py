@@ -160,8 +160,9 @@ class SparkEngine(Engine):
         each: Callable[[pa.Table], T],
         where: Predicate,
         combine: Callable[[Iterable[T]], T] | None,
+        by: Sequence[str],
     ) -> list[T]:
-        return scanned(filtered(self.read(version), where), columns, each, combine)
+        return scanned(filtered(self.read(version), where), columns, each, combine, by)
 
 
 def first_there(first: int, last: int, has_commit: Callable[[int], bool]) -> int:

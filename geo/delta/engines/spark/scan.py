@@ -65,11 +65,19 @@ def _equals(rows: DataFrame, column: str, text: str) -> Predicate:
 
 
 def scanned(
-    rows: DataFrame, columns: Sequence[str], each: Callable[[pa.Table], T], combine: Callable[[Iterable[T]], T] | None
+    rows: DataFrame,
+    columns: Sequence[str],
+    each: Callable[[pa.Table], T],
+    combine: Callable[[Iterable[T]], T] | None,
+    by: Sequence[str],
 ) -> list[T]:
     """As `Engine.scan`, of the rows of a DataFrame."""
-    told = rows.select(*map(identifier, columns)).mapInArrow(partial(_by_task, each, combine), "answer BINARY").collect()
-    found: list[T] = [pickle.loads(row["answer"]) for row in told]  # noqa: S301  # of this program's own tasks
+    rows = rows.select(*map(identifier, columns))
+    rows = rows.repartition(*map(identifier, by)) if by else rows
+    told = rows.mapInArrow(partial(_by_task, each, combine), "answer BINARY")
+    # Of one task at a time where they may be large: together Spark refuses more than a gigabyte.
+    answers = told.toLocalIterator(prefetchPartitions=True) if by else told.collect()
+    found: list[T] = [pickle.loads(row["answer"]) for row in answers]  # noqa: S301  # of this program's own tasks
     return [combine(found)] if combine is not None and found else found
 
 
