@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -49,6 +49,8 @@ class InThread(Generic[R]):
     every_s: float | None = None
     """As of `holds`."""
     limit_s = 180.0
+    beside: Sequence[InThread[Any]] = ()
+    """Others that go on while this one is waited for."""
 
     def __init__(self, run: Callable[[], R], stop: Callable[[], object], told: Callable[[], object] = str) -> None:
         self._run, self.stop, self._told = run, stop, told
@@ -69,7 +71,11 @@ class InThread(Generic[R]):
         return self._outcome.result(0.0)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        told, goes_on = lambda: (self._outcome, self._told()), lambda: not self._outcome.done()
+        every = (self, *self.beside)
+        told, goes_on = (
+            lambda: [(one._outcome, one._told()) for one in every],
+            lambda: not any(one._outcome.done() for one in every),
+        )
         until(condition, told, limit_s=self.limit_s, every_s=self.every_s, goes_on=goes_on)
 
     def join(self) -> None:

@@ -121,7 +121,8 @@ class Engine:
         combine: Callable[[Iterable[T]], T] | None,
         by: Sequence[str],
     ) -> list[T]:
-        """What `each` makes of every batch of the rows at a version that fulfil a condition, in no order: these columns, times in UTC."""
+        """What `each` makes of every batch of the rows at a version that fulfil a condition, in no order: these columns, times in UTC.
+        `combine` and `by` as `geo.delta.scan.scan` has them."""
         _refuse()
 
 

@@ -1,7 +1,7 @@
 """Asks a table about its rows. `count_nulls`, `last_rows`, `summarise`, `rows_where` and `scan` are answered by this process, where it reads
 the table's files by itself and there is not much to read (`geo.delta.driver.Reads`), else by Spark; the answers are the same.
 
-The others are answered without Spark or with None; their callers then ask Spark in a form of their own.
+Of the others None means that this process does not know, or that it is much: their callers then ask Spark, or leave it.
 """
 
 from __future__ import annotations

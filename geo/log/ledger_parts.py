@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from geo.delta.data_file import DataFile
 from geo.delta.predicate import Predicate
 from geo.delta.scan import summarise
 from geo.delta.summary import Summary
@@ -47,12 +46,3 @@ def _one_entry(log: Table, version: int, end: Summary) -> dict[LedgerId, int]:
 def count_where(log: Table, version: int, where: Predicate) -> int:
     """How many rows of a log at a version fulfil the condition."""
     return sum(group.count for group in summarise(log, version, Summary(("origin",), where=where)).values())
-
-
-def only_ledger(file: DataFile) -> tuple[LedgerId, int, int] | None:
-    """The ledger, first and last entry of a file whose rows are all of one; None: they are not, or its statistics do not say."""
-    origin, ledger_id = file.constant("origin"), file.constant("ledger_id")
-    first, last = (file.statistics.get(f"{end}.entry_id") for end in ("min", "max"))
-    if origin is None or ledger_id is None or first is None or last is None:
-        return None
-    return LedgerId(origin, ledger_id), first, last

@@ -54,7 +54,8 @@ class TopicLink:
     1. (the caller claimed the ownership) 2. create the topic in the target, fence it → 3. look at both logs, by what
     `system/links` and the target's commits say; FAILED, or go on 4. if a comparison is called for, reconcile at the source's
     newest version, in steps (each: → append →) and record the cursor (`Reconciliation`) → 5. bring what is above the cursor: in turns,
-    or by a stream (`RunningLink`). Each batch of either: look at the source's commits in it → append → the cursor moves. Now and then `flush` → .
+    or by a stream (`RunningLink`). Each batch of either: look at the source's commits in it → append → the cursor moves, and now and then its
+    row says so.
 
     A crash before an append loses nothing, a crash after it neither: the next start finds the cursor in the commit.
     """

@@ -35,7 +35,6 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of, parse_key
 from geo.subscription.acks.start_position import split_at
 from geo.text import first_line
-from geo.times import utc
 
 Subscribed = tuple[Topic, str]
 """A topic and the name of a subscription of it."""
@@ -224,11 +223,9 @@ Newest = tuple[dict[str, tuple[datetime, MessageId]], tuple[datetime, str] | Non
 
 def _newest_of(rows: pa.Table) -> Newest:
     ids = rows.select(PUBLISH_ORDER).drop_null().to_pylist()
-    each = (
-        (row["origin"], (utc(row["publish_time"]), MessageId(row["origin"], row["ledger_id"], row["entry_id"]))) for row in ids
-    )
+    each = ((row["origin"], (row["publish_time"], MessageId(row["origin"], row["ledger_id"], row["entry_id"]))) for row in ids)
     moves = zip(rows["publish_time"].to_pylist(), pc.map_lookup(rows["properties"], MOVED, "last").to_pylist(), strict=True)
-    last = max(((utc(time), move) for time, move in moves if move is not None), default=None)
+    last = max(((time, move) for time, move in moves if move is not None), default=None)
     return _newest([*(({origin: one}, None) for origin, one in each), ({}, last)])
 
 

@@ -38,6 +38,7 @@ def rows_of(first: int, end: int, **others: Any) -> pa.Table:
 
 def log_of(table: Table) -> Path:
     """The `_delta_log`."""
+    assert table.log_folder is not None
     return Path(str(table.log_folder))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.delta.driver import Reads
@@ -77,3 +78,9 @@ def _entries(rows: pa.Table) -> list[int]:
 
 def _all(parts: Iterable[list[int]]) -> list[int]:
     return [entry for part in parts for entry in part]
+
+
+def test_no_two_tasks_tell_of_one_group(spark: SparkSession) -> None:
+    rows = spark.range(0, 1_000, numPartitions=4).selectExpr("id % 7 AS group")
+    answers = spark_scan.scanned(rows, ["group"], lambda read: set(read["group"].to_pylist()), None, ["group"])
+    assert sorted(group for answer in answers for group in answer) == list(range(7))

@@ -152,7 +152,7 @@ def test_a_row_that_cannot_be_published_stops_no_stream(world: World) -> None:
 
 
 def test_every_way_of_numbering_gives_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same batches to a topic each: a few rows by lists, any number held in files, and by Spark as if they were many."""
+    """The same batches to a topic each: a few rows held in memory, any number held in files, and by Spark as if they were many."""
     aims = "CASE number % 3 WHEN 0 THEN NULL WHEN 1 THEN array('us') ELSE array() END"
     rows = world.spark.range(0, 60, numPartitions=3).selectExpr(
         "id AS number", "concat('s', id % 4) AS gate", "date_add(DATE'2026-01-31', cast(id / 7 AS int)) AS day",

@@ -94,6 +94,7 @@ def syncing(world: World) -> Iterator[InThread[Any]]:
             runs.enter_context(run)
         for run in every:  # all are told to end before one is waited for
             runs.callback(run.stop)
+        every[0].beside = every[1:]
         yield every[0]
 
 

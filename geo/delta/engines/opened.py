@@ -1,4 +1,4 @@
-"""Opens a table: where its log is, and who answers questions about it, in which order. Nobody else chooses an engine."""
+"""Opens a table: where its log is, and who answers questions about it, in which order."""
 
 from __future__ import annotations
 

@@ -79,15 +79,17 @@ def test_rows_that_do_not_rise_within_their_source_are_found_out(rows: list[Row]
     assert (found is not None) == _ordered(rows)
 
 
-@given(_rows, st.integers(1, 7), st.integers(0, 3))
+@given(_rows, st.integers(1, 7), st.integers(0, 3), st.booleans())
 def test_what_is_held_gets_the_entries_of_its_ledger_in_the_order_of_offsets(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], block_rows: int, files: int
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], block_rows: int, files: int, falling: bool
 ) -> None:
-    """Spark partitions as they lie after a sort, each with a range of offsets, in a file each; or all in memory."""
+    """Spark partitions as they lie after a sort, each with a range of offsets, in a file each, their numbers rising or falling with them; or
+    all in memory."""
     count = max(1, files)
     ordered = sorted({(row[1], row[0]): row for row in rows}.values(), key=lambda row: row[1])
     bounds = [31 * part // count for part in range(count + 1)]
     partitions = [[row for row in ordered if low <= row[1] < high] for low, high in pairwise(bounds)]
+    partitions = partitions[::-1] if falling else partitions
     folder = tmp_path_factory.mktemp("held")
     held = [_held(part, block_rows, f"{folder}/{at}" if files else "", at) for at, part in enumerate(partitions)]
     parts = [part for found, _ in held if found is not None for part in found[0]]
