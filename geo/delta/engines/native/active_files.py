@@ -94,7 +94,8 @@ def _told(add: Fields, kinds: Mapping[str, str]) -> dict[str, Any]:
     said = json.loads(add["stats"]) if add.get("stats") else {}
     told = {"num_records": said.get("numRecords"), "size_bytes": add["size"]}
     for name, value in dict(add["partitionValues"]).items():
-        told[f"partition.{name}"] = _of_partition(value, kinds.get(name, ""))
+        if name in kinds:
+            told[f"partition.{name}"] = _of_partition(value, kinds[name])
     for end in ("min", "max"):
         for name, value in said.get(f"{end}Values", {}).items():
             kind = kinds.get(name, "")
@@ -114,7 +115,7 @@ def _of_partition(value: str | None, kind: str) -> Any:
         return value
     if kind == "date":
         return date.fromisoformat(value)
-    raise UnsupportedError(f"it is partitioned by a column of type {kind or 'that holds others'}")
+    raise UnsupportedError(f"it is partitioned by a column of type {kind}")
 
 
 def _time(value: Any, kind: str) -> date | datetime | None:
