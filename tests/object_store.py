@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,12 @@ class ObjectStore:
         more."""
         self._ask(f"refuse/{code}/{status}/{methods}")
 
+    def next_of(self, method: str, fault: str, times: int = 1, **more: float) -> None:
+        """Of the next requests with this method so many meet a fault: `lost`, carried out and not answered; `late`, carried out
+        after `seconds`; `short`, answered with half of what was said to come; `conflict`, refused as S3 does beside another request;
+        `bare`, carried out as if it had no condition. Each further call is for those that come behind them."""
+        self._ask(f"next/{method}/{fault}/{times}/{more.get('seconds', 0)}")
+
     def takes_only(self, key: str) -> None:
         """From now on each request that another access key signed is answered as S3 does for a key that is not known."""
         self._ask(f"key/{key}")
@@ -78,6 +86,17 @@ class ObjectStore:
         }
         return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in of_bucket.items()}
 
+    def options(self) -> dict[str, str]:
+        """As object_store names them."""
+        return {
+            "aws_endpoint_url": self.endpoint,
+            "aws_region": "eu-west-1",
+            "aws_access_key_id": KEY,
+            "aws_secret_access_key": SECRET,
+            "aws_allow_http": "true",
+            "aws_virtual_hosted_style_request": "false",
+        }
+
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
@@ -96,6 +115,7 @@ class _Faulty:
         self._requests, self._one_in = 0, 0
         self._refusal = ("", "0", "")
         self._key = ""
+        self._next: list[_Fault] = []
 
     def __call__(self, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         path = environment["PATH_INFO"]
@@ -107,6 +127,9 @@ class _Faulty:
                 self._refusal = (more[0], more[1], more[2])
             elif what == "key":
                 self._key = more[0]
+            elif what == "next":
+                method, kind, times, seconds = more
+                self._next += [_Fault(method, kind, float(seconds))] * int(times)
             start("200 OK", [("Content-Type", "application/json")])
             return [json.dumps(self._counts).encode()]
         with self._lock:
@@ -115,6 +138,10 @@ class _Faulty:
             is_list = environment["REQUEST_METHOD"] == "GET" and "list-type" in environment.get("QUERY_STRING", "")
             self._counts["LIST" if is_list else environment["REQUEST_METHOD"]] += 1
             self._counts["failed"] += fails
+            fault = next((one for one in self._next if one.method == environment["REQUEST_METHOD"] and not is_list), None)
+            if fault is not None:
+                self._next.remove(fault)
+                self._counts[fault.kind] += 1
         code, status, methods = self._refusal
         if fails:
             return _refused(environment, start, "503 Slow Down", "SlowDown")
@@ -123,7 +150,31 @@ class _Faulty:
         if self._key and f"Credential={self._key}/" not in environment.get("HTTP_AUTHORIZATION", ""):
             self._counts["of another key"] += 1
             return _refused(environment, start, "403 InvalidAccessKeyId", "InvalidAccessKeyId")
+        if fault is not None:
+            return self._met(fault, environment, start)
         return self._application(environment, start)
+
+    def _met(self, fault: _Fault, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if fault.kind == "conflict":
+            return _refused(environment, start, "409 Conflict", "ConditionalRequestConflict")
+        if fault.kind == "bare":
+            return self._application({name: value for name, value in environment.items() if name != "HTTP_IF_NONE_MATCH"}, start)
+        time.sleep(fault.seconds)
+        said = self._application(environment, start)
+        if fault.kind == "late":
+            return said
+        content = b"".join(said)
+        if fault.kind == "short":
+            return [content[: len(content) // 2]]
+        environment["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    method: str
+    kind: str
+    seconds: float
 
 
 def _refused(environment: Mapping[str, Any], start: Callable[..., Any], status: str, code: str) -> Iterable[bytes]:

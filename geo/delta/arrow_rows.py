@@ -27,6 +27,11 @@ _ARROW = {
 }
 
 
+def arrow_type(kind: str) -> pa.DataType:
+    """Of a column of our tables, by its SQL type."""
+    return _ARROW[kind]
+
+
 def rows_table(types: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> pa.Table:
     """Rows given by column name, with `types` as column names and SQL types; what is not given is NULL."""
     schema = pa.schema([(name, _ARROW[kind]) for name, kind in types.items()])

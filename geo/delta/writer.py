@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geo.crash import CrashPoint, reach
+from geo.delta.counted import counts
 from geo.delta.delta_log import POINTER
 from geo.delta.delta_state import DeltaState
 from geo.delta.put_commit import put_checksum, put_commit
@@ -177,6 +178,9 @@ def commit_actions(
     # Large ones are on the disk already. Small ones are quicker written out with the commit, all at once.
     files = [folder.parent / file.path for file in added]
     if not put_commit(folder, version, [{"commitInfo": info}, *actions], files):
+        return False
+    # Where there is a lock, nobody cuts the log meanwhile.
+    if not folder.store.is_near and not counts(folder, state, [file.path for file in added]):
         return False
     reach(CrashPoint.APPEND_COMMITTED)
     put_checksum(folder, version, {**_checksum_after(state.checksum, added, taken), "txnId": transaction})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
@@ -14,23 +16,41 @@ import pytest
 from pyarrow import fs
 
 from geo.delta.arrow_store import ArrowStore
+from geo.delta.commits import commit_file
 from geo.delta.delta_log import newest_metadata, newest_version, opened_commits, read_folder, remove_below
-from geo.delta.delta_state import require_state
+from geo.delta.delta_state import DeltaState, require_state
 from geo.delta.disk_store import on_disk, path_of
 from geo.delta.engine import UnsupportedError
 from geo.delta.engines.native.active_files import active_files, described
 from geo.delta.engines.native.rows import added_rows
+from geo.delta.object_store import ObjectStore
 from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.store import Put, ReadPath, StorePath, WritePath, each, parquet, parquet_checked
 from geo.delta.writer import commit_files, remove_files, write_files
-from geo.errors import DamagedError
+from geo.errors import DamagedError, UnknownAnswerError
 from tests.delta.memory_store import MemoryStore
+from tests.kafka_broker import free_ports
+from tests.object_store import ObjectStore as S3
 
 
-@pytest.fixture(params=["disk", "memory"])
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    store = S3(free_ports(1)[0], tmp_path_factory.mktemp("s3") / "log")
+    yield store
+    store.close()
+
+
+def _on_s3(s3: S3, bucket: str) -> WritePath:
+    s3.make_bucket(bucket)
+    return StorePath(ObjectStore(bucket, s3.options()), f"s3a://{bucket}/t")
+
+
+@pytest.fixture(params=["disk", "memory", "s3"])
 def folder(tmp_path: Path, request: pytest.FixtureRequest) -> WritePath:
     if request.param == "memory":
         return StorePath(MemoryStore(), "memory://bucket/t")
+    if request.param == "s3":
+        return _on_s3(request.getfixturevalue("s3"), f"b{uuid.uuid4()}")
     (tmp_path / "bucket" / "t" / "_delta_log").mkdir(parents=True)
     return on_disk(tmp_path / "bucket") / "t"
 
@@ -217,3 +237,42 @@ def test_a_table_is_written_and_read_wherever_it_is(folder: WritePath) -> None:
     remove_files(folder, written.files)
     with pytest.raises(UnsupportedError, match="cannot be read"):
         added_rows(log, state, 3, 3)
+
+
+def _table(folder: WritePath) -> WritePath:
+    """The log of a table whose version 0 is there."""
+    log, protocol = folder / "_delta_log", {"minReaderVersion": 1, "minWriterVersion": 2}
+    assert put_commit(log, 0, [{"commitInfo": {"txnId": "first"}}, {"protocol": protocol}, {"metaData": SCHEMA}])
+    put_checksum(log, 0, {"txnId": "first", "metadata": SCHEMA, "protocol": protocol, "tableSizeBytes": 0, "numFiles": 0})
+    return log
+
+
+def _append(log: WritePath, state: DeltaState) -> bool:
+    written = write_files(log.parent, state, pa.table({"n": [state.version], "day": [date(2026, 11, 29)]}))
+    return commit_files(log, state, written.files, None)
+
+
+@pytest.mark.parametrize("folder", ["memory", "s3"], indirect=True)
+def test_what_is_put_below_where_a_log_was_cut_does_not_count_and_is_gone(folder: WritePath) -> None:
+    log = _table(folder)
+    halted = require_state(log)
+    for _ in range(4):
+        assert _append(log, require_state(log))
+    _put(log / f"{3:020}.checkpoint.parquet", b"")
+    assert remove_below(log, read_folder(log), 3) == 3
+    assert not _append(log, halted)
+    assert read_folder(log).commits == (3, 4)
+
+
+@pytest.mark.parametrize("folder", ["memory", "s3"], indirect=True)
+def test_of_a_commit_that_nobody_can_tell_of_no_file_is_removed(folder: WritePath) -> None:
+    """The log was cut right above the commit that it was made for."""
+    log = _table(folder)
+    halted = require_state(log)
+    for _ in range(3):
+        assert _append(log, require_state(log))
+    for version in (0, 1):
+        (log / commit_file(version)).delete()
+    with pytest.raises(UnknownAnswerError, match="nobody can tell whether it counts"):
+        _append(log, halted)
+    assert read_folder(log).commits == (1, 2, 3)

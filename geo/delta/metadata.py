@@ -1,0 +1,60 @@
+"""Commits that change what a table says of itself, without Spark: its properties, and columns behind those that it has.
+
+Such a commit takes the next version away, as each does: whoever read an earlier one and appends then finds it taken, and looks again. That
+is what a fence is (geo.coordination.ownership).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.types import StructField
+
+from geo.delta.delta_state import DeltaState
+from geo.delta.put_commit import put_checksum, put_commit
+from geo.delta.store import WritePath
+from geo.now import now_us
+
+
+def commit_properties(folder: WritePath, state: DeltaState, properties: Mapping[str, str]) -> bool:
+    """Commit as the version after `state` that the table has these properties beside the others. False and errors as `put_commit`."""
+    before = state.checksum["metadata"]
+    after = {**before, "configuration": {**(before.get("configuration") or {}), **properties}}
+    return _commit(folder, state, after, "SET TBLPROPERTIES", {"properties": json.dumps(properties)})
+
+
+def commit_columns(folder: WritePath, state: DeltaState, columns: Sequence[StructField]) -> bool:
+    """Commit as the version after `state` that the table has these columns behind its others; rows of before have NULL there. False and errors
+    as `put_commit`."""
+    before = state.checksum["metadata"]
+    schema, added = json.loads(before["schemaString"]), [column.jsonValue() for column in columns]
+    after = {**before, "schemaString": _compact({**schema, "fields": [*schema["fields"], *added]})}
+    return _commit(folder, state, after, "ADD COLUMNS", {"columns": _compact([{"column": one} for one in added])})
+
+
+def _commit(
+    folder: WritePath, state: DeltaState, metadata: Mapping[str, Any], operation: str, parameters: Mapping[str, str]
+) -> bool:
+    version, transaction = state.version + 1, str(uuid.uuid4())
+    info = {
+        "timestamp": now_us() // 1000,
+        "operation": operation,
+        "operationParameters": parameters,
+        "readVersion": state.version,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {},
+        "engineInfo": "delta-geo",
+        "txnId": transaction,
+    }
+    if not put_commit(folder, version, [{"commitInfo": info}, {"metaData": metadata}]):
+        return False
+    put_checksum(folder, version, {**state.checksum, "metadata": metadata, "txnId": transaction})
+    return True
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,127 @@
+"""What an object store answers, and does not: an S3 API that loses answers, is late, refuses and cuts short."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from geo.delta.object_store import ObjectStore
+from geo.delta.probe import why_unfit
+from geo.delta.put_commit import put_commit
+from geo.delta.store import Put, StorePath, WritePath
+from tests.kafka_broker import free_ports
+from tests.object_store import SECRET
+from tests.object_store import ObjectStore as S3
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    store = S3(free_ports(1)[0], tmp_path_factory.mktemp("s3") / "log")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def log(s3: S3) -> WritePath:
+    return _log(s3)
+
+
+def _log(s3: S3, bucket: str = "", **options: str) -> WritePath:
+    bucket = bucket or f"b{uuid.uuid4()}"
+    s3.make_bucket(bucket)
+    return StorePath(ObjectStore(bucket, s3.options() | options), f"s3a://{bucket}/t/_delta_log")
+
+
+def _commit(log: WritePath, version: int, who: int = 0) -> bool:
+    return put_commit(log, version, [{"commitInfo": {"txnId": str(who)}}])
+
+
+def test_one_writer_of_each_name_believes_that_it_won_whatever_answers_are_lost(s3: S3, log: WritePath) -> None:
+    names, writers = 30, 4
+    together = Barrier(writers)
+
+    def commit(who: int) -> list[bool]:
+        own = StorePath(ObjectStore(log.store.bucket, s3.options()), log.location)  # type: ignore[attr-defined]  # as another process
+
+        def one(version: int) -> bool:
+            together.wait()
+            if who == 0:
+                s3.next_of("PUT", "lost", 2)
+            return _commit(own, version, who)
+
+        return [one(version) for version in range(names)]
+
+    with ThreadPoolExecutor(writers) as pool:
+        won = list(pool.map(commit, range(writers)))
+    for version, answers in enumerate(zip(*won, strict=True)):
+        assert sum(answers) == 1
+        assert f'"{answers.index(True)}"' in (log / f"{version:020}.json").get().decode()
+    assert s3.counts()["lost"] >= names
+
+
+def test_what_was_made_and_not_answered_is_made_once(s3: S3, log: WritePath) -> None:
+    s3.next_of("PUT", "lost")
+    assert log.store.put_if_absent(str(log / "0"), b"ours") is Put.UNKNOWN
+    assert (log / "0").get() == b"ours"
+    assert log.store.put_if_absent(str(log / "0"), b"theirs") is Put.THERE
+
+
+def test_a_refusal_beside_another_request_is_asked_again(s3: S3, log: WritePath) -> None:
+    """It is said of a name under which there is nothing, as if something was there."""
+    s3.next_of("PUT", "conflict")
+    assert log.store.put_if_absent(str(log / "0"), b"") is Put.THERE
+    assert not (log / "0").is_there()
+
+
+def test_what_lands_after_its_time_is_unknown_until_it_is_there(s3: S3) -> None:
+    log = _log(s3, timeout="0.3s")
+    s3.next_of("PUT", "late", seconds=0.6)
+    assert log.store.put_if_absent(str(log / "0"), b"ours") is Put.UNKNOWN
+    s3.next_of("PUT", "late", seconds=0.6)
+    assert _commit(log, 1)
+    assert log.names() == ["0", f"{1:020}.json"]
+
+
+def test_an_answer_that_is_cut_short_is_never_taken_for_the_whole(s3: S3, log: WritePath) -> None:
+    content = bytes(range(256)) * 4096
+    log.store.put(str(log / "0"), content)
+    s3.next_of("GET", "short", 2)
+    assert (log / "0").get() == content
+    assert s3.counts()["short"] >= 2
+
+
+def test_a_bucket_that_is_away_is_named(s3: S3) -> None:
+    log = StorePath(ObjectStore("none", s3.options()), "s3a://none/t/_delta_log")
+    for ask in (lambda: log.store.put(str(log / "0"), b""), lambda: _commit(log, 0), (log / "0").get):
+        with pytest.raises(FileNotFoundError, match="there is no bucket none now: "):
+            ask()
+    for after in ("", "0"):
+        with pytest.raises(OSError, match="there is no bucket none now: "):
+            log.names(after)
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId"])
+def test_what_is_refused_is_said_in_one_line_without_keys(s3: S3, log: WritePath, code: str) -> None:
+    s3.refuse(code, 403)
+    try:
+        for ask in (lambda: log.store.put(str(log / "0"), b""), lambda: _commit(log, 0), (log / "0").get, log.names):
+            with pytest.raises(OSError, match=r"403|ermission|denied") as said:
+                ask()
+            assert "\n" not in str(said.value)
+            assert SECRET not in str(said.value) + repr(log) + repr(log.store)
+    finally:
+        s3.refuse()
+
+
+def test_a_store_that_keeps_its_word_is_fit(log: WritePath) -> None:
+    assert why_unfit(log.parent) is None
+    assert list(log.parent.store.names(str(log.parent), "")) == []
+
+
+def test_a_store_that_passes_the_condition_by_is_refused(s3: S3, log: WritePath) -> None:
+    s3.next_of("PUT", "bare", 8)
+    assert "of 8 writers that put one name if it is absent 8 were told" in (why_unfit(log) or "")
