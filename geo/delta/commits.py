@@ -31,6 +31,10 @@ KEPT = "geo.keep"
 """Key of the record that the commit carries by which a system table is kept small: superseded rows went."""
 
 
+ENGINE = "delta-geo"
+"""What commits of this program say of who made them (`engineInfo`)."""
+
+
 def commit_file(version: int) -> str:
     """The name of a commit's file in a `_delta_log`."""
     return f"{version:020}.json"

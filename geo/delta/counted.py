@@ -6,15 +6,15 @@ Whoever cuts removes the oldest commits first. So a commit counts if the one tha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
+from contextlib import suppress
 
 from geo.delta.commits import commit_file
 from geo.delta.delta_log import read_folder
-from geo.delta.delta_state import DeltaState
+from geo.delta.delta_state import DeltaState, txn_id
 from geo.delta.engine import UnsupportedError, attempt
 from geo.delta.engines.native.active_files import active_files
-from geo.delta.store import ReadPath, WritePath
+from geo.delta.store import WritePath
 from geo.errors import DamagedError, UnknownAnswerError
 from geo.text import first_line
 
@@ -26,8 +26,9 @@ def counts(folder: WritePath, before: DeltaState, files: Collection[str]) -> boo
     """
     ours = folder / commit_file(before.version + 1)
     try:
-        if _txn_id(folder / commit_file(before.version)) == before.checksum["txnId"]:
-            return True
+        with suppress(FileNotFoundError):
+            if txn_id(folder, before.version) == before.checksum["txnId"]:
+                return True
         later = read_folder(folder).commits
         if (above := [version for version in later if version > before.version + 1]) and above[0] != before.version + 2:
             ours.delete()  # what followed on another one of this number was cut off with it
@@ -40,12 +41,3 @@ def counts(folder: WritePath, before: DeltaState, files: Collection[str]) -> boo
     raise UnknownAnswerError(
         f"{ours}: the log was cut past the version that this commit was made for; nobody can tell whether it counts."
     )
-
-
-def _txn_id(commit: ReadPath) -> str | None:
-    """None: it is not there, or says none."""
-    try:
-        told = json.loads(commit.first_line()).get("commitInfo", {}).get("txnId")
-    except FileNotFoundError:
-        return None
-    return None if told is None else str(told)

@@ -14,10 +14,9 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampNTZType, VariantType
 
 from geo.delta.arrow_rows import arrow_type
+from geo.delta.commits import ENGINE
 from geo.errors import UsageError
 from schemas import TableSchema
-
-ENGINE = "delta-geo"
 
 
 def first_version(
@@ -30,7 +29,7 @@ def first_version(
     metadata = {
         "id": table_id,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps(StructType(columns).jsonValue(), separators=(",", ":"), ensure_ascii=False),
+        "schemaString": compact(StructType(columns).jsonValue()),
         "partitionColumns": list(schema.partitioned_by),
         "configuration": properties,
         "createdTime": now_ms,
@@ -65,6 +64,11 @@ def first_version(
         "allFiles": [],
     }
     return [{"commitInfo": info}, {"metaData": metadata}, {"protocol": protocol}], checksum
+
+
+def compact(value: Any) -> str:
+    """As Delta writes schemas and columns into its log."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _columns(schema: TableSchema) -> Iterator[StructField]:

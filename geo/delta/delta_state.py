@@ -79,6 +79,13 @@ def require_newest(folder: ReadPath) -> int:
     return newest
 
 
+def txn_id(folder: ReadPath, version: int) -> str | None:
+    """The transaction that a commit says it is; None: it says none. Raises FileNotFoundError, ValueError or AttributeError for what is no
+    commit."""
+    found: str | None = json.loads((folder / commit_file(version)).first_line()).get("commitInfo", {}).get("txnId")
+    return found
+
+
 def newest_state(folder: ReadPath) -> DeltaState | None:
     """As `require_state`; None where the table is left to Spark."""
     found = attempt(lambda: require_state(folder))
@@ -92,7 +99,7 @@ def require_state(folder: ReadPath) -> DeltaState:
         raise UnsupportedError("its path holds a %")
     try:
         checksum = checksum_at(folder, newest)
-        written_by = json.loads((folder / commit_file(newest)).first_line()).get("commitInfo", {}).get("txnId")
+        written_by = txn_id(folder, newest)
     except FileNotFoundError:
         raise UnsupportedError(
             f"its newest commit, version {newest}, has no checksum beside it: another program wrote it"

@@ -7,16 +7,15 @@ is what a fence is (geo.coordination.ownership).
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.types import StructField
 
+from geo.delta.definition import compact
 from geo.delta.delta_state import DeltaState
-from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.store import WritePath
-from geo.now import now_us
+from geo.delta.writer import commit_actions
 
 
 def commit_properties(folder: WritePath, state: DeltaState, properties: Mapping[str, str]) -> bool:
@@ -31,30 +30,12 @@ def commit_columns(folder: WritePath, state: DeltaState, columns: Sequence[Struc
     as `put_commit`."""
     before = state.checksum["metadata"]
     schema, added = json.loads(before["schemaString"]), [column.jsonValue() for column in columns]
-    after = {**before, "schemaString": _compact({**schema, "fields": [*schema["fields"], *added]})}
-    return _commit(folder, state, after, "ADD COLUMNS", {"columns": _compact([{"column": one} for one in added])})
+    after = {**before, "schemaString": compact({**schema, "fields": [*schema["fields"], *added]})}
+    return _commit(folder, state, after, "ADD COLUMNS", {"columns": compact([{"column": one} for one in added])})
 
 
 def _commit(
     folder: WritePath, state: DeltaState, metadata: Mapping[str, Any], operation: str, parameters: Mapping[str, str]
 ) -> bool:
-    version, transaction = state.version + 1, str(uuid.uuid4())
-    info = {
-        "timestamp": now_us() // 1000,
-        "operation": operation,
-        "operationParameters": parameters,
-        "readVersion": state.version,
-        "isolationLevel": "Serializable",
-        "isBlindAppend": True,
-        "operationMetrics": {},
-        "engineInfo": "delta-geo",
-        "txnId": transaction,
-    }
-    if not put_commit(folder, version, [{"commitInfo": info}, {"metaData": metadata}]):
-        return False
-    put_checksum(folder, version, {**state.checksum, "metadata": metadata, "txnId": transaction})
-    return True
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    told = {"operation": operation, "operationParameters": parameters, "isBlindAppend": True, "operationMetrics": {}}
+    return commit_actions(folder, state, told, [{"metaData": metadata}], None, metadata=metadata)

@@ -79,14 +79,12 @@ def scan_here(
     version: int,
     columns: Sequence[str],
     each: Callable[[pa.Table], T],
-    *,
-    where: Predicate = ANY_ROW,
 ) -> list[T] | None:
     """As `scan`, by this process.
 
     None: Spark is to do it.
     """
-    return table.ask_here(lambda engine: engine.scan(version, columns, each, where, None, ()))
+    return table.ask_here(lambda engine: engine.scan(version, columns, each, ANY_ROW, None, ()))
 
 
 def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:

@@ -416,12 +416,8 @@ class Table:
 
     def own_state(self) -> DeltaState | None:
         """The newest version of a table to which this process can append without Spark; None of another one."""
-        return newest_state(self.log_folder) if self.log_folder is not None and self._is_own() else None
-
-    def _is_own(self) -> bool:
-        """Whether this process appends to it by itself where it knows what is in it. Spark is asked, with which log store it was
-        started."""
-        return self.log_folder is not None and self._driver.commits_by_itself
+        folder = self.log_folder  # Spark is asked with which log store it was started
+        return newest_state(folder) if folder is not None and self._driver.commits_by_itself else None
 
     def why_left_to_spark(self) -> str | None:
         """Why a process that appends by itself to tables on a local disk leaves this one to Spark; None: it does not."""

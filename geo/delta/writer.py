@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geo.crash import CrashPoint, reach
+from geo.delta.commits import ENGINE
 from geo.delta.counted import counts
 from geo.delta.delta_log import POINTER
 from geo.delta.delta_state import DeltaState
@@ -160,11 +161,12 @@ def commit_actions(
     told: Mapping[str, Any],
     actions: Sequence[Mapping[str, Any]],
     user_metadata: str | None,
-    added: Sequence[Added],
+    added: Sequence[Added] = (),
     taken: Sequence[Sized] = (),
+    metadata: Mapping[str, Any] | None = None,
 ) -> bool:
     """Commit actions, by which files are added and `taken`, as the version after `state`; `told` is what its `commitInfo` says of them.
-    False and errors as `put_commit`."""
+    `metadata`: what the table says of itself from then on; None: what it said. False and errors as `put_commit`."""
     version, transaction = state.version + 1, str(uuid.uuid4())
     info: dict[str, Any] = {
         "timestamp": now_us() // 1000,
@@ -172,7 +174,7 @@ def commit_actions(
         "readVersion": state.version,
         "isolationLevel": "Serializable",
         **({"userMetadata": user_metadata} if user_metadata is not None else {}),
-        "engineInfo": "delta-geo",
+        "engineInfo": ENGINE,
         "txnId": transaction,
     }
     # Large ones are on the disk already. Small ones are quicker written out with the commit, all at once.
@@ -183,7 +185,8 @@ def commit_actions(
     if not folder.store.is_near and not counts(folder, state, [file.path for file in added]):
         return False
     reach(CrashPoint.APPEND_COMMITTED)
-    put_checksum(folder, version, {**_checksum_after(state.checksum, added, taken), "txnId": transaction})
+    of_table = {} if metadata is None else {"metadata": metadata}
+    put_checksum(folder, version, {**_checksum_after(state.checksum, added, taken), **of_table, "txnId": transaction})
     if is_due(state):
         _write_checkpoint(folder, version, state.table_id)
     return True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -13,27 +11,14 @@ from geo.delta.object_store import ObjectStore
 from geo.delta.probe import why_unfit
 from geo.delta.put_commit import put_commit
 from geo.delta.store import Put, StorePath, WritePath
-from tests.kafka_broker import free_ports
+from tests.delta.on_s3 import table_on
 from tests.object_store import SECRET
 from tests.object_store import ObjectStore as S3
 
 
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    store = S3(free_ports(1)[0], tmp_path_factory.mktemp("s3") / "log")
-    yield store
-    store.close()
-
-
 @pytest.fixture
 def log(s3: S3) -> WritePath:
-    return _log(s3)
-
-
-def _log(s3: S3, bucket: str = "", **options: str) -> WritePath:
-    bucket = bucket or f"b{uuid.uuid4()}"
-    s3.make_bucket(bucket)
-    return StorePath(ObjectStore(bucket, s3.options() | options), f"s3a://{bucket}/t/_delta_log")
+    return table_on(s3) / "_delta_log"
 
 
 def _commit(log: WritePath, version: int, who: int = 0) -> bool:
@@ -78,7 +63,7 @@ def test_a_refusal_beside_another_request_is_asked_again(s3: S3, log: WritePath)
 
 
 def test_what_lands_after_its_time_is_unknown_until_it_is_there(s3: S3) -> None:
-    log = _log(s3, timeout="0.3s")
+    log = table_on(s3, timeout="0.3s") / "_delta_log"
     s3.next_of("PUT", "late", seconds=0.6)
     assert log.store.put_if_absent(str(log / "0"), b"ours") is Put.UNKNOWN
     s3.next_of("PUT", "late", seconds=0.6)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
@@ -23,26 +21,12 @@ from geo.delta.disk_store import on_disk, path_of
 from geo.delta.engine import UnsupportedError
 from geo.delta.engines.native.active_files import active_files, described
 from geo.delta.engines.native.rows import added_rows
-from geo.delta.object_store import ObjectStore
 from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.store import Put, ReadPath, StorePath, WritePath, each, parquet, parquet_checked
 from geo.delta.writer import commit_files, remove_files, write_files
 from geo.errors import DamagedError, UnknownAnswerError
 from tests.delta.memory_store import MemoryStore
-from tests.kafka_broker import free_ports
-from tests.object_store import ObjectStore as S3
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    store = S3(free_ports(1)[0], tmp_path_factory.mktemp("s3") / "log")
-    yield store
-    store.close()
-
-
-def _on_s3(s3: S3, bucket: str) -> WritePath:
-    s3.make_bucket(bucket)
-    return StorePath(ObjectStore(bucket, s3.options()), f"s3a://{bucket}/t")
+from tests.delta.on_s3 import table_on
 
 
 @pytest.fixture(params=["disk", "memory", "s3"])
@@ -50,7 +34,7 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> WritePath:
     if request.param == "memory":
         return StorePath(MemoryStore(), "memory://bucket/t")
     if request.param == "s3":
-        return _on_s3(request.getfixturevalue("s3"), f"b{uuid.uuid4()}")
+        return table_on(request.getfixturevalue("s3"))
     (tmp_path / "bucket" / "t" / "_delta_log").mkdir(parents=True)
     return on_disk(tmp_path / "bucket") / "t"
 
@@ -205,10 +189,7 @@ SCHEMA = {"id": "t", "partitionColumns": ["day"], "configuration": {}, "schemaSt
 
 
 def test_a_table_is_written_and_read_wherever_it_is(folder: WritePath) -> None:
-    log, protocol = folder / "_delta_log", {"minReaderVersion": 1, "minWriterVersion": 2}
-    assert put_commit(log, 0, [{"commitInfo": {"txnId": "first"}}, {"protocol": protocol}, {"metaData": SCHEMA}])
-    checksum = {"txnId": "first", "metadata": SCHEMA, "protocol": protocol, "tableSizeBytes": 0, "numFiles": 0}
-    put_checksum(log, 0, checksum)
+    log = _table(folder)
     days = [date(2026, 11, 28), date(2026, 11, 29)]
     for number in range(3):
         state = require_state(log)
