@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from geo.delta.commits import Commit
-from geo.delta.predicate import Predicate
+from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.summary import Groups, Summary
 from geo.text import first_line
 
@@ -61,6 +61,17 @@ class Seen:
 
         columns = StructType.fromJson(json.loads(metadata["schemaString"], object_hook=shown))
         return cls(metadata["id"], version, metadata.get("configuration") or {}, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Generic[T]):
+    """A question about rows, of which `each` makes something: as `geo.delta.scan.scan` is asked."""
+
+    columns: Sequence[str]
+    each: Callable[[pa.Table], T]
+    where: Predicate = ANY_ROW
+    combine: Callable[[Iterable[T]], T] | None = None
+    by: Sequence[str] = ()
 
 
 class Engine:
@@ -112,17 +123,8 @@ class Engine:
         """The rows at a version that fulfil a condition, in no order: these columns."""
         _refuse()
 
-    def scan(
-        self,
-        version: int,
-        columns: Sequence[str],
-        each: Callable[[pa.Table], T],
-        where: Predicate,
-        combine: Callable[[Iterable[T]], T] | None,
-        by: Sequence[str],
-    ) -> list[T]:
-        """What `each` makes of every batch of the rows at a version that fulfil a condition, in no order: these columns, times in UTC.
-        `combine` and `by` as `geo.delta.scan.scan` has them."""
+    def scan(self, version: int, asked: Scan[T]) -> list[T]:
+        """What `each` makes of every batch of the rows at a version, in no order."""
         _refuse()
 
 

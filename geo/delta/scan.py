@@ -6,7 +6,7 @@ Of the others None means that this process does not know, or that it is much: th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from geo.delta.change import DataFileOf
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
+from geo.delta.engine import Scan
 from geo.delta.engines.spark.scan import filtered
 from geo.delta.engines.spark.summary import groups_of
 from geo.delta.predicate import ANY_ROW, Predicate
@@ -55,36 +56,22 @@ def read_where(table: Table, version: int, where: Predicate) -> DataFrame:
     return filtered(table.read(version), where)
 
 
-def scan(
-    table: Table,
-    version: int,
-    columns: Sequence[str],
-    each: Callable[[pa.Table], T],
-    *,
-    where: Predicate = ANY_ROW,
-    combine: Callable[[Iterable[T]], T] | None = None,
-    by: Sequence[str] = (),
-) -> list[T]:
-    """Applies `each` to every batch of the rows at a version that fulfil `where`, in no order: these columns, times in UTC.
+def scan(table: Table, version: int, asked: Scan[T]) -> list[T]:
+    """Applies `each` to every batch of the rows at a version that fulfil `where`, in no order: the `columns` asked for, times in UTC.
 
     Spark applies `each` in tasks of its own, on copies of it and of all that it refers to, and hands over what it returns, which has to be
     small. `combine` makes one answer of those that are there, so that what many batches tell is one answer a task, and one here.
     `by`: columns of which one task has all rows with equal values, for answers about such groups that are large: no two tasks speak of one then.
     """
-    return table.ask(lambda engine: engine.scan(version, columns, each, where, combine, by))
+    return table.ask(lambda engine: engine.scan(version, asked))
 
 
-def scan_here(
-    table: Table,
-    version: int,
-    columns: Sequence[str],
-    each: Callable[[pa.Table], T],
-) -> list[T] | None:
+def scan_here(table: Table, version: int, asked: Scan[T]) -> list[T] | None:
     """As `scan`, by this process.
 
     None: Spark is to do it.
     """
-    return table.ask_here(lambda engine: engine.scan(version, columns, each, ANY_ROW, None, ()))
+    return table.ask_here(lambda engine: engine.scan(version, asked))
 
 
 def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from geo.delta.commits import KEPT, Commit, Kind
-from geo.delta.engines.spark.scan import filtered, scanned
+from geo.delta.engine import Scan
+from geo.delta.engines.spark.scan import scanned
 from geo.delta.history import LOOK_BACK, CommitName, Gone, parted, turn_of
-from geo.delta.predicate import Predicate
 from geo.delta.scan import few_added
 from geo.delta.table import Table
 from geo.errors import RetryableError
@@ -152,17 +152,9 @@ class Tail:
         """The rows that it added."""
         return self._table.read_added(turn.first, turn.last.version)
 
-    def scan(
-        self,
-        turn: Turn,
-        columns: Sequence[str],
-        each: Callable[[pa.Table], T],
-        where: Predicate,
-        combine: Callable[[Iterable[T]], T],
-        by: Sequence[str],
-    ) -> list[T]:
-        """As `geo.delta.scan.scan`, of the rows that it added, by Spark."""
-        return scanned(filtered(self.rows(turn), where), columns, each, combine, by)
+    def scan(self, turn: Turn, asked: Scan[T]) -> list[T]:
+        """As `Engine.scan`, of the rows that it added, by Spark."""
+        return scanned(self.rows(turn), asked)
 
     def _some_newer(self) -> int:
         """A version that is there, above the one that was read last; in ever longer steps, since each may be a request."""

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.delta.arrow_rows import rows_frame
+from geo.delta.engine import Scan
 from geo.delta.predicate import Predicate
 from geo.delta.predicate_arrow import kept
 from geo.delta.scan import few_rows, read_where, scan_here, summarise_rows
@@ -54,7 +55,7 @@ def _few_missing(source: Table, version: int, target: Table, target_version: int
     """All of it, ordered by MessageId. None where the source is large, or only Spark can read both; a target may be of any size where
     this process only looks."""
     rows = few_rows(source, version)
-    present = None if rows is None else scan_here(target, target_version, ID, lambda read: set(ids_of(read)))
+    present = None if rows is None else scan_here(target, target_version, Scan(ID, lambda read: set(ids_of(read))))
     if rows is None or present is None:
         return None
     with suppress(UnicodeDecodeError, pa.ArrowException):  # a text that Python does not read

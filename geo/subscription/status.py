@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Config
 from geo.coordination.ownership import subscription_prefix
+from geo.delta.engine import Scan
 from geo.delta.predicate import Among, IsNull
 from geo.delta.scan import scan
 from geo.faults import FAULTS
@@ -213,7 +214,7 @@ def _newest_records(
         return {}, None
     log, key = tables.log(topic.acks), key_of(topic, subscription)
     for_all = IS_POSSIBLE & Among("key", frozenset({key})) & IsNull("replicate_to")
-    newest, last = _newest(scan(log, known.version, [*PUBLISH_ORDER, "properties"], _newest_of, where=for_all, combine=_newest))
+    newest, last = _newest(scan(log, known.version, Scan([*PUBLISH_ORDER, "properties"], _newest_of, for_all, _newest)))
     return newest, None if last is None else f"{last[1]} at {last[0]:%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -18,7 +18,7 @@ from geo.delta.delta_log import newest_metadata, opened_commits
 from geo.delta.delta_state import newest_state
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
-from geo.delta.engine import UnsupportedError, attempt
+from geo.delta.engine import Scan, UnsupportedError, attempt
 from geo.delta.engines.native import rows as native_rows
 from geo.delta.scan import few_rows, scan_here
 from geo.delta.sums import copy_with_sum, put_sum, read_checked, sum_of
@@ -94,7 +94,7 @@ def test_what_this_process_reads_is_what_was_written_or_is_left_to_spark(log: Ta
     readers: dict[str, Callable[[Table], Any]] = {
         "added": lambda table: _few(_known(lambda: native_rows.added_rows(on_disk(log_of(table)), state, newest, newest))),
         "all": lambda table: _few(few_rows(table, newest)),
-        "scanned": lambda table: _few(_joined(scan_here(table, newest, COLUMNS, lambda rows: rows))),
+        "scanned": lambda table: _few(_joined(scan_here(table, newest, Scan(COLUMNS, lambda rows: rows)))),
         "markers": lambda table: _known(lambda: native_rows.added_where(on_disk(log_of(table)), newest, "marker", COLUMNS)),
         "state": lambda table: newest_state(on_disk(log_of(table))),
         "metadata": lambda table: _or_none(lambda: newest_metadata(on_disk(log_of(table)), newest)),

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.delta.driver import Reads
+from geo.delta.engine import Scan
 from geo.delta.engines.spark import scan as spark_scan
 from geo.delta.predicate import AtLeast, Compare, holds
 from geo.delta.scan import count_nulls, rows_where, scan, summarise
@@ -37,12 +38,12 @@ def test_rows_of_files_of_three_writers_are_asked_for_together(world: World, lea
         rows = rows_where(log, version, COLUMNS, wanted).sort_by([("entry_id", "ascending")])
         assert count_nulls(log, "marker") == 15
         found[reads] = [tuple(row[name] for name in COLUMNS) for row in rows.to_pylist()]
-        answers = scan(log, version, ["publish_time", "origin"], lambda rows: rows.to_pylist(), where=wanted)
+        answers = scan(log, version, Scan(["publish_time", "origin"], lambda rows: rows.to_pylist(), wanted))
         scanned[reads] = sorted((row["publish_time"], row["origin"]) for answer in answers for row in answer)
-        of_count = scan(log, version, ["entry_id"], _entries, where=wanted, combine=_all)
+        of_count = scan(log, version, Scan(["entry_id"], _entries, wanted, _all))
         assert sorted(_all(of_count)) == sorted(row[1] for row in found[reads])
         assert len(of_count) <= 1
-        of_groups = scan(log, version, ["entry_id"], _entries, where=wanted, combine=_all, by=("entry_id",))
+        of_groups = scan(log, version, Scan(["entry_id"], _entries, wanted, _all, ("entry_id",)))
         assert sorted(_all(of_groups)) == sorted(_all(of_count))
         days[reads] = summarise(log, version, Summary(("publish_date",)))
     assert len(found[Reads.ALL]) == count
@@ -69,7 +70,7 @@ def test_bounds_of_groups_are_the_same_as_conditions_and_as_a_table_that_is_join
     assert 10 < len(expected) < 31
     for reads in (Reads.NONE, Reads.ALL):
         log = connect_later(lambda: world.spark, world.config.cluster("us"), reads=reads).log(TOPIC)
-        assert sorted(_all(scan(log, version, ["entry_id"], _entries, where=wanted))) == expected
+        assert sorted(_all(scan(log, version, Scan(["entry_id"], _entries, wanted)))) == expected
 
 
 def _entries(rows: pa.Table) -> list[int]:
@@ -82,5 +83,5 @@ def _all(parts: Iterable[list[int]]) -> list[int]:
 
 def test_no_two_tasks_tell_of_one_group(spark: SparkSession) -> None:
     rows = spark.range(0, 1_000, numPartitions=4).selectExpr("id % 7 AS group")
-    answers = spark_scan.scanned(rows, ["group"], lambda read: set(read["group"].to_pylist()), None, ["group"])
+    answers = spark_scan.scanned(rows, Scan(["group"], lambda read: set(read["group"].to_pylist()), by=["group"]))
     assert sorted(group for answer in answers for group in answer) == list(range(7))

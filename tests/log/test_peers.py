@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from geo.delta.driver import Reads
+from geo.delta.engine import Scan
 from geo.delta.engines.native import engine as native
 from geo.delta.scan import scan_here
 from geo.journal.cluster import connect_later
@@ -53,6 +54,6 @@ def test_a_time_in_the_statistics_that_python_has_none_for_is_not_known(world: W
     log = world.log("eu")
     rows = world.entries("eu", 5, 6).withColumn("event_time", F.expr("TIMESTAMP'0000-06-01 00:00:00'"))
     rows.write.format("delta").mode("append").save(log.name)  # as Delta describes its files; ours leave such a time out
-    found = scan_here(log, log.latest_version(), ["entry_id"], lambda rows: rows["entry_id"].to_pylist())
+    found = scan_here(log, log.latest_version(), Scan(["entry_id"], lambda rows: rows["entry_id"].to_pylist()))
     assert sorted(entry for entries in found or () for entry in entries) == list(range(6))
     assert ends_of_ids(log, "eu", [1], None) == {1: 5}

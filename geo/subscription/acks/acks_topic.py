@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from geo.delta.scan import scan
 from geo.errors import UnsafeError
@@ -20,7 +19,7 @@ from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.cursor import parse_ends
 from geo.subscription.acks.fold import Fold
 from geo.subscription.acks.gathered import joined
-from geo.subscription.acks.gathered_frames import FOLD_COLUMNS, gathered_rows, in_no_cursor
+from geo.subscription.acks.gathered_frames import news
 from geo.subscription.acks.record import Refusal, decode_all, decode_epochs, key_of, told_unreadable
 from geo.subscription.acks.subscription_state import SubscriptionState
 from schemas import CURSORS, TOPIC_LOG
@@ -86,8 +85,7 @@ def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = N
         one = f"{row['topic']}/{row['subscription']}"
         fold.known[one], epochs[one] = decode_all(bytes(row["state"]), limited=False), decode_epochs(bytes(row["state"]))
         folded[one] = parse_ends(row["folded"])
-    each = partial(gathered_rows, fold.cluster, epochs)
-    found = scan(log_table, version, FOLD_COLUMNS, each, where=in_no_cursor(folded, key), combine=joined, by=("key",))
+    found = scan(log_table, version, news(fold.cluster, epochs, folded, key))
     for newer in joined(found).values():
         fold.join(newer.key, newer.state, {Refusal(reason): count for reason, count in newer.refused.items()})
     return Known(fold, version)

@@ -15,16 +15,13 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeVar
-
-import pyarrow as pa
 
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
+from geo.delta.engine import Scan
 from geo.delta.files import remove_folder
-from geo.delta.predicate import Predicate
 from geo.delta.predicate_arrow import kept
 from geo.delta.scan import scan
 from geo.delta.tail import TURN_COMMITS, Tail, Turn, least_look_s
@@ -44,7 +41,7 @@ from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.cursor import Cursor, dated, parse_ends
 from geo.subscription.acks.forgetting import DAY_US, Remembered, days_of
 from geo.subscription.acks.gathered import Gathered, joined
-from geo.subscription.acks.gathered_frames import FOLD_COLUMNS, gathered_rows, in_no_cursor, keys_of
+from geo.subscription.acks.gathered_frames import keys_of, news
 from geo.subscription.acks.record import decode_epochs, is_newer, key_of, parse_key
 from geo.text import first_line
 from geo.times import in_us
@@ -167,16 +164,15 @@ class NamespaceFold(QueryWork[OpenFold]):
         """Fold all of the log that is in no cursor."""
         tail = Tail.at_newest(self._log)
         self._follow_cursors()
-        where, each = self._news_of(self._cursors())
-        found = scan(self._log, tail.at.version, FOLD_COLUMNS, each, where=where, combine=joined, by=("key",))
+        found = scan(self._log, tail.at.version, self._news_of(self._cursors()))
         self._fold(joined(found), lambda some: self._cursors_of(one.key for one in some))
         self._tail = tail
 
     def _fold_turn(self, tail: Tail, turn: Turn) -> None:
         rows = tail.few(turn)
         cursors = self._cursors() if rows is None else self._cursors_of(keys_of(rows))
-        where, each = self._news_of(cursors)
-        found = tail.scan(turn, FOLD_COLUMNS, each, where, joined, ("key",)) if rows is None else [each(kept(where, rows))]
+        asked = self._news_of(cursors)
+        found = tail.scan(turn, asked) if rows is None else [asked.each(kept(asked.where, rows))]
         self._fold(joined(found), lambda _: cursors)
 
     def _next(self, tail: Tail) -> Turn | None:
@@ -201,12 +197,12 @@ class NamespaceFold(QueryWork[OpenFold]):
         except RetryableError as error:
             raise _OtherThanTheyWereError(first_line(error)) from error
 
-    def _news_of(self, cursors: Mapping[str, Row]) -> tuple[Predicate, Callable[[pa.Table], dict[str, Gathered]]]:
-        """The log's records that are in none of the cursors, and what is made of some of them."""
+    def _news_of(self, cursors: Mapping[str, Row]) -> Scan[dict[str, Gathered]]:
+        """Asks for what the log's records tell that are in none of the cursors."""
         folded = {key: parse_ends(row["folded"]) for key, row in cursors.items()}
         states = {key: bytes(row["state"]) for key, row in cursors.items()}
         epochs = {key: decode_epochs(state) for key, state in states.items() if not is_newer(state)}
-        return in_no_cursor(folded), partial(gathered_rows, self._tables.cluster.name, epochs)
+        return news(self._tables.cluster.name, epochs, folded)
 
     def _fold(self, found: Mapping[str, Gathered], cursors: Callable[[Sequence[Gathered]], Mapping[str, Row]]) -> None:
         """Take in what records tell that are in no cursor."""

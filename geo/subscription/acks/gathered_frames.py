@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from geo.delta.engine import Scan
 from geo.delta.predicate import Among, AtLeast, Predicate
 from geo.ids import LedgerId
 from geo.log.conditions import HAS_ID, IS_MESSAGE, after
 from geo.subscription.acks.fold import Received
-from geo.subscription.acks.gathered import Gathered, Record, gather_all
+from geo.subscription.acks.gathered import Gathered, Record, gather_all, joined
 from geo.subscription.acks.subscription_state import SubscriptionState
 
 RECORD = IS_MESSAGE & HAS_ID
@@ -32,6 +34,14 @@ def in_no_cursor(folded: Mapping[str, Mapping[LedgerId, int]], key: str | None =
         return RECORD & Among("key", frozenset({key})) & after(folded.get(key, {}))
     bounds = {f"{key}:{ledger}": end + 1 for key, ends in folded.items() for ledger, end in ends.items()}
     return RECORD & AtLeast("entry_id", ("key", "origin", "ledger_id"), bounds)
+
+
+def news(
+    cluster: str, before: Mapping[str, SubscriptionState], folded: Mapping[str, Mapping[LedgerId, int]], key: str | None = None
+) -> Scan[dict[str, Gathered]]:
+    """Asks a log for what its records tell, by the keys of subscriptions, that are not in the cursors: `before` as in `gather_all`, the others
+    as in `in_no_cursor`."""
+    return Scan(FOLD_COLUMNS, partial(gathered_rows, cluster, before), in_no_cursor(folded, key), joined, ("key",))
 
 
 def keys_of(rows: pa.Table) -> set[str]:

@@ -6,7 +6,7 @@ What it cannot know it refuses: the table uses more of the protocol than plain f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from geo.delta.data_file import DataFile
 from geo.delta.delta_log import count_data_files, has_commit, opened_commits
 from geo.delta.delta_state import DeltaState, newest_state, require_newest, require_state, seen_in
 from geo.delta.driver import Reads
-from geo.delta.engine import Engine, Seen, UnsupportedError, refusing
+from geo.delta.engine import Engine, Scan, Seen, UnsupportedError, refusing
 from geo.delta.engines.native.active_files import active_files, described
 from geo.delta.engines.native.rows import MOST_BYTES, MOST_ROWS, added_rows, added_where, as_collected, read_files, small_rows
 from geo.delta.engines.native.summary import groups_from_stats, groups_of, joined
@@ -131,23 +131,15 @@ class NativeEngine(Engine):
             rows.validate(full=True)  # a text that is no UTF-8 is left to Spark
             return rows
 
-        found = self.scan(version, columns, each, where, None, ())
+        found = self.scan(version, Scan(columns, each, where))
         if not found:
             return pa.table({name: pa.nulls(0) for name in columns})
         with refusing(*_UNREADABLE):  # files of types that do not go together
             return pa.concat_tables(found, promote_options="permissive")  # each writer has its own idea of what may be NULL
 
-    def scan(
-        self,
-        version: int,
-        columns: Sequence[str],
-        each: Callable[[pa.Table], T],
-        where: Predicate,
-        combine: Callable[[Iterable[T]], T] | None,
-        by: Sequence[str],
-    ) -> list[T]:
-        found = self._scan_files(version, columns, each, where, lambda file: None)
-        return [combine(found)] if combine is not None and found else found
+    def scan(self, version: int, asked: Scan[T]) -> list[T]:
+        found = self._scan_files(version, asked.columns, asked.each, asked.where, lambda file: None)
+        return [asked.combine(found)] if asked.combine is not None and found else found
 
     def _scan_files(
         self,

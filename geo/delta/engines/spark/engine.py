@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from geo.delta.arrow_rows import collected
 from geo.delta.commits import Commit, commit_file, of_history
 from geo.delta.driver import Driver
-from geo.delta.engine import Engine, Seen
+from geo.delta.engine import Engine, Scan, Seen
 from geo.delta.engines.spark.commit_pages import PAGE, read_page
 from geo.delta.engines.spark.scan import filtered, scanned
 from geo.delta.engines.spark.summary import groups_of
@@ -153,16 +153,8 @@ class SparkEngine(Engine):
     def rows_where(self, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
         return filtered(self.read(version), where).select(*columns).toArrow()
 
-    def scan(
-        self,
-        version: int,
-        columns: Sequence[str],
-        each: Callable[[pa.Table], T],
-        where: Predicate,
-        combine: Callable[[Iterable[T]], T] | None,
-        by: Sequence[str],
-    ) -> list[T]:
-        return scanned(filtered(self.read(version), where), columns, each, combine, by)
+    def scan(self, version: int, asked: Scan[T]) -> list[T]:
+        return scanned(self.read(version), asked)
 
 
 def first_there(first: int, last: int, has_commit: Callable[[int], bool]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from geo.delta.arrow_rows import with_times_in_utc
+from geo.delta.engine import Scan
 from geo.delta.predicate import All, Among, AtLeast, Compare, Either, IsNull, Predicate, to_sql
 from geo.sql_text import identifier
 
@@ -64,17 +65,12 @@ def _equals(rows: DataFrame, column: str, text: str) -> Predicate:
     return Among(column, frozenset({text if is_text else int(text)}))
 
 
-def scanned(
-    rows: DataFrame,
-    columns: Sequence[str],
-    each: Callable[[pa.Table], T],
-    combine: Callable[[Iterable[T]], T] | None,
-    by: Sequence[str],
-) -> list[T]:
+def scanned(rows: DataFrame, asked: Scan[T]) -> list[T]:
     """As `Engine.scan`, of the rows of a DataFrame."""
-    rows = rows.select(*map(identifier, columns))
+    by, combine = asked.by, asked.combine
+    rows = filtered(rows, asked.where).select(*map(identifier, asked.columns))
     rows = rows.repartition(*map(identifier, by)) if by else rows
-    told = rows.mapInArrow(partial(_by_task, each, combine), "answer BINARY")
+    told = rows.mapInArrow(partial(_by_task, asked.each, combine), "answer BINARY")
     # Of one task at a time where they may be large: together Spark refuses more than a gigabyte.
     answers = told.toLocalIterator(prefetchPartitions=True) if by else told.collect()
     found: list[T] = [pickle.loads(row["answer"]) for row in answers]  # noqa: S301  # of this program's own tasks
