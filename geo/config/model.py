@@ -16,7 +16,7 @@ from typing import Literal, cast, get_args
 from geo.config.placement import Placement
 from geo.config.secret import Secret
 from geo.config.spark_conf import check_conf, contradictions
-from geo.config.yaml_nodes import MAX_DURATION_S, check_location, contains, suggestion
+from geo.config.yaml_nodes import MAX_DURATION_S, check_location, check_within, contains, suggestion
 from geo.errors import ConfigError, UsageError
 from geo.locations import scheme_of
 from geo.names import (
@@ -87,10 +87,8 @@ class Cluster:
 
     def __post_init__(self) -> None:
         check_cluster(self.name)
-        if not LEAST_OWNER_TIMEOUT_S <= self.owner_timeout_s <= MAX_DURATION_S:
-            raise UsageError(
-                f"cluster {self.name}: owner_timeout {self.owner_timeout_s} s; allowed: {LEAST_OWNER_TIMEOUT_S} to {MAX_DURATION_S}"
-            )
+        what = f"cluster {self.name}: owner_timeout"
+        check_within(what, self.owner_timeout_s, LEAST_OWNER_TIMEOUT_S, MAX_DURATION_S, " s")
         if (self.root is None) == (self.catalog is None):
             raise UsageError(f"cluster {self.name}: expected either root, or catalog and schema")
         if (self.catalog is None) != (self.schema is None):
@@ -158,8 +156,7 @@ class Link:
     def __post_init__(self) -> None:
         check_cluster(self.source)
         check_cluster(self.target)
-        if not 1 <= self.num_fetchers <= MOST_FETCHERS:
-            raise UsageError(f"link {self.name}: num_fetchers {self.num_fetchers}; allowed: 1 to {MOST_FETCHERS}")
+        check_within(f"link {self.name}: num_fetchers", self.num_fetchers, 1, MOST_FETCHERS)
         if self.source == self.target:
             raise UsageError(f"link {self.name}: a cluster needs no link to itself")
         check_start(self.start)
@@ -205,9 +202,9 @@ class TopicPolicy:
 
     def __post_init__(self) -> None:
         check_topic_glob(self.match)
-        for name, seconds in (("message_ttl_s", self.message_ttl_s), ("longest_outage_s", self.longest_outage_s)):
-            if seconds is not None and not 0 < seconds <= MAX_DURATION_S:
-                raise UsageError(f"{name} {seconds}; allowed: 1 to {MAX_DURATION_S}")
+        if self.message_ttl_s is not None:
+            check_within("message_ttl_s", self.message_ttl_s, 1, MAX_DURATION_S)
+        check_within("longest_outage_s", self.longest_outage_s, 1, MAX_DURATION_S)
         for cluster in self.replication_clusters or ():
             check_cluster(cluster)
 
@@ -222,12 +219,10 @@ class Snapshots:
     max_cached: int = 30
 
     def __post_init__(self) -> None:
-        if not 1 <= self.frequency_s <= MAX_DURATION_S:
-            raise UsageError(f"snapshots: frequency {self.frequency_s} s; allowed: 1 to {MAX_DURATION_S}")
+        check_within("snapshots: frequency", self.frequency_s, 1, MAX_DURATION_S, " s")
         if not 1 <= self.timeout_s <= MOST_PENDING * self.frequency_s:
             raise UsageError(f"snapshots: timeout {self.timeout_s} s; allowed: 1 to {MOST_PENDING} times the frequency")
-        if not LEAST_CACHED <= self.max_cached <= MOST_CACHED:
-            raise UsageError(f"snapshots: max_cached {self.max_cached}; allowed: {LEAST_CACHED} to {MOST_CACHED}")
+        check_within("snapshots: max_cached", self.max_cached, LEAST_CACHED, MOST_CACHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,14 +276,10 @@ class Config:
         for name, cluster in self.clusters.items():
             if name != cluster.name:
                 raise ConfigError([f"{self.path}: cluster {cluster.name} stands under the name {show(name)}"])
-        problems: list[tuple[object, str]] = [*cluster_problems(list(self.clusters.values()))]
-        problems += [*link_problems(self.links, self.clusters), *gaps(self.links)]
-        problems += _policy_problems(self.policies, self.clusters)
-        problems += publication_problems(self.publications, self.clusters)
-        if not self.clusters:
-            problems.append((self, "expected at least one cluster"))
-        if problems:
-            raise ConfigError([f"{self.path}: {message}" for _, message in problems])
+        found = problems(list(self.clusters.values()), self.clusters, self.links, self.policies, self.publications)
+        messages = [message for _, message in found] + ([] if self.clusters else ["expected at least one cluster"])
+        if messages:
+            raise ConfigError([f"{self.path}: {message}" for message in messages])
 
     @property
     def schemes(self) -> frozenset[str]:
@@ -370,7 +361,29 @@ class Config:
         return _way(self.links_of(topic, local), origin, target)
 
 
-def cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, str]]:
+def problems(
+    clusters: Sequence[Cluster],
+    names: Collection[str],
+    links: Sequence[Link],
+    policies: Sequence[TopicPolicy],
+    publications: Sequence[Publication],
+    *,
+    has_all_links: bool = True,
+) -> Iterator[tuple[object, str]]:
+    """In what the parts of a configuration contradict each other: where, and why. `names`: those of all clusters that it has, also of one that is
+    wrong. Not `has_all_links`: a gap may be a link that is wrong."""
+    yield from _cluster_problems(clusters)
+    yield from _link_problems(links, names)
+    if has_all_links:
+        yield from _gaps(links)
+    for policy in policies:
+        for name in policy.replication_clusters or ():
+            if name not in names:
+                yield policy, f"policy {policy.match}: {_unknown(name, names)}"
+    yield from _publication_problems(publications, names)
+
+
+def _cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, str]]:
     """Clusters that would write into each other's storage, or take each other's settings away."""
     for at, cluster in enumerate(clusters):
         for other in clusters[:at]:
@@ -386,7 +399,7 @@ def cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, str
         yield named[name], f"cluster {name}: {why}"
 
 
-def link_problems(links: Sequence[Link], clusters: Collection[str]) -> Iterator[tuple[Link, str]]:
+def _link_problems(links: Sequence[Link], clusters: Collection[str]) -> Iterator[tuple[Link, str]]:
     """Links of clusters that do not exist, and messages that would arrive twice."""
     for at, link in enumerate(links):
         for name in dict.fromkeys((link.source, link.target, *link.origins)):
@@ -397,21 +410,11 @@ def link_problems(links: Sequence[Link], clusters: Collection[str]) -> Iterator[
                 yield link, f"link {link.name} is there twice; put the globs of both in one"
             elif other.target == link.target:
                 for origin in sorted({*link.origins} & {*other.origins}):
-                    message = f"origin {origin} already reaches {link.target} by {other.name}"
-                    yield (
-                        link,
-                        f"link {link.name}: {message}; allowed: one link for an origin, whatever its topics",
-                    )
+                    message = f"link {link.name}: origin {origin} already reaches {link.target} by {other.name}"
+                    yield link, f"{message}; allowed: one link for an origin, whatever its topics"
 
 
-def _policy_problems(policies: Sequence[TopicPolicy], clusters: Collection[str]) -> Iterator[tuple[TopicPolicy, str]]:
-    for policy in policies:
-        for name in policy.replication_clusters or ():
-            if name not in clusters:
-                yield policy, f"policy {policy.match}: {_unknown(name, clusters)}"
-
-
-def publication_problems(publications: Sequence[Publication], clusters: Collection[str]) -> Iterator[tuple[Publication, str]]:
+def _publication_problems(publications: Sequence[Publication], clusters: Collection[str]) -> Iterator[tuple[Publication, str]]:
     """Publications in clusters that do not exist, and two of one producer."""
     for at, one in enumerate(publications):
         if one.cluster not in clusters:
@@ -420,7 +423,7 @@ def publication_problems(publications: Sequence[Publication], clusters: Collecti
             yield one, f"publish {one.name} is there twice; give each a producer of its own"
 
 
-def gaps(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
+def _gaps(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
     """Links that forward what never reaches their source."""
     for link in links:
         for origin in link.origins:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from geo.config.yaml_nodes import suggestion
+from geo.config.yaml_nodes import check_within, suggestion
 from geo.errors import UsageError
 from geo.text import show
 
@@ -121,11 +121,9 @@ class Placement:
     settings: Settings = Settings()
 
     def __post_init__(self) -> None:
-        if not LEAST_BROKER_TIMEOUT_S <= self.broker_timeout_s <= MOST_BROKER_TIMEOUT_S:
-            allowed = f"{LEAST_BROKER_TIMEOUT_S} to {MOST_BROKER_TIMEOUT_S}"
-            raise UsageError(f"placement: broker_timeout {self.broker_timeout_s} s; allowed: {allowed}")
-        if not 1 <= self.bundles <= MOST_BUNDLES:
-            raise UsageError(f"placement: bundles {self.bundles}; allowed: 1 to {MOST_BUNDLES}")
+        timeout_s = self.broker_timeout_s
+        check_within("placement: broker_timeout", timeout_s, LEAST_BROKER_TIMEOUT_S, MOST_BROKER_TIMEOUT_S, " s")
+        check_within("placement: bundles", self.bundles, 1, MOST_BUNDLES)
         for what, name, known in (("strategy", self.strategy, STRATEGIES), ("shedder", self.shedder, SHEDDERS)):
             if name not in known:
                 raise UsageError(f"{what} {show(name)} is unknown; there are {', '.join(known)}{suggestion(name, known)}")

@@ -64,7 +64,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from yaml.nodes import MappingNode, Node, SequenceNode
 
@@ -80,10 +80,7 @@ from geo.config.model import (
     check_identifier,
     check_known,
     check_start,
-    cluster_problems,
-    gaps,
-    link_problems,
-    publication_problems,
+    problems,
 )
 from geo.config.placement import Placement, Settings, parse_setting
 from geo.config.secret import SECRET_FORMS, Secret
@@ -92,6 +89,8 @@ from geo.config.yaml_nodes import MAX_CHARACTERS, Reader, duration_s, line_of, r
 from geo.errors import ConfigError, UsageError
 from geo.names import Topic, check_cluster, check_topic_glob, check_user_producer
 from geo.text import show
+
+T = TypeVar("T")
 
 VERSION = "1"
 
@@ -161,11 +160,9 @@ def parse(text: str, *, path: str | Path) -> Config:
             publications.append(publication)
             lines[id(publication)] = line_of(node)
 
-    problems: list[tuple[object, str]] = [*cluster_problems(list(clusters.values())), *link_problems(links, entries)]
-    if len(links) == len(link_nodes):  # otherwise the gap may be the link that could not be read
-        problems += gaps(links)
-    problems += publication_problems(publications, entries)
-    for where, message in problems:
+    has_all_links = len(links) == len(link_nodes)  # otherwise a gap may be the link that could not be read
+    # Those that policies name are looked up as they are read.
+    for where, message in problems(list(clusters.values()), entries, links, (), publications, has_all_links=has_all_links):
         reader.refuse(lines[id(where)], message)
     reader.finish()
     found = tuple(policy for policy in policies if policy is not None)
@@ -199,31 +196,25 @@ Reads = Mapping[str, Callable[[Node | None, str], Any]]
 def _given(fields: Mapping[str, Node], reads: Reads, what: str = "") -> dict[str, Any]:
     """The parameters that the fields give, in the order of `reads`: neither those that are left out, which have their defaults, nor those that
     are wrong. One in seconds, `…_s`, is a duration under the key without that."""
-    found = {}
-    for name, read in reads.items():
-        key = name.removesuffix("_s")
-        if (value := read(fields.get(key), f"{what}{key}")) not in (None, ()):
-            found[name] = value
-    return found
+    keys = {name: name.removesuffix("_s") for name in reads}
+    found = {name: read(fields.get(keys[name]), f"{what}{keys[name]}") for name, read in reads.items()}
+    return {name: value for name, value in found.items() if value not in (None, ())}
+
+
+def _known(found: Mapping[str, T | None]) -> dict[str, T]:
+    """Without what could not be read, as was said."""
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _read_spark_conf(reader: Reader, node: Node | None, what: str) -> dict[str, str | Secret]:
-    conf: dict[str, str | Secret] = {}
-    for key, (_, value_node) in reader.entries(node, f"{what}: spark_conf").items():
-        value = reader.word(value_node, f"{what}: {show(key)}", partial(_conf_value, key))
-        if value is not None:
-            conf[key] = value
-    return conf
+    entries = reader.entries(node, f"{what}: spark_conf").items()
+    return _known({key: reader.word(at, f"{what}: {show(key)}", partial(_conf_value, key)) for key, (_, at) in entries})
 
 
 def _read_kafka(reader: Reader, servers: str, node: Node) -> dict[str, str | Secret]:
     what = f"kafka {show(servers)}"
-    settings: dict[str, str | Secret] = {}
-    for key, value_node in reader.fields(node, what, (), KAFKA_SETTINGS).items():
-        value = reader.word(value_node, f"{what}: {key}", partial(_kafka_value, key))
-        if value is not None:
-            settings[key] = value
-    return settings
+    fields = reader.fields(node, what, (), KAFKA_SETTINGS).items()
+    return _known({key: reader.word(at, f"{what}: {key}", partial(_kafka_value, key)) for key, at in fields})
 
 
 def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | None:
@@ -271,15 +262,9 @@ def _read_placement(reader: Reader, node: Node) -> Placement | None:
         "strategy": name, "shedder": name,
     }  # fmt: skip
     given = _given(fields, reads)
-    settings = {
-        name: reader.word(value, name, partial(parse_setting, name))
-        for name, (_, value) in reader.entries(fields.get("settings"), "placement: settings").items()
-    }
-
-    def made() -> Placement:
-        return Placement(settings=Settings(**{name: value for name, value in settings.items() if value is not None}), **given)
-
-    return reader.attempt(line_of(node), made)
+    entries = reader.entries(fields.get("settings"), "placement: settings").items()
+    settings = _known({name: reader.word(value, name, partial(parse_setting, name)) for name, (_, value) in entries})
+    return reader.attempt(line_of(node), lambda: Placement(settings=Settings(**settings), **given))
 
 
 def _read_publication(reader: Reader, node: Node, clusters: Collection[str], resolve: Callable[[str], str]) -> Publication | None:

@@ -191,6 +191,12 @@ def _kind(node: Node) -> str:
     return "a list" if isinstance(node, SequenceNode) else "a mapping"
 
 
+def check_within(what: str, value: int, least: int, most: int, unit: str = "") -> None:
+    """Raises UsageError of a number that is less or more."""
+    if not least <= value <= most:
+        raise UsageError(f"{what} {value}{unit}; allowed: {least} to {most}")
+
+
 def duration_s(text: str) -> int:
     """The seconds of `7 days`. Raises UsageError."""
     found = _DURATION.fullmatch(text)
