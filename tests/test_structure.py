@@ -17,8 +17,6 @@ ROOT = Path(__file__).resolve().parents[1]
 FORBIDDEN = {"pyspark", "delta", "pyarrow", "time", "datetime", "random", "secrets", "os", "socket", "subprocess", "pathlib"}
 EXCUSED = {
     ("geo/config/yaml_nodes.py", "os"): "path arithmetic: relative paths are relative to the configuration file",
-    ("geo/fleet/placement/avg_shedder.py", "random"): "the default of the argument that chooses among equals",
-    ("geo/fleet/placement/strategies.py", "random"): "the default of the argument that chooses among equals",
     ("geo/times.py", "datetime"): "times as numbers; no clock is read",
     ("geo/coordination/claims.py", "datetime"): "the time of a claim, which it does not look at",
     ("geo/config/secret.py", "os"): "Secret.reveal, which alone reads",

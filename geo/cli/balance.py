@@ -10,11 +10,9 @@ from typing import Any
 
 from geo.cli.arguments import Verbs, from_1_to, up_to
 from geo.cli.output import Output
-from geo.config.placement import MIB, Settings, parse_setting
+from geo.config.placement import MIB, SHEDDERS, STRATEGIES, Settings, parse_setting
 from geo.errors import UsageError
 from geo.fleet.placement.manager import manager_of
-from geo.fleet.placement.shedding import SHEDDERS
-from geo.fleet.placement.strategies import STRATEGIES
 from geo.fleet.simulated_cluster import Cluster, generated, recorded
 from geo.fleet.simulator import BALANCED, Phase, simulate
 from geo.text import counted
@@ -47,10 +45,8 @@ def add_balance(verbs: Verbs, does: str) -> None:
     p.add_argument("--minutes", type=number, default=120, metavar="N", help="as many decisions (default: %(default)s)")
     does = f"how often {_CHANGE:.0%}% of the topics of generated load trade their loads, for as many minutes again (default: %(default)s)"
     p.add_argument("--changes", type=int, choices=range(10), default=0, metavar="N", help=does)
-    p.add_argument(
-        "--strategy", choices=STRATEGIES, default=next(iter(STRATEGIES)), help="who gets a bundle (default: %(default)s)"
-    )
-    p.add_argument("--shedder", choices=SHEDDERS, default=next(iter(SHEDDERS)), help="who gives one up (default: %(default)s)")
+    p.add_argument("--strategy", choices=STRATEGIES, default=STRATEGIES[0], help="who gets a bundle (default: %(default)s)")
+    p.add_argument("--shedder", choices=SHEDDERS, default=SHEDDERS[0], help="who gives one up (default: %(default)s)")
     p.add_argument("--compare", action="store_true", help="every strategy with every shedder, on the same load")
     does = "a setting of the load balancer, named as Pulsar's without loadBalancer and Percentage: broker_threshold_shedder=0.05"
     p.add_argument("--set", dest="settings", action="append", default=[], metavar="NAME=VALUE", help=does)

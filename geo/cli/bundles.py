@@ -26,7 +26,7 @@ from geo.fleet.load_reports import LEAVING, names_of, read_reports
 from geo.fleet.placement.bundles import Bundles, bundle_of, namespace_of, namespace_of_topic, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request
-from geo.fleet.placement.policies import Policies
+from geo.fleet.placement.policies import Allowed, Policies
 from geo.fleet.placement.views import (
     FLOW,
     POSITIONS,
@@ -237,7 +237,7 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
         raise UsageError(f"bundle {bundle} is about to be split: look in some seconds which there are (geo bundles list)")
     positions: tuple[int, ...] = ()
     inside: list[str] = []
-    allowed = policies_of(read_policies(tables)).brokers(seen.usages, namespace, seen.usages)
+    allowed = Allowed(seen.policies, seen.usages).brokers(namespace)
     if action == TRANSFER:
         refuse_unfit_broker(bundle, args.broker, seen.usages, allowed, owner, said.broker)
     elif action == UNLOAD:

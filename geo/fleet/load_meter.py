@@ -8,8 +8,7 @@ from math import inf
 
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.host_usage import HostUsage, nic_bytes_per_s
-from geo.fleet.placement.load_data import BrokerLoad, Usage
-from geo.fleet.placement.rates import Rates
+from geo.fleet.placement.load_data import BrokerLoad, Rates, Usage
 from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 

@@ -30,18 +30,12 @@ from geo.crash import CrashPoint, reach
 from geo.delta.process import Process
 from geo.errors import AlreadyOwnedError, FencedError, UsageError
 from geo.faults import FAULTS, session_is_gone
-from geo.fleet.assignments import (
-    bundle_runner,
-    member_runner,
-    read_assignments,
-    read_bundles,
-    read_owners,
-)
+from geo.fleet.assignments import bundle_runner, member_runner, read_assignments, read_bundles, read_owners
 from geo.fleet.leader import Lead
 from geo.fleet.load_meter import LoadMeter
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, append_report, names_of, read_reports
-from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, is_in, namespace_of_topic
-from geo.fleet.placement.handover import Assigned, Begin, Claim, broker_step, together
+from geo.fleet.placement.bundles import Bundles, bundle_names, bundle_of, is_in, namespace_of_topic
+from geo.fleet.placement.handover import Assigned, Begin, Claim, Release, broker_step, together
 from geo.fleet.placement.leading import Facts
 from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
 from geo.fleet.placement.policies import version_of
@@ -116,8 +110,9 @@ class Member:
         self._activities, self._look_now, self._say = activities, look_now, say
         self._name_owned: Ownership | None = None
         self._thread: threading.Thread | None = None
-        self._stop, self._leaving, self._handed_over = threading.Event(), threading.Event(), threading.Event()
+        self._stop, self._handed_over = threading.Event(), threading.Event()
         self._leaves_at: float | None = None
+        """Until when it waits for others to take what it has; None: it does not leave."""
         self.fault: BaseException | None = None
         """Why it shares no longer: its name was taken by another broker, a fault of this program, or the end of Spark."""
         self._bundles: Mapping[str, Bundles] = {}
@@ -184,10 +179,8 @@ class Member:
     def _is_silent(self) -> bool:
         """Whether the broker that has the name is of another host, and says nothing for the broker timeout."""
         owner = owner_of(self._tables, member_runner(self._tables, self.name).name)
-        holder, deadline = (
-            None if owner is None else Process.decode(owner.holder),
-            time.monotonic() + self._placement.broker_timeout_s,
-        )
+        holder = None if owner is None else Process.decode(owner.holder)
+        deadline = time.monotonic() + self._placement.broker_timeout_s
         if holder is None or holder.is_seen_here:
             return False  # of one on this host the system says whether it lives
         self._say(f"broker {self.name}: {holder} has the name; it is watched for {self._placement.broker_timeout_s} s")
@@ -224,7 +217,6 @@ class Member:
     def hand_over(self) -> None:
         """Let others take what it has, HAND_OVER_S at most; returns at once. `has_handed_over` says when that is done."""
         self._leaves_at = time.monotonic() + HAND_OVER_S
-        self._leaving.set()
 
     @property
     def has_handed_over(self) -> bool:
@@ -306,9 +298,9 @@ class Member:
         self._follow(assigned, claims)
         self._let_go(assigned)
         self._report(now)
-        if self._lead.is_held(leaving=self._leaving.is_set()):
+        if self._lead.is_held(leaving=self._leaves_at is not None):
             self._lead.say_anew(self._facts(assigned, claims, now), now)
-        elif not self._leaving.is_set() and self.name in self._reports:
+        elif self._leaves_at is None and self.name in self._reports:
             # It decides by what it reads from now on, in the next round.
             self._lead.take(owners, self._names(), self._living(now), self._signs.watched_s(now))
 
@@ -330,26 +322,21 @@ class Member:
 
     def _follow(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim]) -> None:
         """Begin with what is this broker's now, and begin to let go of what is not."""
-        fresh: list[Begin] = []
-        gone: list[str] = []
-        for step in broker_step(self.name, assigned, claims):
-            if step.bundle in self._going:
-                continue
-            if isinstance(step, Begin):
-                fresh.append(step)
-            else:
-                gone.append(step.bundle)
-        there = {bundle_name(namespace, part) for namespace, of in self._bundles.items() for part in of.ranges}
+        steps = [step for step in broker_step(self.name, assigned, claims) if step.bundle not in self._going]
+        fresh = [step for step in steps if isinstance(step, Begin)]
+        gone = [step.bundle for step in steps if isinstance(step, Release)]
+        there = set(bundle_names(self._bundles))
         self._assigned = len(assigned.keys() & there)
         gone += [bundle for bundle in self._mine if bundle not in there]  # it was split before this broker heard of it
         # A claim that this process does not know of: it was interrupted while it claimed, and does so again.
         mine = [bundle for bundle, one in claims.items() if one.broker == self.name and not one.released]
         fresh += [Begin(one, claims[one].generation) for one in mine if one not in self._mine and one not in self._going]
-        if fresh and not self._leaving.is_set():
+        if fresh and self._leaves_at is None:
             self._refused = [bundle for bundle in self._refused if any(step.bundle == bundle for step in fresh)]
             self._claim(together(fresh, self._refused), claims)
         if leaving := [bundle for bundle in dict.fromkeys(gone) if bundle in self._mine and bundle not in self._going]:
-            self._go(leaving)
+            self._going |= dict.fromkeys(leaving, lambda: False)  # their works are to end, before they are released
+            self._going |= dict.fromkeys(leaving, self._tell())
 
     def _claim(self, steps: Sequence[Begin], claims: Mapping[str, Claim]) -> None:
         """Claim bundles in one commit. If that is refused, since another process has one of them, they are claimed one by one, in a
@@ -382,11 +369,6 @@ class Member:
         self._share = {bundle: owned.took_over for bundle, owned in self._mine.items() if bundle not in self._going}
         return self._look_now()
 
-    def _go(self, bundles: Sequence[str]) -> None:
-        """Let the works of these end, and then release them."""
-        self._going |= dict.fromkeys(bundles, lambda: False)
-        self._going |= dict.fromkeys(bundles, self._tell())
-
     def _let_go(self, assigned: Mapping[str, Assigned]) -> None:
         """Release the bundles of which all works have ended; one that is this broker's again it keeps, and begins anew."""
         if not self._going:
@@ -396,7 +378,7 @@ class Member:
         # FAILED ones too: each is told that it rests first, so that it may begin again when it comes back.
         done = [bundle for bundle in told if not any(is_in(topic, bundle) for topic in busy)]
         for bundle in [bundle for bundle in done if bundle in self._mine]:
-            if bundle in assigned and assigned[bundle].broker == self.name and not self._leaving.is_set():
+            if bundle in assigned and assigned[bundle].broker == self.name and self._leaves_at is None:
                 done.remove(bundle)
                 del self._going[bundle]
                 self._mine[bundle].took_over = True  # of what did not end cleanly too
@@ -436,7 +418,7 @@ class Member:
 
     def _report(self, now: float) -> None:
         """Give a sign of life if it is time, with another load if that has changed much."""
-        state = LEAVING if self._leaving.is_set() else UP
+        state = LEAVING if self._leaves_at is not None else UP
         if state == self._said_state and now - self._sign_at < min(
             self._placement.broker_timeout_s / SIGNS, timetable.MOST_SIGN_S
         ):
@@ -477,6 +459,9 @@ class Member:
         """What a leader looks at."""
         living = self._living(now)
         up = (name for name in sorted(living) if name in self._reports and self._reports[name].state == UP)
+        policies = self._watched_policies.now()
+        if self._placement.settings.prefer_later_versions:
+            policies = replace(policies, versions={name: version_of(one.version) for name, one in self._reports.items()})
         return Facts(
             topics=frozenset(list(self._found)),
             bundles=self._bundles,
@@ -485,14 +470,8 @@ class Member:
             reports={name: self._reports[name].load for name in up},
             living=living,
             requests=self._watched_requests.now(),
-            policies=replace(self._watched_policies.now(), versions=self._versions()),
+            policies=policies,
         )
-
-    def _versions(self) -> dict[str, tuple[int, ...]]:
-        """The version of each broker, if later ones are preferred."""
-        if not self._placement.settings.prefer_later_versions:
-            return {}
-        return {name: version_of(report.version) for name, report in self._reports.items()}
 
 
 def _is_a_brokers(name: RunnerName) -> bool:

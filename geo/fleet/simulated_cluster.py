@@ -6,10 +6,11 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from geo.errors import UsageError
 from geo.fleet.placement.bundles import bundle_hash, bundle_name, even, parse_bundle
@@ -57,7 +58,7 @@ class Cluster:
     hashes: array[int] = field(default_factory=lambda: array("L"))
     rates: array[float] = field(default_factory=lambda: array("d"))
     """Of the topics, if the load was generated: messages per second, in and out."""
-    name_of: Callable[[int], str] = str
+    name_of: Callable[[Any], str] = str
     _released: dict[str, str] = field(default_factory=dict)
     """Parts of bundles that were split, until they are assigned: who had them."""
 
@@ -86,10 +87,8 @@ class Cluster:
         for move in decision.unloads:
             self.owners[move.bundle] = move.target
         moves = len(decision.unloads)
-        for found in decision.assignments:
-            self.owners[found.bundle] = found.broker
-            moves += self._released.pop(found.bundle, found.broker) != found.broker
-        return moves
+        self.owners |= decision.assignments
+        return moves + sum(self._released.pop(bundle, to) != to for bundle, to in decision.assignments.items())
 
     def unassigned(self) -> list[str]:
         return [bundle for bundle in self.parts if bundle not in self.owners]
@@ -121,20 +120,18 @@ class Cluster:
         """The topics that are heavier than a broker's mean, by name, in bytes per second, the heaviest first. Of recorded load these are
         bundles of one topic, whose own names are not known."""
         limit = sum(part.load.throughput for part in self.parts.values()) / len(self.limits)
-        if len(self.rates):
-            found = {
-                self.name_of(at): rate * _MESSAGE_BYTES for at, rate in enumerate(self.rates) if rate * _MESSAGE_BYTES > limit
-            }
-        else:
-            single = {bundle: part.load for bundle, part in self.parts.items() if part.load.topics == 1}
-            found = {bundle: load.throughput for bundle, load in single.items() if load.throughput > limit}
+        found = {self.name_of(topic): load for topic, load in self._topics() if load > limit}
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def heaviest_topic(self) -> float:
         """Bytes per second."""
+        return max((load for _, load in self._topics()), default=0.0)
+
+    def _topics(self) -> Iterator[tuple[Any, float]]:
+        """The topics that can be told apart, as `name_of` takes them, with their bytes per second."""
         if len(self.rates):
-            return max(self.rates) * _MESSAGE_BYTES
-        return max((part.load.throughput for part in self.parts.values() if part.load.topics == 1), default=0.0)
+            return ((number, rate * _MESSAGE_BYTES) for number, rate in enumerate(self.rates))
+        return ((bundle, part.load.throughput) for bundle, part in self.parts.items() if part.load.topics == 1)
 
     def _split(self, bundle: str) -> list[str]:
         """Split a bundle in its middle; of recorded load each half gets half of all."""

@@ -14,7 +14,7 @@ import pytest
 from geo.errors import UsageError
 from geo.fleet.placement.bundles import bundle_hash, bundle_name, even, namespace_of, parse_bundle
 from geo.fleet.placement.load_data import Settings
-from geo.fleet.placement.manager import Assignment, Decision, Split, Unload, manager_of
+from geo.fleet.placement.manager import Decision, Split, Unload, manager_of
 from geo.fleet.simulated_cluster import Cluster, generated, recorded
 from geo.fleet.simulator import BALANCED, Minute, Phase, simulate
 
@@ -46,7 +46,7 @@ def test_the_load_is_zipfs_and_a_broker_bears_twice_the_mean() -> None:
     cluster = _cluster()
     rates = sorted(cluster.rates, reverse=True)
     assert [rates[0] / rates[rank - 1] for rank in (2, 10, 2_000)] == pytest.approx([2, 10, 2_000])
-    cluster.do(Decision(assignments=[Assignment(bundle, "broker-0") for bundle in cluster.parts]))
+    cluster.do(Decision(assignments=dict.fromkeys(cluster.parts, "broker-0")))
     assert cluster.reports()["broker-0"].max_usage(SETTINGS) == pytest.approx(5), "all of ten brokers' on one"
 
 
@@ -54,22 +54,16 @@ def test_what_is_decided_is_done_and_only_what_moves_counts() -> None:
     cluster = _cluster()
     first, second, *_ = at_first = list(cluster.parts)
     before = _total(cluster)
-    assert cluster.do(Decision(assignments=[Assignment(first, "broker-0"), Assignment(second, "broker-0")])) == 0
-    assert (
-        cluster.do(Decision(splits=[Split(first, "broker-0", unload=True)], unloads=[Unload(second, "broker-0", "broker-1")]))
-        == 1
-    )
+    assert cluster.do(Decision(assignments={first: "broker-0", second: "broker-0"})) == 0
+    decision = Decision(splits=[Split(first, "broker-0", unload=True)], unloads=[Unload(second, "broker-0", "broker-1")])
+    assert cluster.do(decision) == 1
     parts = [bundle for bundle in cluster.parts if bundle not in at_first]
     assert len(parts) == 2
     assert set(parts) <= set(cluster.unassigned())
-    assert cluster.do(Decision(assignments=[Assignment(part, f"broker-{at}") for at, part in enumerate(parts)])) == 1
+    assert cluster.do(Decision(assignments={part: f"broker-{at}" for at, part in enumerate(parts)})) == 1
     assert cluster.do(Decision(splits=[Split(second, "broker-1", unload=False)])) == 0
-    assert [cluster.owners[bundle] for bundle in cluster.parts if bundle in cluster.owners] == [
-        "broker-0",
-        "broker-1",
-        "broker-1",
-        "broker-1",
-    ]
+    owners = [cluster.owners[bundle] for bundle in cluster.parts if bundle in cluster.owners]
+    assert owners == ["broker-0", "broker-1", "broker-1", "broker-1"]
     assert _total(cluster) == pytest.approx(before)
 
 

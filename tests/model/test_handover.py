@@ -19,14 +19,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from geo.fleet.placement.handover import (
     Assigned,
     Begin,
+    Choice,
     Claim,
     Release,
     broker_step,
     leader_step,
-    newer,
     to_assign,
     together,
 )
+from geo.journal.rows import as_row
+from schemas import ASSIGNMENTS
 from tests.examples import examples
 
 BROKERS, BUNDLES = ("a", "b", "c"), ("x", "y")
@@ -59,6 +61,11 @@ class Leader:
     runs: bool = True
     plan: dict[str, Assigned] = field(default_factory=dict)
     """What it has decided and not written yet."""
+
+
+def _newest(*said: Assigned) -> Assigned:
+    """What counts of what was said of one bundle, as the journal has it."""
+    return max(said, key=lambda one: ASSIGNMENTS.order_of(as_row(one)))
 
 
 class World(RuleBasedStateMachine):
@@ -121,7 +128,8 @@ class World(RuleBasedStateMachine):
 
     def _decide(self, leader: Leader, chosen: dict[str, str]) -> None:
         living = self._living()
-        leader.plan = leader_step(leader.term, chosen, self.assigned, self.claims, living, self.now, RELEASE_TIMEOUT_S)
+        decided = {bundle: Choice(broker, "") for bundle, broker in chosen.items()}
+        leader.plan = leader_step(leader.term, decided, self.assigned, self.claims, living, self.now, RELEASE_TIMEOUT_S, {})
         for bundle, found in leader.plan.items():
             if found.take_over is not None:
                 claim = self.claims[bundle]
@@ -130,7 +138,8 @@ class World(RuleBasedStateMachine):
 
     def _say(self, leader: Leader) -> None:
         for bundle, found in leader.plan.items():
-            self.assigned[bundle] = newer(self.assigned.get(bundle), found)
+            before = [self.assigned[bundle]] if bundle in self.assigned else []
+            self.assigned[bundle] = _newest(*before, found)
         leader.plan = {}
 
     # the schedule
@@ -251,7 +260,7 @@ def test_a_claim_is_taken_over_if_its_owner_is_silent_or_does_not_release_in_tim
     living: set[str], now: float, take_over: int | None
 ) -> None:
     old = Assigned("b", 1, 1, 0.0)
-    anew = leader_step(2, {}, {"x": old}, {"x": Claim("a", 7)}, living, now, 20.0)
+    anew = leader_step(2, {}, {"x": old}, {"x": Claim("a", 7)}, living, now, 20.0, {})
     assert anew == ({} if take_over is None else {"x": Assigned("b", 2, 2, 0.0, take_over)})
     if anew:
         assert broker_step("b", anew, {"x": Claim("a", 7)}) == [Begin("x", 7)]
@@ -260,9 +269,8 @@ def test_a_claim_is_taken_over_if_its_owner_is_silent_or_does_not_release_in_tim
 
 def test_the_greater_term_counts_and_in_one_the_greater_number() -> None:
     first, second, old = Assigned("a", 2, 5, 0.0), Assigned("b", 2, 6, 0.0), Assigned("c", 1, 9, 0.0)
-    assert newer(None, old) == old
-    assert newer(first, second) == newer(second, first) == second
-    assert newer(second, old) == newer(old, second) == second
+    assert _newest(first, second) == _newest(second, first) == second
+    assert _newest(second, old) == _newest(old, second) == second
 
 
 def test_bundles_that_were_refused_are_begun_one_by_one_behind_those_that_were_not() -> None:

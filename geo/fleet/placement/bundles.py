@@ -48,6 +48,12 @@ def namespace_of(bundle: str) -> str:
     return bundle.rpartition("/")[0]
 
 
+def overlapping(bundle: str, bundles: Mapping[str, Bundles]) -> list[str]:
+    """The bundles that are there, of a namespace that has any, and have something in common with one of this name."""
+    namespace, (lower, upper) = parse_bundle(bundle)
+    return [bundle_name(namespace, part) for part in bundles[namespace].ranges if part[0] < upper and lower < part[1]]
+
+
 def is_in(topic: str, bundle: str) -> bool:
     """Whether the topic of this full name is in a bundle, also in one that is no more."""
     namespace, (lower, upper) = parse_bundle(bundle)
@@ -111,6 +117,11 @@ def even(count: int) -> Bundles:
         raise UsageError(f"{count} bundles were asked for; expected: 1 to {LAST}")
     size = (LAST + 1) // count
     return Bundles([*(size * number for number in range(count)), LAST])
+
+
+def bundle_names(bundles: Mapping[str, Bundles]) -> list[str]:
+    """The names of all bundles of some namespaces, in order."""
+    return [bundle_name(namespace, part) for namespace in sorted(bundles) for part in bundles[namespace].ranges]
 
 
 def bundle_of(topic: str, bundles: Mapping[str, Bundles]) -> str:

@@ -32,6 +32,14 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """Who is to own a bundle from now on, and why."""
+
+    broker: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """The newest claim of a bundle."""
 
@@ -55,11 +63,6 @@ class Release:
 
     bundle: str
     generation: int
-
-
-def newer(first: Assigned | None, second: Assigned) -> Assigned:
-    """Of two assignments of a bundle the one that counts."""
-    return second if first is None or (first.term, first.number) < (second.term, second.number) else first
 
 
 def broker_step(me: str, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim]) -> list[Begin | Release]:
@@ -90,27 +93,28 @@ def to_assign(bundles: Iterable[str], assigned: Mapping[str, Assigned], living: 
 
 def leader_step(
     term: int,
-    decided: Mapping[str, str],
+    decided: Mapping[str, Choice],
     assigned: Mapping[str, Assigned],
     claims: Mapping[str, Claim],
     living: Set[str],
     now: float,
     release_timeout_s: float,
+    followed: Mapping[str, int],
 ) -> dict[str, Assigned]:
-    """What a leader says anew: of the bundles in `decided` their brokers, and of all others which claims are to be taken over. `living` are
-    the brokers that gave a sign of life in time."""
+    """What a leader says anew: of the bundles in `decided` their brokers, of all others which claims are to be taken over, and of those in
+    `followed`, which are assigned, up to which request it did what people ask, also if nothing becomes of that. `living` are the brokers that gave a
+    sign of life in time."""
     last = max((old.number for old in assigned.values()), default=0)
     anew: dict[str, Assigned] = {}
     for bundle in [*decided, *(bundle for bundle in assigned if bundle not in decided)]:
         old, claim = assigned.get(bundle), claims.get(bundle)
-        broker, since = (decided[bundle], now) if bundle in decided else (assigned[bundle].broker, assigned[bundle].since)
-        if old is not None and old.broker == broker:
-            since = old.since
+        to = decided[bundle] if bundle in decided else Choice(assigned[bundle].broker, assigned[bundle].reason)
+        since, request = (now, 0) if old is None else (old.since if old.broker == to.broker else now, old.request)
         take_over = None
-        if claim is not None and not claim.released and claim.broker != broker:
+        if claim is not None and not claim.released and claim.broker != to.broker:
             late = now - since > release_timeout_s
             take_over = claim.generation if late or claim.broker not in living else None
-        if old is None or (old.broker, old.take_over) != (broker, take_over):
+        if old is None or bundle in followed or (old.broker, old.take_over) != (to.broker, take_over):
             last += 1
-            anew[bundle] = Assigned(broker, term, last, since, take_over)
+            anew[bundle] = Assigned(to.broker, term, last, since, take_over, to.reason, max(request, followed.get(bundle, 0)))
     return anew

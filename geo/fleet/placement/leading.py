@@ -8,17 +8,27 @@ split only while nobody owns it: the leader says that nobody is to, its owner re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf
 
 from geo.config.placement import Placement
 from geo.fleet.placement.averages import Averages
-from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, even, namespace_of, namespace_of_topic, parse_bundle
-from geo.fleet.placement.handover import Assigned, Claim, leader_step, to_assign
+from geo.fleet.placement.bundles import (
+    Bundles,
+    bundle_name,
+    bundle_names,
+    bundle_of,
+    even,
+    namespace_of,
+    namespace_of_topic,
+    parse_bundle,
+)
+from geo.fleet.placement.handover import Assigned, Choice, Claim, leader_step, to_assign
 from geo.fleet.placement.load_data import BrokerLoad
 from geo.fleet.placement.manager import manager_of
 from geo.fleet.placement.policies import BACK_BELOW, Allowed, Policies
-from geo.fleet.placement.splitting import range_equally
+from geo.fleet.placement.splitting import range_equally, specified_positions
 from geo.fleet.placement.strategies import Choose
 from geo.fleet.placement.warnings import Warnings
 from geo.streams import timetable
@@ -85,14 +95,6 @@ class _Splitting:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """Who is to own a bundle from now on, and why."""
-
-    broker: str
-    reason: str
-
-
 @dataclass(slots=True)
 class _Step:
     """One step: what is looked at and when, and what becomes of it so far. `bundles` are also those that this step makes, `assigned` those that
@@ -103,7 +105,7 @@ class _Step:
     now: float
     bundles: dict[str, Bundles]
     assigned: Mapping[str, Assigned] = field(default_factory=dict)
-    chosen: dict[str, _Choice] = field(default_factory=dict)
+    chosen: dict[str, Choice] = field(default_factory=dict)
     orders: Orders = field(default_factory=Orders)
 
 
@@ -146,7 +148,7 @@ class Leading:
             bundles[namespace] = even(self._placement.bundles)
             orders.bundles[namespace] = bundles[namespace], "its first topic was found"
         self._split_those_released(step)
-        there = {bundle_name(namespace, part) for namespace, of in bundles.items() for part in of.ranges}
+        there = set(bundle_names(bundles))
         assigned = step.assigned = {bundle: one for bundle, one in facts.assigned.items() if bundle in there}
         used = sorted(bundle_of(topic, bundles) for topic in facts.topics)
         # Those of which no topic is found any more too.
@@ -154,27 +156,12 @@ class Leading:
         waiting = self._waiting(free, facts, assigned)
         followed = self._follow_requests(step, there)
         self._decide(step, [bundle for bundle in waiting if bundle not in chosen])
-        anew = leader_step(
-            term,
-            {bundle: choice.broker for bundle, choice in chosen.items()},
-            assigned,
-            facts.claims,
-            facts.living,
-            wall_s,
-            self._placement.broker_timeout_s,
-        )
-        last = max((one.number for one in [*facts.assigned.values(), *anew.values()]), default=0)
-        for bundle in followed.keys() - anew.keys():  # nothing becomes of the request, and that is said too
-            if bundle in assigned:
-                last += 1
-                anew[bundle] = replace(assigned[bundle], term=term, number=last)
-        for bundle, one in anew.items():
+        timeout_s = self._placement.broker_timeout_s
+        orders.assigned = leader_step(term, chosen, assigned, facts.claims, facts.living, wall_s, timeout_s, followed)
+        for bundle, one in orders.assigned.items():
             old = assigned.get(bundle)
-            reason = chosen[bundle].reason if bundle in chosen else old.reason if old is not None else ""
-            request = max(followed.get(bundle, 0), old.request if old is not None else 0)
-            orders.assigned[bundle] = replace(one, reason=reason, request=request)
             if old is None or old.broker != one.broker:
-                orders.said.append(f"bundle {bundle}: {_moves(old, one.broker)}, {reason}")
+                orders.said.append(f"bundle {bundle}: {_moves(old, one.broker)}, {one.reason}")
         return orders
 
     @property
@@ -227,13 +214,11 @@ class Leading:
         self._decided_at = now
         reports, on_the_way = _counted(step, set(waiting))
         decision = self._manager.decide(reports, facts.policies, now, waiting, on_the_way)
-        self._stuck = set(waiting) - {one.bundle for one in decision.assignments}
-        for one in decision.assignments:
-            chosen[one.bundle] = _Choice(
-                one.broker, f"chosen by {self._placement.strategy}: {_why(one.bundle, step.assigned, facts)}"
-            )
+        self._stuck = set(waiting) - decision.assignments.keys()
+        for bundle, broker in decision.assignments.items():
+            chosen[bundle] = Choice(broker, f"chosen by {self._placement.strategy}: {_why(bundle, step.assigned, facts)}")
         for move in decision.unloads:
-            chosen[move.bundle] = _Choice(move.target, move.reason or f"{self._placement.shedder} took it from {move.broker}")
+            chosen[move.bundle] = Choice(move.target, move.reason or f"{self._placement.shedder} took it from {move.broker}")
             if not move.reason:
                 self._shed[move.bundle] = move.target
         for split in decision.splits:
@@ -262,14 +247,14 @@ class Leading:
                 continue  # it is followed once it has an owner
             followed[one.bundle] = one.number
             if one.action == TRANSFER and one.broker in facts.reports:
-                chosen[one.bundle] = _Choice(one.broker, "a person asked for it")
+                chosen[one.bundle] = Choice(one.broker, "a person asked for it")
                 self._manager.moved(one.bundle, step.now)
             elif one.action == UNLOAD:
                 reports, on_the_way = _counted(step, {one.bundle})
                 target = self._manager.elsewhere(one.bundle, old.broker, reports, facts.policies, on_the_way)
                 if target is not None:
                     self._manager.moved(one.bundle, step.now)
-                    chosen[one.bundle] = _Choice(target, f"a person asked {old.broker} to give it up")
+                    chosen[one.bundle] = Choice(target, f"a person asked {old.broker} to give it up")
             elif one.action == SPLIT:
                 self._begin_split(one.bundle, one.positions, "", "a person asked for it", step)
         return followed
@@ -279,10 +264,9 @@ class Leading:
     def _begin_split(self, bundle: str, positions: tuple[int, ...], stays: str, reason: str, step: _Step) -> None:
         """Nobody is to own it now; it is split once that is so."""
         _, (lower, upper) = parse_bundle(bundle)
-        at = tuple(position for position in positions or range_equally(lower, upper) if lower < position < upper)
-        if at:
-            self._splits[bundle] = _Splitting(at, stays, reason, step.wall_s)
-            step.chosen[bundle] = _Choice(NOBODY, f"about to be split: {reason}")
+        if at := specified_positions(lower, upper, positions or range_equally(lower, upper)):
+            self._splits[bundle] = _Splitting(tuple(at), stays, reason, step.wall_s)
+            step.chosen[bundle] = Choice(NOBODY, f"about to be split: {reason}")
 
     def _split_those_released(self, step: _Step) -> None:
         """Split what nobody owns any more. What its owner does not release in time is assigned again, and so taken over; it is not
@@ -302,9 +286,8 @@ class Leading:
                     f"bundle {bundle}: split at {', '.join(f'{at:#010x}' for at in split.positions)}, {split.reason}"
                 )
                 if split.stays in facts.reports:
-                    for low, high in zip((part[0], *split.positions), (*split.positions, part[1]), strict=True):
-                        name = bundle_name(namespace, (low, high))
-                        step.chosen[name] = _Choice(split.stays, f"a part of {bundle}, which stays")
+                    for found in pairwise((part[0], *split.positions, part[1])):
+                        step.chosen[bundle_name(namespace, found)] = Choice(split.stays, f"a part of {bundle}, which stays")
             elif step.wall_s - split.since > self._placement.broker_timeout_s:
                 del self._splits[bundle]
                 self._failed[bundle] = now, self._failed.get(bundle, (now, 0))[1] + 1

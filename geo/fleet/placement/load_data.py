@@ -1,11 +1,11 @@
-"""What is known of the load of brokers and bundles: reports and averages. Pure: no Spark, clock, random or I/O.
+"""What is known of the load of brokers and bundles: rates, reports and averages. Pure: no Spark, clock, random or I/O.
 
 As Pulsar's LocalBrokerData, TimeAverageMessageData, BundleData and ResourceUsage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -134,6 +134,39 @@ def decode(found: Mapping[str, Any]) -> BrokerLoad:
     return BrokerLoad(**{name: Usage(*map(float, found[name])) for name in RESOURCES}, bundles=bundles)
 
 
+class Rates:
+    """From how much one broker did so far to how much it does per second, by bundle. What comes into a log counts as coming in; what is
+    read from it is read by others and costs this broker nothing, so nothing goes out."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+        self._at: float | None = None
+
+    def sample(
+        self,
+        messages: Mapping[str, int],
+        bundles: Iterable[str],
+        bundle_of: Callable[[str], str],
+        size_of: Callable[[str], float],
+        now: float,
+    ) -> dict[str, BundleLoad]:
+        """The load of each of the bundles since the last sample. `messages`: how many each topic got so far from this broker, of all topics for
+        which it does something. `size_of`: how many bytes a message of a topic takes, asked of those that got some."""
+        took = None if self._at is None else now - self._at
+        found = {bundle: [0.0, 0.0, 0] for bundle in bundles}
+        for topic, count in messages.items():
+            if (of := found.get(bundle_of(topic))) is None:
+                continue
+            of[2] += 1
+            fresh = count - self._before.get(topic, count)  # one that was not asked for lately may have much behind it
+            if took and fresh > 0:
+                rate = fresh / took
+                of[0] += rate
+                of[1] += rate * size_of(topic)
+        self._before, self._at = dict(messages), now
+        return {bundle: BundleLoad(rate, 0.0, size, 0.0, int(topics)) for bundle, (rate, size, topics) in found.items()}
+
+
 class Loads(dict[str, BrokerLoad]):
     """The loads of brokers, with their message rates at hand: in a cluster that starts, a decision selects tens of thousands of times
     among a thousand brokers, of which one has changed."""
@@ -199,25 +232,19 @@ class UsageAverage:
         return UsageAverage(smoothed(self.usage if self.count else None, usage, settings), self.count + 1)
 
 
-def needs_report(last: BrokerLoad, now: BrokerLoad, settings: Settings) -> bool:
-    """Whether a broker's load has changed so much since its last report that it reports again, whatever the time
-    (ModularLoadManagerImpl.needBrokerDataUpdate): the greatest of the relative changes of its message rate, its throughput and the
-    number of its bundles, and of the change of its greatest weighted usage, is above `report_update_threshold`."""
+def is_due(last: BrokerLoad, now: BrokerLoad, age_s: float, settings: Settings) -> bool:
+    """Whether a broker reports again `age_s` seconds after its last report: never before the least interval, always after the
+    greatest; between them if the greatest of the relative changes of its message rate, its throughput and the number of its bundles, and
+    of the change of its greatest weighted usage, is above `report_update_threshold` (ModularLoadManagerImpl.needBrokerDataUpdate)."""
+    if age_s < settings.report_update_min_interval_s:
+        return False
     change = max(
         _relative_change(last.msg_rate, now.msg_rate),
         _relative_change(last.throughput, now.throughput),
         _relative_change(len(last.bundles), len(now.bundles)),
         abs(now.max_usage(settings) - last.max_usage(settings)),
     )
-    return change > settings.report_update_threshold
-
-
-def is_due(last: BrokerLoad, now: BrokerLoad, age_s: float, settings: Settings) -> bool:
-    """Whether a broker reports again `age_s` seconds after its last report: never before the least interval, always after the
-    greatest, between them by change."""
-    if age_s < settings.report_update_min_interval_s:
-        return False
-    return age_s > settings.report_update_max_interval_s or needs_report(last, now, settings)
+    return age_s > settings.report_update_max_interval_s or change > settings.report_update_threshold
 
 
 def _relative_change(old: float, new: float) -> float:

@@ -7,18 +7,18 @@ values; who does them is another's business. One that was not done is taken anew
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
+from typing import Literal
 
 from geo.fleet.placement.averages import Averages
-from geo.fleet.placement.avg_shedder import AvgShedder
 from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.holders import Holders
-from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, BundleLoad, Loads, Samples, Settings
+from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, Loads, Samples, Settings
 from geo.fleet.placement.policies import Allowed, Policies
-from geo.fleet.placement.shedding import SHEDDERS, Shedder, ThresholdShedder
+from geo.fleet.placement.shedding import SHEDDERS, AvgShedder, Shedder, ThresholdShedder
 from geo.fleet.placement.splitting import bundles_to_split
 from geo.fleet.placement.strategies import STRATEGIES, Choose, Strategy
 
@@ -26,14 +26,6 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _UNHEARD = Samples()
 """Of a bundle that was reported after the last decision."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A bundle that nobody owns goes to this broker."""
-
-    bundle: str
-    broker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +49,12 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done, in the order in which it was decided. `unsplit`: as `bundles_to_split` has them."""
+    """What is to be done, in the order in which it was decided. `assignments`: to whom bundles go that nobody owns. `unsplit`: as
+    `bundles_to_split` has them."""
 
     splits: list[Split] = field(default_factory=list)
     unloads: list[Unload] = field(default_factory=list)
-    assignments: list[Assignment] = field(default_factory=list)
+    assignments: dict[str, str] = field(default_factory=dict)
     unsplit: dict[str, int] = field(default_factory=dict)
 
 
@@ -106,7 +99,7 @@ class Manager:
             broker = self._select(bundle, view)
             if broker is not None:
                 view.place(bundle, broker)
-                decision.assignments.append(Assignment(bundle, broker))
+                decision.assignments[bundle] = broker
         return decision
 
     def elsewhere(
@@ -151,7 +144,7 @@ class Manager:
         """checkNamespaceBundleSplit."""
         owners = {bundle: broker for broker, load in view.reports.items() for bundle in load.bundles}
         counts = Counter(namespace_of(bundle) for bundle in owners.keys() | set(unassigned))
-        chosen, unsplit = bundles_to_split(view.long_term(), counts, self._settings)
+        chosen, unsplit = bundles_to_split(view.averaged("long"), counts, self._settings)
         decision.unsplit.update(unsplit)
         for bundle in chosen:
             # With others of its group beside it, it is moved as a whole: its parts could come between them.
@@ -186,7 +179,7 @@ class Manager:
         if len(view.reports) < 2:
             return
         split = {split.bundle for split in decision.splits}
-        loads, usages = view.short_term(), dict(view.usages)
+        loads, usages = view.averaged("short"), dict(view.usages)
         mean = sum(usages.values()) / len(usages)
         for broker, bundles in self._shedder.unload(loads, self._unloaded.keys()).items():
             shares = loads[broker].shares()
@@ -234,7 +227,7 @@ class _View:
         self.reports = reports
         self.usages = {broker: load.max_usage(settings) for broker, load in reports.items()}
         self._settings, self._policies, self._samples = settings, policies, samples
-        self.brokers = Loads(self.long_term())
+        self.brokers = Loads(self.averaged("long"))
         """The loads over the long window, as strategies see them. The load of what leaves a broker still counts there, since it goes on until it is
         released; as a bundle of its namespace it does not (`holders`)."""
         self.holders = Holders(policies.anti_affinity, policies.domains if settings.failure_domains_enabled else {})
@@ -251,17 +244,11 @@ class _View:
             if broker in reports:
                 self.place(bundle, broker)
 
-    def long_term(self) -> dict[str, BrokerLoad]:
-        """The reports, with the averages over the long window."""
-        return self._averaged(lambda samples: samples.long)
-
-    def short_term(self) -> dict[str, BrokerLoad]:
-        """The reports, with the averages over the short window."""
-        return self._averaged(lambda samples: samples.short)
-
-    def _averaged(self, window: Callable[[Samples], BundleLoad]) -> dict[str, BrokerLoad]:
+    def averaged(self, window: Literal["short", "long"]) -> dict[str, BrokerLoad]:
+        """The reports, with the averages over one of the two windows."""
+        known = self._samples
         return {
-            broker: load.with_bundles({bundle: window(self._samples.get(bundle, _UNHEARD)) for bundle in load.bundles})
+            broker: load.with_bundles({bundle: getattr(known.get(bundle, _UNHEARD), window) for bundle in load.bundles})
             for broker, load in self.reports.items()
         }
 
@@ -344,8 +331,6 @@ class _View:
 
 def manager_of(strategy: str, shedder: str, settings: Settings, choose: Choose) -> Manager:
     """A manager with a strategy and a shedder by their names. An AvgShedder that is both is one object, as in Pulsar."""
-    sheds = AvgShedder(settings, choose) if shedder == AvgShedder.__name__ else SHEDDERS[shedder](settings)
-    if strategy == AvgShedder.__name__:
-        places = sheds if isinstance(sheds, AvgShedder) else AvgShedder(settings, choose)
-        return Manager(settings, places, sheds)
-    return Manager(settings, STRATEGIES[strategy](settings, choose), sheds)
+    both = AvgShedder(settings, choose)
+    places = both if strategy == AvgShedder.__name__ else STRATEGIES[strategy](settings, choose)
+    return Manager(settings, places, both if shedder == AvgShedder.__name__ else SHEDDERS[shedder](settings))

@@ -7,14 +7,12 @@ As Pulsar's NamespaceIsolationPolicies, MinAvailablePolicy and LoadManagerShared
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TypeVar
+from math import inf
 
 from geo.errors import UsageError
 from geo.text import show
-
-T = TypeVar("T")
 
 BACK_BELOW = 0.8
 """Of an isolation policy's `usage_threshold`."""
@@ -52,17 +50,13 @@ class Isolation:
     def is_secondary(self, broker: str) -> bool:
         return _matches(self.secondary, broker)
 
-    def brokers(self, available: Iterable[str], namespace: str, usages: Mapping[str, float] | None = None) -> list[str]:
-        """Those of the available brokers that may own the namespace: of one that the policy is of its primary brokers, then any
-        secondary ones that join; of another one those that are not primary. `usages` are fractions; of a broker without, 0 counts."""
-        brokers = list(available)
-        if not self.matches(namespace):
-            return [broker for broker in brokers if not self.is_primary(broker)]
-        primary = [broker for broker in brokers if self.is_primary(broker)]
-        at_hand = [broker for broker in primary if 100 * (usages or {}).get(broker, 0.0) < self.usage_threshold]
-        if len(at_hand) >= self.min_limit:
+    def brokers(self, usages: Mapping[str, float]) -> list[str]:
+        """Which of the brokers that are available may own what the policy is of: the primary ones, then any secondary ones that join. `usages` has
+        the usage of each, as a fraction."""
+        primary = [broker for broker in usages if self.is_primary(broker)]
+        if sum(100 * usages[broker] < self.usage_threshold for broker in primary) >= self.min_limit:
             return primary
-        return primary + [broker for broker in brokers if self.is_secondary(broker) and broker not in primary]
+        return primary + [broker for broker in usages if self.is_secondary(broker) and broker not in primary]
 
 
 def _several(expressions: Sequence[str] | str) -> Sequence[str]:
@@ -90,10 +84,6 @@ class Policies:
     domains: Mapping[str, Set[str]] = field(default_factory=dict)
     versions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def isolation_of(self, namespace: str) -> Isolation | None:
-        """The isolation policy that counts for the namespace."""
-        return next((isolation for isolation in self.isolations if isolation.matches(namespace)), None)
-
     def latest(self, candidates: list[str]) -> list[str]:
         """The candidates of the latest version (BrokerVersionFilter); all where versions do not count. A broker that reports none is of a version
         before there were any: in Pulsar no candidate is then left out."""
@@ -101,19 +91,6 @@ class Policies:
             return candidates
         latest = max((self.versions.get(broker, ()) for broker in candidates), default=())
         return [broker for broker in candidates if self.versions.get(broker, ()) == latest]
-
-    def brokers(self, available: Iterable[str], namespace: str, usages: Mapping[str, float]) -> list[str]:
-        """Those of the available brokers that may own bundles of the namespace: by its policy; without one, those that are primary of
-        no policy (LoadManagerShared.applyNamespacePolicies)."""
-        if (isolation := self.isolation_of(namespace)) is not None:
-            return isolation.brokers(available, namespace, usages)
-        return [broker for broker in available if not any(isolation.is_primary(broker) for isolation in self.isolations)]
-
-    def may_keep(self, available: Iterable[str], namespace: str, usages: Mapping[str, float]) -> set[str]:
-        """Those that may go on with what they own of the namespace. Secondary brokers give it back only once the usage of enough primary ones is a
-        good deal below the threshold at which they joined, so that nothing goes back and forth."""
-        brokers, busier = list(available), {broker: usage / BACK_BELOW for broker, usage in usages.items()}
-        return {*self.brokers(brokers, namespace, usages), *self.brokers(brokers, namespace, busier)}
 
 
 class Allowed:
@@ -123,29 +100,41 @@ class Allowed:
     def __init__(self, policies: Policies, usages: Mapping[str, float]) -> None:
         self._policies, self._usages = policies, usages
         self._isolations: dict[str, Isolation | None] = {}
-        self._by_usage: dict[int, list[str]] = {}
-        self._always: dict[int, list[str]] = {}
+        self._brokers: dict[tuple[int, float], list[str]] = {}
         self._may_keep: dict[int, set[str]] = {}
 
     def isolation_of(self, namespace: str) -> Isolation | None:
+        """The isolation policy that counts for the namespace."""
         if namespace not in self._isolations:
-            self._isolations[namespace] = self._policies.isolation_of(namespace)
+            self._isolations[namespace] = next((one for one in self._policies.isolations if one.matches(namespace)), None)
         return self._isolations[namespace]
 
     def brokers(self, namespace: str) -> list[str]:
-        """As `Policies.brokers`."""
-        return self._once(self._by_usage, namespace, lambda: self._policies.brokers(self._usages, namespace, self._usages))
+        """Those that may own bundles of the namespace: by its policy; without one, those that are primary of no policy
+        (LoadManagerShared.applyNamespacePolicies)."""
+        return self._if_busy(namespace, 1.0)
 
     def always(self, namespace: str) -> list[str]:
         """Those that may own it whatever is busy."""
-        return self._once(self._always, namespace, lambda: self._policies.brokers(self._usages, namespace, {}))
+        return self._if_busy(namespace, inf)
 
     def may_keep(self, namespace: str) -> set[str]:
-        """As `Policies.may_keep`."""
-        return self._once(self._may_keep, namespace, lambda: self._policies.may_keep(self._usages, namespace, self._usages))
-
-    def _once(self, found: dict[int, T], namespace: str, find: Callable[[], T]) -> T:
+        """Those that may go on with what they own of the namespace. Secondary brokers give it back only once the usage of enough primary ones is a
+        good deal below the threshold at which they joined, so that nothing goes back and forth."""
         key = id(self.isolation_of(namespace))
-        if key not in found:
-            found[key] = find()
-        return found[key]
+        if key not in self._may_keep:
+            self._may_keep[key] = set(self._if_busy(namespace, BACK_BELOW))
+        return self._may_keep[key]
+
+    def _if_busy(self, namespace: str, part: float) -> list[str]:
+        """Those that may own it if what each uses now were this part of its usage."""
+        isolation = self.isolation_of(namespace)
+        key = id(isolation), part
+        if key not in self._brokers:
+            usages = {broker: usage / part for broker, usage in self._usages.items()}
+            self._brokers[key] = (
+                [broker for broker in usages if not any(one.is_primary(broker) for one in self._policies.isolations)]
+                if isolation is None
+                else isolation.brokers(usages)
+            )
+        return self._brokers[key]

@@ -1,4 +1,4 @@
-"""Which bundles a broker gives up: Pulsar's shedders. Pure: no Spark, clock or I/O; AvgShedder chooses among equals as it is told to.
+"""Which bundles a broker gives up: Pulsar's shedders. Pure: no Spark, clock, random or I/O.
 
 Each has `unload(brokers, recently_unloaded)`: the loads are over the short window, bundles in `recently_unloaded` are left alone, and
 the result has for each broker that gives up any its bundles in the order of unloading. What is remembered between calls is in the object.
@@ -11,12 +11,12 @@ bundle takes of it what its share of the load is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Protocol
 
-from geo.fleet.placement.avg_shedder import AvgShedder as AvgShedder
-from geo.fleet.placement.load_data import BrokerLoad, Settings, UsageAverage
+from geo.fleet.placement.load_data import BrokerLoad, Loads, Settings, UsageAverage
 
 MARGIN = 0.05
 """So much more than needed is unloaded, for the broker not to stay at the threshold (ADDITIONAL_THRESHOLD_PERCENT_MARGIN)."""
@@ -49,13 +49,9 @@ class OverloadShedder:
         self._settings = settings
 
     def unload(self, brokers: Mapping[str, BrokerLoad], recently_unloaded: Set[str] = frozenset()) -> dict[str, list[str]]:
-        unloaded = {}
-        usages = {broker: load.max_usage(self._settings) for broker, load in brokers.items()}
-        for broker, usage in usages.items():
-            excess = usage - self._settings.broker_overloaded_threshold
-            if excess >= 0 and (bundles := _heaviest(broker, brokers[broker], usages, excess + MARGIN, recently_unloaded)):
-                unloaded[broker] = bundles
-        return unloaded
+        usages, most = _usages(brokers, self._settings), self._settings.broker_overloaded_threshold
+        excess = {broker: usage - most + MARGIN for broker, usage in usages.items() if usage >= most}
+        return _given_up(brokers, usages, excess, recently_unloaded)
 
 
 class ThresholdShedder:
@@ -72,20 +68,24 @@ class ThresholdShedder:
         """Of each broker at the last call, with what moved since."""
 
     def unload(self, brokers: Mapping[str, BrokerLoad], recently_unloaded: Set[str] = frozenset()) -> dict[str, list[str]]:
-        unloaded: dict[str, list[str]] = {}
         settings, threshold = self._settings, self._settings.broker_threshold_shedder
         self.usages = {
-            broker: self.usages.get(broker, UsageAverage()).add(load.max_usage(settings), settings)
-            for broker, load in brokers.items()
+            broker: self.usages.get(broker, UsageAverage()).add(usage, settings)
+            for broker, usage in _usages(brokers, settings).items()
         }
         usages = {broker: average.usage for broker, average in self.usages.items()}
         known = {broker for broker, average in self.usages.items() if average.count >= LEAST_SAMPLES}
         mean = sum(usages.values()) / len(brokers) if brokers else 0.0
         if mean == 0:
-            return unloaded
-        for broker, usage in usages.items():
-            if broker in known and usage >= mean + threshold:
-                self._give_up(unloaded, broker, brokers[broker], usages, usage - mean - threshold + MARGIN, recently_unloaded)
+            return {}
+
+        def given_up(excess: Mapping[str, float]) -> dict[str, list[str]]:
+            least = settings.bundle_unload_min_throughput_threshold
+            enough = {broker: usage for broker, usage in excess.items() if brokers[broker].throughput * usage >= least}
+            return _given_up(brokers, usages, enough, recently_unloaded)
+
+        above = {broker: usage for broker, usage in usages.items() if broker in known and usage >= mean + threshold}
+        unloaded = given_up({broker: usage - mean - threshold + MARGIN for broker, usage in above.items()})
         if not unloaded and settings.lower_boundary_shedding_enabled and min(usages.values()) < mean - threshold:
             several = [
                 broker
@@ -93,8 +93,7 @@ class ThresholdShedder:
                 if broker in known and len(load.bundles) > 1 and usages[broker] > mean - threshold
             ]
             if several:
-                most = max(several, key=usages.__getitem__)
-                self._give_up(unloaded, most, brokers[most], usages, threshold * LOWER_BOUNDARY_MARGIN, recently_unloaded)
+                return given_up({max(several, key=usages.__getitem__): threshold * LOWER_BOUNDARY_MARGIN})
         return unloaded
 
     def moved(self, source: str, target: str, usage: float) -> None:
@@ -102,20 +101,6 @@ class ThresholdShedder:
         for broker, more in ((source, -usage), (target, usage)):
             average = self.usages[broker]
             self.usages[broker] = replace(average, usage=max(0.0, average.usage + more))
-
-    def _give_up(
-        self,
-        unloaded: dict[str, list[str]],
-        broker: str,
-        load: BrokerLoad,
-        usages: Mapping[str, float],
-        excess: float,
-        recently_unloaded: Set[str],
-    ) -> None:
-        if load.throughput * excess >= self._settings.bundle_unload_min_throughput_threshold and (
-            bundles := _heaviest(broker, load, usages, excess, recently_unloaded)
-        ):
-            unloaded[broker] = bundles
 
 
 class UniformLoadShedder:
@@ -130,35 +115,122 @@ class UniformLoadShedder:
         if not brokers:
             return {}
         settings = self._settings
-        rate = _Extremes({broker: load.msg_rate for broker, load in brokers.items()})
-        throughput = _Extremes({broker: load.throughput for broker, load in brokers.items()})
-        if 0 < settings.msg_rate_difference_shedder_threshold < (rate.most - rate.least) / rate.least:
-            of, least = rate, settings.min_unload_message
-            loads = {bundle: load.msg_rate for bundle, load in brokers[of.broker].bundles.items()}
-        elif 0 < settings.msg_throughput_multiplier_difference_shedder_threshold < throughput.most / throughput.least:
-            of, least = throughput, settings.min_unload_message_throughput
-            loads = {bundle: load.throughput for bundle, load in brokers[of.broker].bundles.items()}
+        source, most, least = _extremes({broker: load.msg_rate for broker, load in brokers.items()})
+        if 0 < settings.msg_rate_difference_shedder_threshold < (most - least) / least:
+            enough = settings.min_unload_message
+            loads = {bundle: load.msg_rate for bundle, load in brokers[source].bundles.items()}
         else:
-            return {}
-        bundles, left = list[str](), int((of.most - of.least) * settings.max_unload)
-        if len(loads) > 1 and left >= least:
+            source, most, least = _extremes({broker: load.throughput for broker, load in brokers.items()})
+            if not 0 < settings.msg_throughput_multiplier_difference_shedder_threshold < most / least:
+                return {}
+            enough = settings.min_unload_message_throughput
+            loads = {bundle: load.throughput for bundle, load in brokers[source].bundles.items()}
+        bundles, left = list[str](), int((most - least) * settings.max_unload)
+        if len(loads) > 1 and left >= enough:
             for bundle in sorted(loads, key=loads.__getitem__, reverse=True):
                 if len(bundles) == settings.max_unload_bundle_num_per_shedding:
                     break
                 if bundle not in recently_unloaded and 0 < loads[bundle] <= left + DELTA:
                     left -= int(loads[bundle])
                     bundles.append(bundle)
-        return {of.broker: bundles} if bundles else {}
+        return {source: bundles} if bundles else {}
 
 
-class _Extremes:
-    """The most and the least of what brokers have, and who has the most. Of equals the first counts."""
+class AvgShedder:
+    """Pulsar's shedder that places too: what it takes from a broker goes to the one that it was compared with.
 
-    def __init__(self, of_brokers: Mapping[str, float]) -> None:
-        self.broker = max(of_brokers, key=of_brokers.__getitem__)
-        self.most = of_brokers[self.broker]
-        least = min(of_brokers.values())
-        self.least = 1.0 if least <= NO_TRAFFIC else least
+    Compares the most loaded broker with the least loaded one, the second most with the second least and so on. A pair that differs
+    by a low threshold many times in a row, or by a high one a few times, moves `max_unload` of its difference from the one to the
+    other. (In Pulsar of the difference of messages or of bytes, if that is 1,000 messages or 1 MB per second.)
+
+    As the strategy it must be the same object: it remembers where each bundle is expected. A bundle of which it has decided nothing
+    goes to any candidate, and is expected there from then on.
+    """
+
+    def __init__(self, settings: Settings, choose: Callable[[Sequence[str]], str]) -> None:
+        self._settings, self._choose = settings, choose
+        self._expected: dict[str, str] = {}
+        self._hits = (
+            (settings.avg_shedder_low_threshold, settings.avg_shedder_hit_count_low_threshold, Counter[str]()),
+            (settings.avg_shedder_high_threshold, settings.avg_shedder_hit_count_high_threshold, Counter[str]()),
+        )
+        """Of each threshold: how many hits it takes, and how many each broker has."""
+
+    def unload(self, brokers: Mapping[str, BrokerLoad], recently_unloaded: Set[str] = frozenset()) -> dict[str, list[str]]:
+        unloaded: dict[str, list[str]] = {}
+        pairs = self._count_hits(_usages(brokers, self._settings))
+        if not pairs:
+            for _, _, hits in self._hits:
+                hits.clear()
+        for target, source in pairs:
+            if not self._take_hit(target, source):
+                continue
+            bundles = self._chosen(brokers[source], brokers[target], recently_unloaded)
+            if bundles:
+                unloaded[source] = bundles
+                self._expected.update(dict.fromkeys(bundles, target))
+        return unloaded
+
+    def select(self, candidates: Sequence[str], brokers: Loads, bundle: str = "") -> str | None:
+        if not candidates:
+            return None
+        if self._expected.get(bundle) not in candidates:
+            self._expected[bundle] = self._choose(sorted(candidates))
+        return self._expected[bundle]
+
+    def _count_hits(self, scores: Mapping[str, float]) -> list[tuple[str, str]]:
+        """The pairs that differ by the low threshold at least, the less loaded of each first; their hits counted, all others' forgotten."""
+        ranked = sorted(scores, key=scores.__getitem__)
+        pairs = []
+        for low, high in zip(ranked[: (len(ranked) + 1) // 2], reversed(ranked), strict=False):
+            difference = scores[high] - scores[low]
+            for threshold, _, hits in self._hits:
+                if difference >= threshold:
+                    hits.update((low, high))
+                else:
+                    del hits[low], hits[high]
+            if difference >= self._settings.avg_shedder_low_threshold:
+                pairs.append((low, high))
+        return pairs
+
+    def _take_hit(self, *pair: str) -> bool:
+        """Whether one of the pair was hit often enough; its hits are then forgotten."""
+        if not any(hits[broker] >= enough for _, enough, hits in self._hits for broker in pair):
+            return False
+        for _, _, hits in self._hits:
+            for broker in pair:
+                del hits[broker]  # of a Counter: if it has any
+        return True
+
+    def _chosen(self, source: BrokerLoad, target: BrokerLoad, recently_unloaded: Set[str]) -> list[str]:
+        """Of the source's bundles, the heaviest first, each that takes no more of its usage than what is still to move."""
+        usage = source.max_usage(self._settings)
+        left = (usage - target.max_usage(self._settings)) * self._settings.max_unload
+        takes = {bundle: usage * share for bundle, share in source.shares().items() if bundle not in recently_unloaded}
+        chosen = []
+        for bundle in sorted(takes, key=takes.__getitem__, reverse=True):
+            if 0 < takes[bundle] <= left:
+                chosen.append(bundle)
+                left -= takes[bundle]
+        return chosen
+
+
+def _usages(brokers: Mapping[str, BrokerLoad], settings: Settings) -> dict[str, float]:
+    return {broker: load.max_usage(settings) for broker, load in brokers.items()}
+
+
+def _extremes(of_brokers: Mapping[str, float]) -> tuple[str, float, float]:
+    """Who has the most, of equals the first; how much that is, and the least."""
+    most, least = max(of_brokers, key=of_brokers.__getitem__), min(of_brokers.values())
+    return most, of_brokers[most], 1.0 if least <= NO_TRAFFIC else least
+
+
+def _given_up(
+    brokers: Mapping[str, BrokerLoad], usages: Mapping[str, float], excess: Mapping[str, float], recently_unloaded: Set[str]
+) -> dict[str, list[str]]:
+    """Of the brokers that have an excess of usage those that give up any bundles, and which."""
+    found = {broker: _heaviest(broker, brokers[broker], usages, usage, recently_unloaded) for broker, usage in excess.items()}
+    return {broker: bundles for broker, bundles in found.items() if bundles}
 
 
 def _heaviest(
@@ -186,6 +258,6 @@ def _heaviest(
 
 
 SHEDDERS: Mapping[str, Callable[[Settings], Shedder]] = {
-    kind.__name__: kind for kind in (ThresholdShedder, OverloadShedder, UniformLoadShedder, AvgShedder)
+    kind.__name__: kind for kind in (ThresholdShedder, OverloadShedder, UniformLoadShedder)
 }
-"""By name, Pulsar's default first."""
+"""By name; AvgShedder is a strategy besides."""

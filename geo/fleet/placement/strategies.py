@@ -1,4 +1,4 @@
-"""Which of the candidates gets a bundle: Pulsar's placement strategies. Pure but for who chooses among equals, which is an argument.
+"""Which of the candidates gets a bundle: Pulsar's placement strategies. Pure: no Spark, clock, random or I/O.
 
 Each is an object that keeps what it remembers between calls. `brokers` has the load of every candidate, over the long window and
 with what was placed on it since its report; nothing is placed here. `bundle` is the one to be placed, which only AvgShedder asks for.
@@ -6,11 +6,9 @@ with what was placed on it since its report; nothing is placed here. `bundle` is
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from geo.fleet.placement.avg_shedder import AvgShedder as AvgShedder
 from geo.fleet.placement.load_data import BrokerLoad, Loads, Settings, smoothed
 
 Choose = Callable[[Sequence[str]], str]
@@ -20,31 +18,27 @@ Choose = Callable[[Sequence[str]], str]
 class Strategy(Protocol):
     """What decides (ModularLoadManagerStrategy)."""
 
-    def select(self, candidates: Iterable[str], brokers: Mapping[str, BrokerLoad], bundle: str = "") -> str | None:
+    def select(self, candidates: Sequence[str], brokers: Loads, bundle: str = "") -> str | None:
         """One of the candidates; None if there are none."""
 
 
 class LeastLongTermMessageRate:
     """The broker with the least message rate, in and out; one above the overload threshold only if all are. This is Pulsar's default."""
 
-    def __init__(self, settings: Settings, choose: Choose = random.choice) -> None:
+    def __init__(self, settings: Settings, choose: Choose) -> None:
         self._settings, self._choose = settings, choose
 
-    def select(self, candidates: Iterable[str], brokers: Mapping[str, BrokerLoad], bundle: str = "") -> str | None:
-        of_all = list(candidates)
-        if not of_all:
+    def select(self, candidates: Sequence[str], brokers: Loads, bundle: str = "") -> str | None:
+        if not candidates:
             return None
-        chosen = self._choose(self._least(of_all, brokers))
+        chosen = self._choose(self._least(candidates, brokers))
         if self._overloaded(brokers[chosen]):  # rare, so the usages of all are looked at only now
-            fit = [broker for broker in of_all if not self._overloaded(brokers[broker])]
-            chosen = self._choose(self._least(fit, brokers) or of_all)
+            fit = [broker for broker in candidates if not self._overloaded(brokers[broker])]
+            chosen = self._choose(self._least(fit, brokers) or candidates)
         return chosen
 
-    def _least(self, among: list[str], brokers: Mapping[str, BrokerLoad]) -> list[str]:
-        if isinstance(brokers, Loads):
-            rates = list(map(brokers.msg_rates.__getitem__, among))
-        else:
-            rates = [brokers[broker].msg_rate for broker in among]
+    def _least(self, among: Sequence[str], brokers: Loads) -> list[str]:
+        rates = list(map(brokers.msg_rates.__getitem__, among))
         least = min(rates, default=0.0)
         if rates.count(least) == 1:  # faster where many bundles are placed among many brokers
             return [among[rates.index(least)]]
@@ -61,22 +55,21 @@ class LeastResourceUsageWithWeight:
     The average is taken at every call. A broker without bundles or traffic has its usage of now: it may have been started anew.
     """
 
-    def __init__(self, settings: Settings, choose: Choose = random.choice) -> None:
+    def __init__(self, settings: Settings, choose: Choose) -> None:
         self._settings, self._choose = settings, choose
         self._usage: dict[str, float] = {}
 
-    def select(self, candidates: Iterable[str], brokers: Mapping[str, BrokerLoad], bundle: str = "") -> str | None:
-        of_all = list(candidates)
-        if not of_all:
+    def select(self, candidates: Sequence[str], brokers: Loads, bundle: str = "") -> str | None:
+        if not candidates:
             return None
         if len(self._usage) > len(brokers):
             self._usage = {broker: usage for broker, usage in self._usage.items() if broker in brokers}
-        usages = [self._averaged(broker, brokers[broker]) for broker in of_all]
-        self._usage.update(zip(of_all, usages, strict=True))
+        usages = [self._averaged(broker, brokers[broker]) for broker in candidates]
+        self._usage.update(zip(candidates, usages, strict=True))
         limit = sum(usages) / len(usages)
         below = self._settings.average_resource_usage_difference_threshold
-        best = [broker for broker, usage in zip(of_all, usages, strict=True) if usage + below <= limit]
-        return self._choose(best or of_all)
+        best = [broker for broker, usage in zip(candidates, usages, strict=True) if usage + below <= limit]
+        return self._choose(best or candidates)
 
     def _averaged(self, broker: str, load: BrokerLoad) -> float:
         old = self._usage.get(broker) if load.bundles and load.msg_rate > 0 else None
@@ -86,18 +79,17 @@ class LeastResourceUsageWithWeight:
 class RoundRobin:
     """The candidates one after the other, in the order of their names, by one counter (RoundRobinBrokerSelector)."""
 
-    def __init__(self, settings: Settings, choose: Choose = random.choice) -> None:
+    def __init__(self, settings: Settings, choose: Choose) -> None:
         self._count = 0
 
-    def select(self, candidates: Iterable[str], brokers: Mapping[str, BrokerLoad], bundle: str = "") -> str | None:
-        of_all = sorted(candidates)
-        if not of_all:
+    def select(self, candidates: Sequence[str], brokers: Loads, bundle: str = "") -> str | None:
+        if not candidates:
             return None
         self._count += 1
-        return of_all[(self._count - 1) % len(of_all)]
+        return sorted(candidates)[(self._count - 1) % len(candidates)]
 
 
 STRATEGIES: Mapping[str, Callable[[Settings, Choose], Strategy]] = {
-    kind.__name__: kind for kind in (LeastLongTermMessageRate, LeastResourceUsageWithWeight, RoundRobin, AvgShedder)
+    kind.__name__: kind for kind in (LeastLongTermMessageRate, LeastResourceUsageWithWeight, RoundRobin)
 }
-"""By name, Pulsar's default first."""
+"""By name. (AvgShedder is in `shedding.py`.)"""

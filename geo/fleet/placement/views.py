@@ -12,12 +12,13 @@ from geo.fleet.placement.bundles import (
     FIRST,
     LAST,
     Bundles,
-    Range,
     bundle_hash,
     bundle_name,
+    bundle_names,
     bundle_of,
     namespace_of,
     namespace_of_topic,
+    overlapping,
     parse_bundle,
 )
 from geo.fleet.placement.handover import Assigned, Claim
@@ -71,21 +72,16 @@ def bundle_views(
     leaving: Collection[str] = (),
 ) -> list[BundleView]:
     """All bundles of all namespaces that have any, in order. `up` and `leaving`: the brokers that give signs of life."""
-    counts = dict[str, int]()
-    for topic in topics:
-        if namespace_of_topic(topic) in bundles:
-            name = bundle_of(topic, bundles)
-            counts[name] = counts.get(name, 0) + 1
+    counts = Counter(bundle_of(topic, bundles) for topic in topics if namespace_of_topic(topic) in bundles)
     found, allowed = [], Allowed(policies, dict.fromkeys(up, 0.0))
-    for namespace in sorted(bundles):
-        for part in bundles[namespace].ranges:
-            name = bundle_name(namespace, part)
-            said, owner, count = assigned.get(name), owner_of(name, claims), counts.get(name, 0)
-            splits = said is not None and said.broker == NOBODY
-            to = None if said is None or splits else said.broker
-            no_topic = "no leader has placed its topics yet" if count else "no topic of it was found yet"
-            lacks = _lacks(owner, to, {*up, *leaving}, allowed.always(namespace)) if count or said is not None else None
-            found.append(BundleView(name, owner, to, no_topic if said is None else said.reason, count, splits, lacks))
+    for name in bundle_names(bundles):
+        said, owner, count = assigned.get(name), owner_of(name, claims), counts[name]
+        splits = said is not None and said.broker == NOBODY
+        to = None if said is None or splits else said.broker
+        no_topic = "no leader has placed its topics yet" if count else "no topic of it was found yet"
+        is_wanted = count or said is not None
+        lacks = _lacks(owner, to, {*up, *leaving}, allowed.always(namespace_of(name))) if is_wanted else None
+        found.append(BundleView(name, owner, to, no_topic if said is None else said.reason, count, splits, lacks))
     return found
 
 
@@ -97,11 +93,7 @@ def _lacks(owner: str | None, to: str | None, up: Collection[str], allowed: Coll
     if not allowed:
         nobody = "isolation lets no broker that is up own it: start one that it names, or change it (geo isolation list)"
         return nobody if gone is None else f"{gone}, and {nobody}"
-    return (
-        None
-        if gone is None
-        else f"{gone}: start it again; the leader gives the bundle to another one meanwhile (geo brokers list)"
-    )
+    return gone and f"{gone}: start it again; the leader gives the bundle to another one meanwhile (geo brokers list)"
 
 
 def refuse_unknown_bundle(name: str, bundles: Mapping[str, Bundles]) -> None:
@@ -110,8 +102,7 @@ def refuse_unknown_bundle(name: str, bundles: Mapping[str, Bundles]) -> None:
     if namespace not in bundles:
         raise UsageError(f"namespace {namespace} has no bundles; those that have: {', '.join(sorted(bundles)) or 'none yet'}")
     if part not in bundles[namespace].ranges:
-        over = ", ".join(bundle_name(namespace, other) for other in bundles[namespace].ranges if _overlap(part, other))
-        raise UsageError(f"there is no bundle {name}; its range lies in {over}")
+        raise UsageError(f"there is no bundle {name}; its range lies in {', '.join(overlapping(name, bundles))}")
 
 
 def refuse_unfit_broker(
@@ -161,16 +152,15 @@ def split_positions(bundle: str, algorithm: str, positions: Sequence[int], topic
     if algorithm == POSITIONS:
         if not positions:
             raise UsageError(f"{POSITIONS} needs --positions: hashes inside {lower:#010x} to {upper:#010x}")
-        at = specified_positions(lower, upper, positions)
+        at = positions
     elif positions:
         raise UsageError(f"--positions are for --algorithm {POSITIONS}")
     else:
         at = topic_count_equally(hashes) if algorithm == TOPIC_COUNT else range_equally(lower, upper)
-    at = [position for position in at if lower < position < upper]
-    if not at:
+    if not (found := specified_positions(lower, upper, at)):
         has = f"; it has {counted(len(hashes), 'topic')}" if algorithm == TOPIC_COUNT else ""
         raise UsageError(f"bundle {bundle} cannot be split so: no position lies inside it{has}")
-    return tuple(at)
+    return tuple(found)
 
 
 def parts_of(bundle: str, at: Sequence[int], topics: Iterable[str]) -> dict[str, int]:
@@ -195,7 +185,7 @@ def forbidden(policies: Policies, assigned: Mapping[str, Assigned], usages: Mapp
 
 def brokers_for(isolation: Isolation, namespaces: Iterable[str], usages: Mapping[str, float]) -> dict[str, list[str]]:
     """Of the namespaces those that the policy is of, and which of the brokers that are up it lets own each."""
-    return {name: isolation.brokers(usages, name, usages) for name in sorted(namespaces) if isolation.matches(name)}
+    return {name: isolation.brokers(usages) for name in sorted(namespaces) if isolation.matches(name)}
 
 
 def brokers_of(namespace: str, assigned: Mapping[str, Assigned]) -> list[str]:
@@ -221,9 +211,7 @@ def became(
 ) -> Became:
     """`before`: who was to own the bundle when it was asked for."""
     bundle, said, owner = request.bundle, assigned.get(request.bundle), owner_of(request.bundle, claims)
-    namespace, part = parse_bundle(bundle)
-    if part not in bundles[namespace].ranges:
-        parts = [bundle_name(namespace, other) for other in bundles[namespace].ranges if _overlap(part, other)]
+    if (parts := overlapping(bundle, bundles)) != [bundle]:
         into = "it was split into " + ", ".join(f"{name} ({owner_of(name, claims) or 'nobody'})" for name in parts)
         if request.action != SPLIT:
             return Became(ends=True, done=False, says=f"{into} meanwhile; ask for one of these")
@@ -269,7 +257,3 @@ SILENT = "silent"
 def told_state(state: str, silent_s: float, timeout_s: float, *, has_left: bool) -> str:
     """A broker's state by its newest row, which is `silent_s` old: what the row says, or that the broker is silent."""
     return state if has_left or silent_s <= timeout_s else SILENT
-
-
-def _overlap(one: Range, other: Range) -> bool:
-    return one[0] < other[1] and other[0] < one[1]

@@ -5,7 +5,7 @@ As Pulsar's load manager warns of a sole bundle that overloads its broker, of to
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 
 from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.load_data import BrokerLoad, Settings
@@ -30,50 +30,35 @@ class Warnings:
     ) -> list[str]:
         """Those that did not hold the last time. `unsplit`: hot bundles that are not split, and how many their namespace has. `without_broker`:
         bundles that nobody may own of those who report."""
-        found = {
-            **_one_broker(reports, settings),
-            **_overloaded(reports, settings, self._hold),
-            **_unsplit(unsplit),
-            **_without_broker(without_broker),
-        }
+        found = dict(_of_brokers(reports, settings, self._hold))
+        for bundle, count in unsplit.items():
+            found[f"unsplit {bundle}"] = (
+                f"bundle {bundle} has more topics, messages or bytes than a bundle may have and is not split: {namespace_of(bundle)} "
+                f"has {count:,} bundles already (namespace_maximum_bundles)"
+            )
+        for bundle in without_broker:
+            found[f"nobody {bundle}"] = (
+                f"no broker is available for bundle {bundle}: isolation allows none of those that are up (geo isolation list)"
+            )
         fresh = [text for key, text in found.items() if key not in self._hold]
         self._hold = found.keys()
         return fresh
 
 
-def _one_broker(reports: Mapping[str, BrokerLoad], settings: Settings) -> dict[str, str]:
-    if len(reports) != 1 or not settings.shedding_enabled:
-        return {}
-    return {"one": f"broker {next(iter(reports))} is the only one that is up: nothing is shed"}
-
-
-def _overloaded(reports: Mapping[str, BrokerLoad], settings: Settings, hold: Set[str]) -> dict[str, str]:
-    found = {}
+def _of_brokers(reports: Mapping[str, BrokerLoad], settings: Settings, hold: Set[str]) -> Iterator[tuple[str, str]]:
+    if len(reports) == 1 and settings.shedding_enabled:
+        yield "one", f"broker {next(iter(reports))} is the only one that is up: nothing is shed"
     for broker, load in reports.items():
-        usage, kind = load.max_usage(settings), "alone" if load.bundles else "idle"
-        least = settings.broker_overloaded_threshold * (CALM if f"{kind} {broker}" in hold else 1.0)
-        if usage < least or len(load.bundles) > 1:
+        key, usage = f"{'alone' if load.bundles else 'idle'} {broker}", load.max_usage(settings)
+        if len(load.bundles) > 1 or usage < settings.broker_overloaded_threshold * (CALM if key in hold else 1.0):
             continue
         what = f"broker {broker} uses {usage:.0%} of its {load.busiest(settings)}"
-        found[f"{kind} {broker}"] = (
-            f"{what} for a single bundle, {next(iter(load.bundles))}, so nothing can be shed: split the bundle (geo bundles split), or give "
-            "the broker a larger host"
-            if load.bundles
-            else f"{what} though it has no bundle: something else runs in it or on its host"
+        yield (
+            key,
+            (
+                f"{what} for a single bundle, {next(iter(load.bundles))}, so nothing can be shed: split the bundle (geo bundles split), or give "
+                "the broker a larger host"
+                if load.bundles
+                else f"{what} though it has no bundle: something else runs in it or on its host"
+            ),
         )
-    return found
-
-
-def _unsplit(unsplit: Mapping[str, int]) -> dict[str, str]:
-    return {
-        f"unsplit {bundle}": f"bundle {bundle} has more topics, messages or bytes than a bundle may have and is not split: {namespace_of(bundle)} "
-        f"has {count:,} bundles already (namespace_maximum_bundles)"
-        for bundle, count in unsplit.items()
-    }
-
-
-def _without_broker(bundles: Collection[str]) -> dict[str, str]:
-    return {
-        f"nobody {bundle}": f"no broker is available for bundle {bundle}: isolation allows none of those that are up (geo isolation list)"
-        for bundle in bundles
-    }

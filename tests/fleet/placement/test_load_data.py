@@ -1,4 +1,5 @@
-"""Averages by TimeAverageMessageData, reports by ModularLoadManagerImpl.needBrokerDataUpdate."""
+"""From how much was done to how much is done per second; averages by TimeAverageMessageData, reports by
+ModularLoadManagerImpl.needBrokerDataUpdate."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.errors import UsageError
-from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, Samples, Settings, Usage, is_due, needs_report
+from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, BundleLoad, Rates, Samples, Settings, Usage, decode, encode, is_due
 from tests.fleet.placement.loads import IDLE, broker, bundle
 
 SETTINGS = Settings()
@@ -65,7 +66,7 @@ def test_the_greatest_weighted_usage_counts_and_direct_memory_does_not_by_defaul
     ],
 )
 def test_a_broker_reports_after_a_change_of_more_than_a_tenth(last: BrokerLoad, now: BrokerLoad, reports: bool) -> None:
-    assert needs_report(last, now, SETTINGS) is reports
+    assert is_due(last, now, 60.0, SETTINGS) is reports
 
 
 def test_a_broker_reports_by_change_after_5_seconds_and_in_any_case_after_15_minutes() -> None:
@@ -88,3 +89,47 @@ def test_a_percentage_is_refused_where_a_fraction_is_expected() -> None:
         Settings(broker_overloaded_threshold=85)
     with pytest.raises(UsageError, match="cpu_resource_weight is -1"):
         Settings(cpu_resource_weight=-1)
+
+
+OF = {"t1": "x", "t2": "x", "t3": "y", "t4": "z"}
+
+
+def _sampled(rates: Rates, messages: dict[str, int], now: float) -> dict[str, BundleLoad]:
+    return rates.sample(messages, ["x", "y"], OF.__getitem__, lambda topic: 100.0, now)
+
+
+def test_rates_are_since_the_last_sample_and_of_the_bundles_that_are_asked_for() -> None:
+    rates = Rates()
+    assert _sampled(rates, {"t1": 50, "t2": 0, "t3": 0}, 10.0) == {"x": BundleLoad(0, 0, 0, 0, 2), "y": BundleLoad(0, 0, 0, 0, 1)}
+    assert _sampled(rates, {"t1": 70, "t2": 10, "t3": 0, "t4": 1_000}, 20.0) == {
+        "x": BundleLoad(3.0, 0, 300.0, 0, 2),
+        "y": BundleLoad(0, 0, 0, 0, 1),
+    }
+    assert _sampled(rates, {}, 30.0) == {"x": BundleLoad(0, 0, 0, 0, 0), "y": BundleLoad(0, 0, 0, 0, 0)}
+
+
+def test_a_work_that_begins_to_count_anew_takes_nothing_away() -> None:
+    rates = Rates()
+    _sampled(rates, {"t1": 50}, 10.0)
+    assert _sampled(rates, {"t1": 5}, 20.0)["x"] == BundleLoad(0, 0, 0, 0, 1)
+    assert _sampled(rates, {"t1": 15}, 30.0)["x"] == BundleLoad(1.0, 0, 100.0, 0, 1)
+
+
+def test_one_that_comes_back_with_much_behind_it_is_no_peak() -> None:
+    rates = Rates()
+    _sampled(rates, {"t1": 1_000}, 10.0)
+    _sampled(rates, {}, 20.0)
+    assert _sampled(rates, {"t1": 1_000}, 30.0)["x"] == BundleLoad(0, 0, 0, 0, 1)
+    assert _sampled(rates, {"t1": 1_010}, 40.0)["x"] == BundleLoad(1.0, 0, 100.0, 0, 1)
+
+
+def test_a_report_is_read_as_it_was_written() -> None:
+    load = BrokerLoad(Usage(20, 200), Usage(1e9, 4e9), Usage(500, 0), Usage(0, 0), {"x": BundleLoad(3, 0, 300, 0, 2)})
+    assert decode(encode(load)) == load
+
+
+def test_what_a_newer_program_says_of_a_bundle_besides_is_passed_over() -> None:
+    load = BrokerLoad(*(Usage(0, 0),) * 4, {"x": BundleLoad(3, 0, 300, 0, 2)})
+    newer = encode(load)
+    newer["bundles"]["x"]["sessions"] = 7
+    assert decode(newer | {"gpu": [1, 2]}) == load

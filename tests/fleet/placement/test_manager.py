@@ -13,52 +13,49 @@ from hypothesis import strategies as st
 
 from geo.fleet.placement.bundles import bundle_name, even, namespace_of
 from geo.fleet.placement.load_data import BrokerLoad, Settings
-from geo.fleet.placement.manager import Assignment, Decision, Manager, Split, Unload
-from geo.fleet.placement.policies import Isolation, Policies
+from geo.fleet.placement.manager import Manager, Split, Unload
+from geo.fleet.placement.policies import Allowed, Isolation, Policies
 from geo.fleet.placement.shedding import OverloadShedder, ThresholdShedder
 from geo.fleet.placement.strategies import LeastLongTermMessageRate
 from tests.examples import examples
 from tests.fleet.placement.loads import broker, bundle
 
 SETTINGS = Settings()
+BY_DOMAIN = replace(SETTINGS, failure_domains_enabled=True)
 NONE = Policies()
 
 
-def _manager(settings: Settings = SETTINGS, seed: int = 1) -> Manager:
-    return Manager(settings, LeastLongTermMessageRate(settings, Random(seed).choice), OverloadShedder(settings))
+def _manager(settings: Settings = SETTINGS) -> Manager:
+    return Manager(settings, LeastLongTermMessageRate(settings, Random(1).choice), OverloadShedder(settings))
 
 
 def _bundles(namespace: str, count: int) -> list[str]:
     return [bundle_name(namespace, found) for found in even(count).ranges]
 
 
-def _targets(decision: Decision) -> dict[str, str]:
-    return {found.bundle: found.broker for found in decision.assignments}
-
-
 def test_bundles_of_a_namespace_are_dealt_evenly() -> None:
     reports = {name: broker() for name in "abc"}
     decision = _manager().decide(reports, NONE, 0.0, _bundles("t/n", 7))
-    assert sorted(Counter(_targets(decision).values()).values()) == [2, 2, 3]
+    assert sorted(Counter(decision.assignments.values()).values()) == [2, 2, 3]
 
 
 def test_evenness_goes_before_load_and_can_be_switched_off() -> None:
     held = _bundles("t/n", 2)
     reports = {"idle": broker(0, {held[0]: bundle()}), "busy": broker(0.5, {"t/m/x": bundle(rate=1_000)})}
-    assert _manager().decide(reports, NONE, 0.0, held[1:]).assignments == [Assignment(held[1], "busy")]
+    assert _manager().decide(reports, NONE, 0.0, held[1:]).assignments == {held[1]: "busy"}
     load_only = replace(SETTINGS, distribute_bundles_evenly_enabled=False)
-    assert _manager(load_only).decide(reports, NONE, 0.0, held[1:]).assignments == [Assignment(held[1], "idle")]
+    assert _manager(load_only).decide(reports, NONE, 0.0, held[1:]).assignments == {held[1]: "idle"}
 
 
 def test_a_bundle_that_is_on_its_way_counts_at_its_broker() -> None:
     manager, reports = _manager(), {"a": broker(), "b": broker()}
     found = manager.decide(reports, NONE, 0.0, ["t/m/y"], {"t/n/x": "a"})
-    assert _targets(found) == {"t/m/y": "b"}, "100 messages/s are expected of x"
-    assert _targets(manager.decide(reports, NONE, 1.0, ["t/m/y"], {"t/n/x": "gone"})).keys() == {"t/m/y"}
-    assert _targets(manager.decide({}, NONE, 2.0, ["t/m/y"], {"t/n/x": "a"})) == {}
+    assert found.assignments == {"t/m/y": "b"}, "100 messages/s are expected of x"
+    assert manager.decide(reports, NONE, 1.0, ["t/m/y"], {"t/n/x": "gone"}).assignments.keys() == {"t/m/y"}
+    assert manager.decide({}, NONE, 2.0, ["t/m/y"], {"t/n/x": "a"}).assignments == {}
     held = _bundles("t/n", 3)
     found = manager.decide(reports, NONE, 3.0, held[2:], {held[0]: "a", "t/m/x": "b", "t/m/y": "b"})
-    assert _targets(found) == {held[2]: "b"}, "a has one of its namespace"
+    assert found.assignments == {held[2]: "b"}, "a has one of its namespace"
 
 
 def test_the_averages_of_a_bundle_last_while_nobody_reports_it() -> None:
@@ -67,40 +64,39 @@ def test_the_averages_of_a_bundle_last_while_nobody_reports_it() -> None:
     manager.decide({"a": broker(0.2, heavy), "b": broker()}, NONE, 0.0)
     reports = {"b": broker(0.2, {"t/o/x": bundle(rate=500)}), "c": broker()}
     for now in (1.0, 2.0):
-        assert _targets(manager.decide(reports, NONE, now, ["t/n/x", "t/m/x"])) == {"t/n/x": "c", "t/m/x": "b"}
-    assert _targets(manager.decide(reports, NONE, 3.0, ["t/m/x"], {"t/n/x": "c"})) == {"t/m/x": "b"}
+        assert manager.decide(reports, NONE, now, ["t/n/x", "t/m/x"]).assignments == {"t/n/x": "c", "t/m/x": "b"}
+    assert manager.decide(reports, NONE, 3.0, ["t/m/x"], {"t/n/x": "c"}).assignments == {"t/m/x": "b"}
     manager.decide(reports, NONE, 4.0)
-    assert _targets(manager.decide(reports, NONE, 5.0, ["t/n/x", "t/m/x"])) == {"t/n/x": "c", "t/m/x": "c"}, "forgotten"
+    assert manager.decide(reports, NONE, 5.0, ["t/n/x", "t/m/x"]).assignments == {"t/n/x": "c", "t/m/x": "c"}, "forgotten"
 
 
 def test_isolation_is_obeyed_also_when_all_its_brokers_are_overloaded() -> None:
     policies = Policies([Isolation(["t/n"], ["p.*"], [])])
     reports = {"p1": broker(0.99), "p2": broker(0.98), "s": broker()}
     decision = _manager().decide(reports, policies, 0.0, [*_bundles("t/n", 4), "t/m/x"])
-    assert Counter(_targets(decision).values()) == {"p1": 2, "p2": 2, "s": 1}
-    assert _targets(decision)["t/m/x"] == "s"
-    assert _manager().decide({"s": broker()}, policies, 0.0, ["t/n/x"]).assignments == []
+    assert Counter(decision.assignments.values()) == {"p1": 2, "p2": 2, "s": 1}
+    assert decision.assignments["t/m/x"] == "s"
+    assert _manager().decide({"s": broker()}, policies, 0.0, ["t/n/x"]).assignments == {}
 
 
 def test_if_the_chosen_broker_is_overloaded_all_that_the_policies_allow_are_tried_again() -> None:
     held = _bundles("t/n", 2)
     reports = {"overloaded": broker(0.9), "holder": broker(0.3, {held[0]: bundle(rate=500)})}
-    assert _manager().decide(reports, NONE, 0.0, held[1:]).assignments == [Assignment(held[1], "holder")]
+    assert _manager().decide(reports, NONE, 0.0, held[1:]).assignments == {held[1]: "holder"}
 
 
 def test_brokers_with_too_many_topics_get_none_unless_all_have() -> None:
     full, fuller = broker(0, {"t/m/x": bundle(topics=50_001)}), broker(0.1, {"t/m/y": bundle(rate=9, topics=60_000)})
     few = broker(0.5, {"t/m/z": bundle(rate=5_000, topics=50_000)})
-    assert _targets(_manager().decide({"full": full, "few": few}, NONE, 0.0, ["t/n/x"])) == {"t/n/x": "few"}
-    assert _targets(_manager().decide({"full": full, "fuller": fuller}, NONE, 0.0, ["t/n/x"])) == {"t/n/x": "full"}
+    assert _manager().decide({"full": full, "few": few}, NONE, 0.0, ["t/n/x"]).assignments == {"t/n/x": "few"}
+    assert _manager().decide({"full": full, "fuller": fuller}, NONE, 0.0, ["t/n/x"]).assignments == {"t/n/x": "full"}
 
 
 def test_namespaces_of_a_group_are_apart_by_broker_and_by_domain_if_domains_are_enabled() -> None:
     policies = Policies(anti_affinity={"t/n1": "g", "t/n2": "g"}, domains={"d1": {"a", "b"}, "d2": {"c"}})
     reports = {"a": broker(0.1, {"t/n1/x": bundle()}), "b": broker(), "c": broker(0.1, {"t/m/x": bundle(rate=99)})}
-    assert _targets(_manager().decide(reports, policies, 0.0, ["t/n2/x"])) == {"t/n2/x": "b"}
-    domains = replace(SETTINGS, failure_domains_enabled=True)
-    assert _targets(_manager(domains).decide(reports, policies, 0.0, ["t/n2/x"])) == {"t/n2/x": "c"}
+    assert _manager().decide(reports, policies, 0.0, ["t/n2/x"]).assignments == {"t/n2/x": "b"}
+    assert _manager(BY_DOMAIN).decide(reports, policies, 0.0, ["t/n2/x"]).assignments == {"t/n2/x": "c"}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +104,7 @@ def test_namespaces_of_a_group_are_apart_by_broker_and_by_domain_if_domains_are_
 )
 def test_where_later_versions_are_preferred_the_latest_gets_a_bundle(versions: dict[str, tuple[int, ...]], chosen: str) -> None:
     reports = {"a": broker(), "b": broker(0.5, {"t/m/x": bundle(rate=99)})}
-    assert _targets(_manager().decide(reports, Policies(versions=versions), 0.0, ["t/n/x"])) == {"t/n/x": chosen}
+    assert _manager().decide(reports, Policies(versions=versions), 0.0, ["t/n/x"]).assignments == {"t/n/x": chosen}
 
 
 def _overloaded() -> dict[str, BrokerLoad]:
@@ -212,12 +208,10 @@ def test_namespaces_of_a_group_are_parted_by_domain_if_domains_are_enabled() -> 
     policies = Policies(anti_affinity={"t/m": "g", "t/n": "g"}, domains={"d1": {"a", "b"}, "d2": {"c"}})
     reports = {"a": broker(0.1, {"t/m/x": bundle()}), "b": broker(0.1, {"t/n/x": bundle()}), "c": broker(0.5)}
     assert _manager().decide(reports, policies, 0.0).unloads == []
-    domains = _manager(replace(SETTINGS, failure_domains_enabled=True))
-    (move,) = domains.decide(reports, policies, 0.0).unloads
+    (move,) = _manager(BY_DOMAIN).decide(reports, policies, 0.0).unloads
     assert (move.bundle, move.target) == ("t/m/x", "c")
     together = {"a": broker(0.1, {"t/m/x": bundle(), "t/n/x": bundle()}), "b": broker(0.1)}
-    domains = _manager(replace(SETTINGS, failure_domains_enabled=True))
-    (move,) = domains.decide(together, policies, 0.0).unloads
+    (move,) = _manager(BY_DOMAIN).decide(together, policies, 0.0).unloads
     assert (move.bundle, move.target) == ("t/m/x", "b"), "one domain, two brokers"
 
 
@@ -241,8 +235,7 @@ def test_what_is_shed_comes_into_no_domain_that_holds_more_of_its_group() -> Non
     reports = {"a": broker(0.2, {"t/m/x": bundle(rate=10)}), "b": broker(0.1), "c": broker(0.95, loads)}
     heavy = [one.bundle for one in _manager().decide(reports, policies, 0.0).unloads]
     assert heavy == ["t/n/x"]
-    domains = _manager(replace(SETTINGS, failure_domains_enabled=True))
-    assert "t/n/x" not in [one.bundle for one in domains.decide(reports, policies, 0.0).unloads]
+    assert "t/n/x" not in [one.bundle for one in _manager(BY_DOMAIN).decide(reports, policies, 0.0).unloads]
 
 
 def test_no_decision_parts_much_more_than_one_bundle_for_each_broker() -> None:
@@ -295,12 +288,12 @@ def test_a_hot_bundle_is_split_by_its_owner_and_its_parts_are_unloaded_if_that_m
 
 
 def test_a_load_decides_by_its_long_average_on_placing_and_by_its_short_one_on_shedding() -> None:
-    manager = Manager(SETTINGS, LeastLongTermMessageRate(SETTINGS), ThresholdShedder(SETTINGS))
+    manager = Manager(SETTINGS, LeastLongTermMessageRate(SETTINGS, min), ThresholdShedder(SETTINGS))
     was, now = {"t/n/x": bundle(rate=1_000)}, {"t/n/x": bundle(rate=10)}
     for second in range(10):
         manager.decide({"a": broker(0.2, was), "b": broker(0.2, {"t/m/x": bundle(rate=700)})}, NONE, float(second))
     reports = {"a": broker(0.2, now), "b": broker(0.2, {"t/m/x": bundle(rate=700)})}
-    assert _targets(manager.decide(reports, NONE, 11.0, ["t/o/x"])) == {"t/o/x": "b"}, "a has 910 over the long window"
+    assert manager.decide(reports, NONE, 11.0, ["t/o/x"]).assignments == {"t/o/x": "b"}, "a has 910 over the long window"
 
 
 @of_hypothesis(max_examples=examples(0.6))
@@ -322,16 +315,15 @@ def test_whatever_is_reported_each_decision_obeys_its_rules(seed: int, count: in
             for name in living
         }
         decision = manager.decide(reports, policies, float(now), [name for name in bundles if name not in owners])
-        for found in decision.assignments:
-            assert found.bundle not in owners
-            assert found.broker in policies.brokers(living, namespace_of(found.bundle), {})
+        allowed = Allowed(policies, dict.fromkeys(living, 0.0))
+        for found, to in decision.assignments.items():
+            assert found not in owners
+            assert to in allowed.brokers(namespace_of(found))
         for move in decision.unloads:
             assert move.broker == owners[move.bundle] != move.target
-            assert move.target in policies.brokers(living, namespace_of(move.bundle), {})
+            assert move.target in allowed.brokers(namespace_of(move.bundle))
             assert now - unloaded_at.get(move.bundle, -9e9) > settings.shedding_grace_period_s
-            assert move.bundle not in {one.bundle for one in decision.assignments} | {one.bundle for one in decision.splits}
+            assert move.bundle not in decision.assignments.keys() | {one.bundle for one in decision.splits}
             unloaded_at[move.bundle] = now
-        done = {found.bundle: found.broker for found in decision.assignments} | {
-            move.bundle: move.target for move in decision.unloads
-        }
+        done = decision.assignments | {move.bundle: move.target for move in decision.unloads}
         owners |= {name: owner for name, owner in done.items() if random.random() < 0.9}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from geo.errors import UsageError
 from geo.fleet.placement.holders import Holders
-from geo.fleet.placement.policies import Isolation, Policies, version_of
+from geo.fleet.placement.policies import Allowed, Isolation, Policies, version_of
 
-ALL = ["p1", "p2", "s1", "s2", "x1"]
+ALL = dict.fromkeys(["p1", "p2", "s1", "s2", "x1"], 0.0)
 
 
 def anti_affinity(candidates: list[str], placed: Mapping[str, str], domains: Mapping[str, Set[str]] | None) -> list[str]:
@@ -25,31 +25,33 @@ def anti_affinity(candidates: list[str], placed: Mapping[str, str], domains: Map
 
 def test_a_namespace_with_a_policy_has_its_primary_brokers_and_secondary_ones_join_if_too_few_are_there() -> None:
     isolation = Isolation(["shop/.*"], ["p[0-9]"], ["s.*"], min_limit=2)
-    assert isolation.brokers(ALL, "shop/web") == ["p1", "p2"]
-    assert isolation.brokers(["p1", "s1", "x1"], "shop/web") == ["p1", "s1"]
-    assert isolation.brokers(["s1", "x1"], "shop/web") == ["s1"]
-    assert Isolation(["shop/.*"], ["p.*"], ["s.*"]).brokers(["p1", "s1"], "shop/web") == ["p1"]
+    assert isolation.brokers(ALL) == ["p1", "p2"]
+    assert isolation.brokers({"p1": 0.0, "s1": 0.0, "x1": 0.0}) == ["p1", "s1"]
+    assert isolation.brokers({"s1": 0.0, "x1": 0.0}) == ["s1"]
+    assert Isolation(["shop/.*"], ["p.*"], ["s.*"]).brokers({"p1": 0.0, "s1": 0.0}) == ["p1"]
 
 
 def test_expressions_are_of_whole_names() -> None:
     isolation = Isolation("shop/web", "p", "s1")
-    assert isolation.brokers(["p", "p1", "s1"], "shop/web") == ["p"]
-    assert isolation.brokers(["p", "p1"], "shop/web2") == ["p1"]
+    assert isolation.brokers({"p": 0.0, "p1": 0.0, "s1": 0.0}) == ["p"]
+    assert [isolation.matches(name) for name in ("shop/web", "shop/web2", "my-shop/web")] == [True, False, False]
+    assert Allowed(Policies([isolation]), {"p": 0.0, "p1": 0.0}).brokers("shop/web2") == ["p1"]
     with pytest.raises(UsageError, match="no regular expression"):
         Isolation(["("], [], [])
 
 
 def test_a_primary_broker_at_its_usage_threshold_counts_as_missing_and_may_own_all_the_same() -> None:
     isolation = Isolation(["shop/.*"], ["p.*"], ["s.*"], usage_threshold=80)
-    assert isolation.brokers(["p1", "s1"], "shop/web", {"p1": 0.79}) == ["p1"]
-    assert isolation.brokers(["p1", "s1"], "shop/web", {"p1": 0.80}) == ["p1", "s1"]
+    assert isolation.brokers({"p1": 0.79, "s1": 0.0}) == ["p1"]
+    assert isolation.brokers({"p1": 0.80, "s1": 0.0}) == ["p1", "s1"]
 
 
 def test_a_namespace_without_a_policy_has_the_brokers_that_are_primary_of_none() -> None:
     policies = Policies([Isolation(["shop/.*"], ["p1"], ["s.*"]), Isolation([".*/web"], ["p2"], [])])
-    assert policies.brokers(ALL, "other/ns", {}) == ["s1", "s2", "x1"]
-    assert policies.brokers(ALL, "shop/web", {}) == ["p1"], "the first policy counts"
-    assert policies.brokers(ALL, "bank/web", {}) == ["p2"]
+    allowed = Allowed(policies, ALL)
+    assert allowed.brokers("other/ns") == ["s1", "s2", "x1"]
+    assert allowed.brokers("shop/web") == ["p1"], "the first policy counts"
+    assert allowed.brokers("bank/web") == ["p2"]
 
 
 def test_the_brokers_with_the_fewest_namespaces_of_the_group_are_left() -> None:
@@ -97,9 +99,12 @@ def test_a_version_is_compared_by_its_numbers(text: str, numbers: tuple[int, ...
 
 def test_secondary_brokers_give_back_only_once_the_primary_ones_are_well_below_the_threshold() -> None:
     policies = Policies([Isolation(["t/n"], ["p"], ["s"], usage_threshold=80)])
-    available = ["p", "s", "other"]
-    assert policies.brokers(available, "t/n", {"p": 0.7}) == ["p"]
-    assert policies.may_keep(available, "t/n", {"p": 0.85}) == {"p", "s"}
-    assert policies.may_keep(available, "t/n", {"p": 0.7}) == {"p", "s"}, "at 64 % it gives back"
-    assert policies.may_keep(available, "t/n", {"p": 0.6}) == {"p"}
-    assert policies.may_keep(["s", "other"], "t/n", {}) == {"s"}
+
+    def of(usage: float) -> Allowed:
+        return Allowed(policies, {"p": usage, "s": 0.0, "other": 0.0})
+
+    assert (of(0.7).brokers("t/n"), of(0.85).brokers("t/n"), of(0.85).always("t/n")) == (["p"], ["p", "s"], ["p"])
+    assert of(0.85).may_keep("t/n") == {"p", "s"}
+    assert of(0.7).may_keep("t/n") == {"p", "s"}, "at 64 % it gives back"
+    assert of(0.6).may_keep("t/n") == {"p"}
+    assert Allowed(policies, {"s": 0.0, "other": 0.0}).may_keep("t/n") == {"s"}

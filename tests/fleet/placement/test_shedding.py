@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.fleet.placement.load_data import MIB, BrokerLoad, BundleLoad, Settings
+from geo.fleet.placement.load_data import MIB, BrokerLoad, BundleLoad, Loads, Settings
 from geo.fleet.placement.shedding import (
     LEAST_SAMPLES,
     AvgShedder,
@@ -21,7 +21,7 @@ from geo.fleet.placement.shedding import (
 from tests.fleet.placement.loads import broker, bundle, even_broker
 
 SETTINGS = Settings()
-_KINDS = (OverloadShedder, ThresholdShedder, UniformLoadShedder, AvgShedder)
+_KINDS = (OverloadShedder, ThresholdShedder, UniformLoadShedder, lambda settings: AvgShedder(settings, min))
 _LOADS = st.dictionaries(
     st.sampled_from(["one", "two", "three", "four"]),
     st.tuples(st.floats(0, 1.5), st.lists(st.tuples(st.floats(0, 1e5), st.floats(0, 500)), max_size=8)),
@@ -31,13 +31,13 @@ _LOADS = st.dictionaries(
 @pytest.mark.parametrize("kind", _KINDS)
 @given(loads=_LOADS, recently=st.sets(st.sampled_from([f"one-{number}" for number in range(8)])))
 def test_a_broker_gives_up_bundles_of_its_own_once_and_none_that_was_unloaded_recently(
-    kind: type[OverloadShedder], loads: dict[str, tuple[float, list[tuple[float, float]]]], recently: set[str]
+    kind: Callable[[Settings], Shedder], loads: dict[str, tuple[float, list[tuple[float, float]]]], recently: set[str]
 ) -> None:
     brokers = {
         name: broker(usage, {f"{name}-{number}": bundle(rate, mib) for number, (rate, mib) in enumerate(bundles)})
         for name, (usage, bundles) in loads.items()
     }
-    shedder: Shedder = kind(replace(SETTINGS, lower_boundary_shedding_enabled=True))
+    shedder = kind(replace(SETTINGS, lower_boundary_shedding_enabled=True))
     for _ in range(3):
         for name, bundles in shedder.unload(brokers, recently).items():
             assert 0 < len(bundles) == len(set(bundles)) <= len(brokers[name].bundles)
@@ -180,28 +180,28 @@ class TestAvg:
     @pytest.mark.parametrize(("usage", "calls"), [(0.64, None), (0.66, 8), (0.89, 8), (0.91, 2)])
     def test_a_pair_must_be_apart_several_times(self, usage: float, calls: int | None) -> None:
         brokers = {"low": broker(0.5, {"l": bundle(rate=0)}), "high": even_broker(usage, 100, 1, "h")}
-        shedder = AvgShedder(SETTINGS)
+        shedder = AvgShedder(SETTINGS, min)
         found = [bool(shedder.unload(brokers)) for _ in range(10)]
         assert found.index(True) + 1 == calls if calls else not any(found)
 
     def test_a_pair_that_was_near_begins_to_count_anew(self) -> None:
         apart = {"low": broker(0.1), "high": even_broker(0.6, 100, 1, "h")}
         near = {"low": broker(0.1), "high": even_broker(0.2, 100, 1, "h")}
-        shedder = AvgShedder(SETTINGS)
+        shedder = AvgShedder(SETTINGS, min)
         assert [bool(shedder.unload(brokers)) for brokers in (apart, near, apart, apart)] == [False, False, False, True]
 
     def test_a_fifth_of_the_difference_moves_to_the_other_of_the_pair(self) -> None:
         high = {"large": bundle(rate=3_000), "middle": bundle(rate=1_500), "small": bundle(rate=500), "idle": bundle(rate=0)}
         brokers = {"high": broker(0.9, high), "low": broker(0.1), "middle": broker(0.5, {"m": bundle(rate=9)})}
         settings = replace(SETTINGS, max_unload=0.5)
-        shedder = AvgShedder(settings)
+        shedder = AvgShedder(settings, min)
         assert [shedder.unload(brokers) for _ in range(2)] == [
             {},
             {"high": ["middle", "small"]},
         ]  # of 2,500 what fits, heaviest first
-        assert shedder.select(["high", "low", "middle"], brokers, "middle") == "low"
+        assert shedder.select(["high", "low", "middle"], Loads(brokers), "middle") == "low"
 
     def test_a_pair_apart_by_its_processors_moves_a_fifth_of_that_however_few_bytes_come(self) -> None:
         brokers = {"high": even_broker(0.9, 10, 0.01, "h"), "low": broker(0.1)}
-        shedder = AvgShedder(SETTINGS)
+        shedder = AvgShedder(SETTINGS, min)
         assert [shedder.unload(brokers) for _ in range(2)] == [{}, {"high": ["h0"]}]  # 0.16, of which each takes 0.09
