@@ -102,11 +102,23 @@ class World:
         ttl: str | None = None,
     ) -> None:
         """Another configuration for the same folder: how a cluster joins or a link is added."""
-        new = self.path.with_suffix(".new")  # two processes may be at it
         mesh = itertools.permutations(clusters, 2)
-        new.write_text(config_text(clusters, mesh if links is None else links, ttl, place=self._place))
-        new.replace(self.path)
+        self.put(config_text(clusters, mesh if links is None else links, ttl, place=self._place))
         self.reload()
+
+    def put(self, configuration: str) -> None:
+        """The text in the place of the file that there is, at once: a process may be at it. It is not read here."""
+        new = self.path.with_suffix(".new")
+        new.write_text(configuration)
+        new.replace(self.path)
+
+    def lines(self, name: str, first: int, end: int) -> Path:
+        """A file of JSON lines numbered `first` to `end` - 1, which is there at once, in a folder of this name. Returns the folder."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        (folder / ".new").write_text("".join(f'{{"key": "k{n}", "payload": "p"}}\n' for n in range(first, end)))
+        (folder / ".new").rename(folder / f"{first:06}.jsonl")
+        return folder
 
     def configure(self, more: str) -> None:
         """The configuration has this too from now on."""

@@ -25,12 +25,11 @@ from geo.delta.commits import Kind
 from geo.delta.history import CommitName
 from geo.delta.predicate import Compare, Predicate, TimeUs
 from geo.delta.scan import is_empty, read_where
-from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError, RetryableError, SourceChangedError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.fleet.rate import Allowance
-from geo.fleet.turns import wait_for_rate
+from geo.fleet.turns import most_of, wait_for_rate
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.conditions import published_since
 from geo.log.housekeeping import open_for_writing
@@ -50,7 +49,6 @@ from geo.replication.repair import carried_topics
 from geo.replication.rule import Rule, messages_wanted
 from geo.replication.source_history import Fault
 from geo.replication.source_look import SourceLook, open_source_log
-from geo.replication.turns import TURN_BYTES
 from geo.replication.whole_files import Whole, all_files, copied, plain_state, whole_files, without
 from geo.session import require_delta
 from geo.text import first_line
@@ -275,18 +273,20 @@ class _Filling:
 
     def _fill(self, ownership: Ownership, at: CommitName, target: CommitName) -> None:
         self._watch = watch = TargetWatch(self._log, target, self._columns, str(self))
-        changes = _SourceWatch(self._source_log, at, str(self))
+        seen = at.version
 
         def refuse() -> None:
+            nonlocal seen
             watch.refuse_if_put_back()
-            changes.refuse_if_changed()
+            seen = self._unchanged_to(seen)
 
         there = read_where(self._source_log, at.version, self._wanted)
         found, files, here = self._missing(there, at, target)
         self._done = replace(self._done, source_version=at.version, total=sum(gap.size for gap in found))
         progress = Progress(log, str(self), "messages", self._done.total)
         record = backfill_record(self._link.name, self._rule.origins, at)
-        for part in _parts(files, self._most_bytes):
+        most_bytes = most_of(self._allowance).size
+        for part in _parts(files, most_bytes):
             if not self._may_go_on():
                 return
             written = copied(part, self._log, plain_state(self._log, "target"))
@@ -299,22 +299,28 @@ class _Filling:
         row_bytes = (
             BothLogs(self._source_log, self._log, self._rule, str(self), lambda: self._now_us).row_bytes() if left else 1.0
         )
-        for step in steps(left, max(1, min(STEP_ROWS, int(self._most_bytes / row_bytes)))):
+        for step in steps(left, max(1, min(STEP_ROWS, int(most_bytes / row_bytes)))):
             if not self._may_go_on():
                 return
             rows = watch.append(ownership, missing(there, here, step), record, refuse)
             self._step(progress, sum(gap.size for gap in step), rows, round(rows * row_bytes))
         self._done = replace(self._done, complete=True)
 
+    def _unchanged_to(self, seen: int) -> int:
+        """The newest version of the source, which is read as it was: what is erased or undone in it since must not come into the target.
+        Raises RetryableError if messages were erased, changed or removed after version `seen`."""
+        newest = self._source_log.latest_version()
+        for commit in self._source_log.commits(seen + 1, newest):
+            if commit.kind in (Kind.ERASURE, Kind.RESTORE, Kind.REWRITE):
+                raise RetryableError(
+                    f"{self}: version {commit.version} of the source changed messages ({commit.what}), and the link has "
+                    "not passed it yet. Nothing more was brought. Run this again once it has."
+                )
+        return max(seen, newest)
+
     @property
     def _wanted(self) -> Predicate:
         return messages_wanted(self._rule, None, self._now_us) & self._what.published
-
-    @property
-    def _most_bytes(self) -> int:
-        """How many bytes a step is to bring at most."""
-        most = self._allowance.turn_bytes
-        return TURN_BYTES if most is None else min(TURN_BYTES, most)
 
     def _may_go_on(self) -> bool:
         """Wait until the rate allows a step. False: it is stopped."""
@@ -330,24 +336,6 @@ class _Filling:
         )
         progress.add(compared)
         self._on_step(self._done)
-
-
-class _SourceWatch:
-    """The source is read as it was at a commit. What is erased or undone in it since must not come into the target."""
-
-    def __init__(self, source: Table, at: CommitName, what: str) -> None:
-        self._source, self._seen, self._what = source, at.version, what
-
-    def refuse_if_changed(self) -> None:
-        """Raises RetryableError if messages were erased, changed or removed in the source since."""
-        newest = self._source.latest_version()
-        for commit in self._source.commits(self._seen + 1, newest):
-            if commit.kind in (Kind.ERASURE, Kind.RESTORE, Kind.REWRITE):
-                raise RetryableError(
-                    f"{self._what}: version {commit.version} of the source changed messages ({commit.what}), and the link has "
-                    "not passed it yet. Nothing more was brought. Run this again once it has."
-                )
-        self._seen = max(self._seen, newest)
 
 
 def _parts(files: Sequence[Whole], most_bytes: int) -> Iterator[list[Whole]]:

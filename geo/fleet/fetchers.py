@@ -10,7 +10,6 @@ keeps them).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
 
 from geo.names import Topic
 
@@ -41,53 +40,45 @@ class Fetchers:
 
     def __init__(self, num_fetchers: int) -> None:
         self.num_fetchers = num_fetchers
-        self._on_turn: dict[Topic, int] = {}
-        self._lines: dict[int, deque[Topic]] = {}
-        """The topics that wait, by fetcher, in the order in which they are served."""
-
-    @property
-    def on_turn(self) -> Mapping[Topic, int]:
+        self.on_turn: dict[Topic, int] = {}
         """The topics whose turn it is, each with its fetcher."""
-        return self._on_turn
-
-    @property
-    def waiting(self) -> Iterator[Topic]:
-        return (topic for line in self._lines.values() for topic in line)
+        self.lines: dict[int, deque[Topic]] = {}
+        """The topics that wait, by fetcher, in the order in which they are served."""
 
     def ask(self, topic: Topic) -> None:
         """Let the topic wait for a turn, behind those that wait for its fetcher already."""
-        self._lines.setdefault(fetcher_of(topic, self.num_fetchers), deque()).append(topic)
+        self.lines.setdefault(fetcher_of(topic, self.num_fetchers), deque()).append(topic)
 
     def begin(self) -> list[Topic]:
         """The topics whose turn begins now: the first in the line of each fetcher that is free, those of the lowest number
         first."""
         begun = []
-        for fetcher in sorted(self._lines):
-            if len(self._on_turn) >= self.num_fetchers:  # after a resize turns of more may still be under way
+        for fetcher in sorted(self.lines):
+            if len(self.on_turn) >= self.num_fetchers:  # after a resize turns of more may still be under way
                 break
-            if fetcher in self._on_turn.values():
+            if fetcher in self.on_turn.values():
                 continue
-            line = self._lines[fetcher]
+            line = self.lines[fetcher]
             topic = line.popleft()
             if not line:
-                del self._lines[fetcher]
-            self._on_turn[topic] = fetcher
+                del self.lines[fetcher]
+            self.on_turn[topic] = fetcher
             begun.append(topic)
         return begun
 
     def remove(self, topic: Topic) -> None:
         """Its turn has ended, or it waits no longer."""
-        self._on_turn.pop(topic, None)
-        for fetcher, line in list(self._lines.items()):
+        self.on_turn.pop(topic, None)
+        for fetcher, line in list(self.lines.items()):
             if topic in line:
                 line.remove(topic)
                 if not line:
-                    del self._lines[fetcher]
+                    del self.lines[fetcher]
 
     def resize(self, num_fetchers: int) -> None:
         """Deal those who wait anew, in the order in which they would have been served fetcher by fetcher. Turns that are under
         way end as they began."""
-        lines, self._lines, self.num_fetchers = list(self._lines.values()), {}, num_fetchers
+        lines, self.lines, self.num_fetchers = list(self.lines.values()), {}, num_fetchers
         for place in range(max(map(len, lines), default=0)):
             for line in lines:
                 if place < len(line):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from geo.fleet.placement.load_data import Usage
@@ -54,36 +55,30 @@ def nic_bytes_per_s(override_gbps: float) -> float:
     return max(speeds) * 1e6 / 8
 
 
-def _family() -> list[int]:
-    """This process and all that it started, and those they started."""
-    parents: dict[int, list[int]] = {}
+def _family() -> list[list[str]]:
+    """What `/proc/PID/stat` says behind the name, of this process and all that it started, and those they started; empty where there is none."""
+    stats: dict[int, list[str]] = {}
+    children: dict[int, list[int]] = {}
     for folder in _PROC.glob("[0-9]*"):
-        if (fields := _stat(int(folder.name))) is not None:
-            parents.setdefault(int(fields[1]), []).append(int(folder.name))
+        with suppress(OSError):  # it has ended
+            stats[int(folder.name)] = (folder / "stat").read_text().rpartition(")")[2].split()
+    for pid, fields in stats.items():
+        children.setdefault(int(fields[1]), []).append(pid)
     found, todo = list[int](), [os.getpid()]
     while todo:
         found.append(todo.pop())
-        todo += parents.get(found[-1], [])
-    return found
+        todo += children.get(found[-1], [])
+    return [stats[pid] for pid in found if pid in stats]
 
 
-def _stat(pid: int) -> list[str] | None:
-    try:
-        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None  # it has ended
-
-
-def _cpu_s(family: list[int]) -> float:
-    stats = [fields for pid in family if (fields := _stat(pid)) is not None]
-    if not stats:
+def _cpu_s(family: list[list[str]]) -> float:
+    if not family:
         return time.process_time()
-    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / float(os.sysconf("SC_CLK_TCK"))
+    return sum(int(fields[11]) + int(fields[12]) for fields in family) / float(os.sysconf("SC_CLK_TCK"))
 
 
-def _resident(family: list[int]) -> float:
-    pages = sum(int(fields[21]) for pid in family if (fields := _stat(pid)) is not None)
-    return float(pages * os.sysconf("SC_PAGE_SIZE"))
+def _resident(family: list[list[str]]) -> float:
+    return float(sum(int(fields[21]) for fields in family) * os.sysconf("SC_PAGE_SIZE"))
 
 
 def _total() -> float:

@@ -114,9 +114,7 @@ class OffsetCheckpoint:
         return offsets
 
     def _lines(self, file: TextIO) -> Iterator[tuple[int, str]]:
-        number = 0
-        while line := file.readline(_LONGEST_LINE + 2):
-            number += 1
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE + 2), ""), 1):
             if len(line) > _LONGEST_LINE + 1:
                 raise self._malformed((number, line))
             yield number, line.removesuffix("\n")

@@ -49,10 +49,7 @@ class LinkTurns:
 
     def most(self, topic: Topic) -> Most:
         with self._changed:
-            allowance = self._allowance(topic)
-        return Most(
-            allowance.turn_messages, TURN_BYTES if allowance.turn_bytes is None else min(TURN_BYTES, allowance.turn_bytes)
-        )
+            return most_of(self._allowance(topic))
 
     def offer(self, topic: Topic) -> bool:
         with self._changed:
@@ -132,6 +129,12 @@ class LinkTurns:
         if rate != DispatchRate():
             self._allowances[topic] = fresh
         return fresh
+
+
+def most_of(allowance: Allowance) -> Most:
+    """What a turn is to bring at most, by its rate."""
+    size = allowance.turn_bytes
+    return Most(allowance.turn_messages, TURN_BYTES if size is None else min(TURN_BYTES, size))
 
 
 def wait_for_rate(wait_s: Callable[[], float], stopped: Callable[[], bool]) -> bool:

@@ -98,7 +98,7 @@ def test_a_backfill_that_stops_here_brings_the_rest_when_it_is_run_again(
     world, what = at_the_end, Backfill(mode=mode)
     with (
         mock.patch.object(backfill_module, "STEP_ROWS", 10),  # the sizes only: three steps
-        mock.patch.object(backfill_module, "TURN_BYTES", 4_000),
+        mock.patch("geo.fleet.turns.TURN_BYTES", 4_000),
     ):
         with dies_at(point, 1 if point is CrashPoint.BACKFILL_FENCED else 2):
             _fill(world, what)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -67,17 +66,7 @@ def _soon() -> Iterator[None]:
 def _publishes(world: World, *entries: str) -> None:
     """The world's configuration with a section `publish`, put in place at once."""
     text = world.path.read_text().split("publish:")[0]
-    new = world.path.with_suffix(".new")
-    new.write_text(text + "publish:\n" + "".join(f"  - {entry}\n" for entry in entries))
-    new.replace(world.path)
-
-
-def _lines(world: World, name: str, first: int, end: int) -> Path:
-    folder = world.folder / name
-    folder.mkdir(exist_ok=True)
-    (folder / ".new").write_text("".join(f'{{"key": "k{n}", "payload": "p"}}\n' for n in range(first, end)))
-    (folder / ".new").rename(folder / f"{first:06}.jsonl")
-    return folder
+    world.put(text + "publish:\n" + "".join(f"  - {entry}\n" for entry in entries))
 
 
 def _entry(topic: Topic, folder: str, producer: str = "default") -> str:
@@ -86,7 +75,7 @@ def _entry(topic: Topic, folder: str, producer: str = "default") -> str:
 
 def test_one_pass_publishes_replicates_and_folds_what_there_is(linked: World) -> None:
     consume(linked, "us")
-    _lines(linked, "in", 0, 5)
+    linked.lines("in", 0, 5)
     _publishes(linked, _entry(OTHER, "in"))
     linked.reload()
     said: list[str] = []
@@ -113,7 +102,7 @@ def test_one_pass_publishes_replicates_and_folds_what_there_is(linked: World) ->
 def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_else(
     linked: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _lines(linked, "clicks", 100, 105)
+    linked.lines("clicks", 100, 105)
     _publishes(linked, _entry(TOPIC, "clicks"))
     linked.reload()
     clicks, link = f"{TOPIC} in eu by default", f"us->eu {TOPIC}"
@@ -122,7 +111,7 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
         assert "runs 1 publisher and 1 link by" in running.said[0], "the log of a broker is never empty"
         owned = {row["runner"]: row["generation"] for row in linked.tables("eu").journal(OWNERS).newest()}
         generation = owned[f"origin us of {TOPIC} into eu"]
-        _lines(linked, "orders", 0, 5)
+        linked.lines("orders", 0, 5)
         _publishes(linked, _entry(TOPIC, "clicks"), _entry(OTHER, "orders"))
         running.until(lambda: linked.count("eu", OTHER) == 5)
         linked.write("us", 0, 3, topic=OTHER)  # a new topic of a source
@@ -133,7 +122,7 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
             running.until(lambda: "is not taken, what runs goes on" in caplog.text)
         _publishes(linked, _entry(OTHER, "orders"))
         running.until(lambda: running.state(clicks) is State.STOPPED)
-        _lines(linked, "orders", 5, 7)
+        linked.lines("orders", 5, 7)
         linked.write("us", 20, 22)
         running.until(lambda: linked.count("eu", OTHER) == 10 and linked.count("eu") == 47)
         owners = {row["runner"]: row for row in linked.tables("eu").journal(OWNERS).newest()}
@@ -202,13 +191,13 @@ def test_a_second_broker_is_refused_and_one_that_takes_over_ends_the_first(linke
 
 def test_works_that_fail_stop_no_other(linked: World) -> None:
     _publishes(linked, _entry(OTHER, "nowhere"), _entry(TOPIC, "clicks"))
-    _lines(linked, "clicks", 100, 105)
+    linked.lines("clicks", 100, 105)
     linked.reload()
     with Running(linked, "eu") as running:
         running.until(lambda: running.state(f"{OTHER} in eu by default") is State.FAILED)
         linked.log("us").delta().restoreToVersion(0)
         running.until(lambda: running.state(f"us->eu {TOPIC}") is State.FAILED)
-        _lines(linked, "clicks", 105, 109)
+        linked.lines("clicks", 105, 109)
         running.until(lambda: linked.count("eu") == 49)
         assert "publishers 1 RUNNING, 1 FAILED; link topics 1 FAILED" in running.broker.status()
     assert {r.state for r in running.ended if r.name == f"us->eu {TOPIC}"} == {State.FAILED}
@@ -219,7 +208,7 @@ def test_a_publisher_that_needs_a_person_can_be_had_and_goes_on_once_that_is_don
     linked: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timetable, "FAILED_AGAIN_S", 1.0)
-    file = _lines(linked, "clicks", 100, 105) / "000100.jsonl"
+    file = linked.lines("clicks", 100, 105) / "000100.jsonl"
     _publishes(linked, _entry(OTHER, "clicks"))
     linked.reload()
     whole, name = file.read_text(), f"{OTHER} in eu by default"
@@ -230,12 +219,12 @@ def test_a_publisher_that_needs_a_person_can_be_had_and_goes_on_once_that_is_don
         with pytest.raises(SourceChangedError):  # it is owned by nobody, and as wrong for anybody else
             publish_json_lines(linked.spark, str(file.parent), OTHER, config=linked.config, cluster="eu").await_termination()
         file.write_text(whole)
-        _lines(linked, "clicks", 105, 108)
+        linked.lines("clicks", 105, 108)
         running.until(lambda: linked.count("eu", OTHER) == 8)
 
 
 def test_a_publication_of_the_configuration_does_not_bring_back_a_topic_that_was_deleted(linked: World) -> None:
-    _lines(linked, "clicks", 100, 105)
+    linked.lines("clicks", 100, 105)
     _publishes(linked, _entry(OTHER, "clicks"))
     linked.reload()
     name = f"{OTHER} in eu by default"
@@ -256,7 +245,7 @@ def test_a_publication_of_the_configuration_does_not_bring_back_a_topic_that_was
 
 
 def test_a_publisher_learns_of_a_cluster_that_joins(linked: World) -> None:
-    folder = _lines(linked, "clicks", 100, 102)
+    folder = linked.lines("clicks", 100, 102)
     _publishes(linked, _entry(OTHER, "clicks"))
     linked.reload()
     with Running(linked, "eu") as running:

@@ -4,7 +4,6 @@ to all its processes."""
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -21,19 +20,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash]
 ORDERS = Topic.parse("persistent://shop/web/orders")
 
 
-def _lines(folder: Path, first: int, end: int) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / ".new").write_text("".join(f'{{"key": "k{n}"}}\n' for n in range(first, end)))
-    (folder / ".new").rename(folder / f"{first:04}.jsonl")
-
-
 def _configure(world: World, fetchers: int, *topics: Topic) -> None:
     """How many fetchers the link into us has, and which topics are published there; put in place at once."""
     text = config_text(("eu", "us"), [{"source": "eu", "target": "us", "num_fetchers": fetchers}, ("us", "eu")]) + "publish:\n"
     text += "".join(f'  - {{cluster: us, topic: "{topic}", jsonl: {topic.name}}}\n' for topic in topics)
-    new = world.path.with_suffix(".new")
-    new.write_text(text)
-    new.replace(world.path)
+    world.put(text)
 
 
 def _broker(world: World) -> list[str]:
@@ -61,11 +52,11 @@ def test_a_broker_killed_in_the_middle_goes_on_once_and_follows_signals(world: W
         return all(world.count("us", topic) == written + published.get(topic, 0) for topic in topics)
 
     write()
-    _lines(world.folder / TOPIC.name, 0, 50)
+    world.lines(TOPIC.name, 0, 50)
     _configure(world, 2, TOPIC)
     with geo(world.folder, *_broker(world), crash=(CrashPoint.PUBLISH_AFTER_APPEND, "kill")) as process:
         assert process.wait() == -signal.SIGKILL
-    _lines(world.folder / TOPIC.name, 50, 90)
+    world.lines(TOPIC.name, 50, 90)
     with geo(world.folder, *_broker(world), crash=(CrashPoint.LINK_AFTER_APPEND, "kill:12")) as process:
         process.until(brought)
         _configure(world, 5, TOPIC)
@@ -79,7 +70,7 @@ def test_a_broker_killed_in_the_middle_goes_on_once_and_follows_signals(world: W
         with geo(world.folder, *_broker(world)) as second:
             assert second.wait() == 3, second.log.read_text()
             assert _said(second, "broker of us: already run by")
-        _lines(world.folder / ORDERS.name, 0, 10)
+        world.lines(ORDERS.name, 0, 10)
         _configure(world, 3, TOPIC, ORDERS)
         process.signal_python(signal.SIGHUP)
         process.until(lambda: _said(process, "has changed and is taken"))

@@ -103,12 +103,12 @@ class Turns(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_forgotten(self) -> None:
-        assert sorted(map(str, self.fetchers.waiting)) == sorted(map(str, self.served))
+        assert sorted(str(topic) for line in self.fetchers.lines.values() for topic in line) == sorted(map(str, self.served))
 
     @invariant()
     def nobody_waits_for_a_fetcher_that_is_free(self) -> None:
         if len(self.fetchers.on_turn) < self.fetchers.num_fetchers:
-            assert {self._fetcher(topic) for topic in self.fetchers.waiting} <= set(self.fetchers.on_turn.values())
+            assert self.fetchers.lines.keys() <= set(self.fetchers.on_turn.values())
 
 
 TestTurns = Turns.TestCase

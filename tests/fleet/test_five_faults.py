@@ -142,10 +142,6 @@ def _lag(status: LinkStatus) -> int | None:
     return None if status.lag is None else status.lag.messages
 
 
-def _count(world: World, topic: Topic) -> int:
-    return world.count("eu", topic)
-
-
 def test_five_faults_at_once_disturb_nobody_else_and_each_ends_clean(world: World) -> None:
     with ExitStack() as healed, mock.patch.object(timetable, "MOST_BACKOFF_S", 0.5):
         for fault in FAULTS:
@@ -164,7 +160,7 @@ def test_five_faults_at_once_disturb_nobody_else_and_each_ends_clean(world: Worl
             for first in range(20, 70, 5):  # the others go on as ever
                 for topic in WELL:
                     world.write("us", first, first + 5, topic=topic)
-                running.until(lambda first=first: all(_count(world, topic) == first + 5 for topic in WELL))  # type: ignore[misc]
+                running.until(lambda first=first: all(world.count("eu", topic) == first + 5 for topic in WELL))  # type: ignore[misc]
             assert "was dropped and created again" in of(MADE_ANEW)[1]
             assert f"geo reconcile --source us --target eu --topic {MADE_ANEW}" in of(MADE_ANEW)[1]
             assert of(FORBIDDEN)[1]
@@ -176,11 +172,13 @@ def test_five_faults_at_once_disturb_nobody_else_and_each_ends_clean(world: Worl
             assert [(statuses[topic].in_sync, _lag(statuses[topic])) for topic in WELL] == [(True, 0)] * len(WELL)
             assert (statuses[POISONED].state, _lag(statuses[POISONED])) == (State.DELAYED, 5)
             assert statuses[MADE_ANEW].state is State.FAILED
-            assert [_count(world, topic) for topic in (POISONED, MADE_ANEW)] == [20, 20], "nothing was skipped or brought twice"
+            assert [world.count("eu", topic) for topic in (POISONED, MADE_ANEW)] == [20, 20], (
+                "nothing was skipped or brought twice"
+            )
             healed.close()  # each is resolved as its reason says
             running.until(lambda: all(of(topic)[0] is State.RUNNING for topic in (POISONED, FORBIDDEN, FULL, MADE_ANEW)))
             running.until(lambda: told(f"ap->eu {FAR}")[0] is State.RUNNING)
-            running.until(lambda: [_count(world, topic) for topic in (POISONED, FORBIDDEN, FAR, MADE_ANEW)] == [25] * 4)
-            running.until(lambda: _count(world, FULL) == 1_000)
+            running.until(lambda: [world.count("eu", topic) for topic in (POISONED, FORBIDDEN, FAR, MADE_ANEW)] == [25] * 4)
+            running.until(lambda: world.count("eu", FULL) == 1_000)
     report = world.verify()
     assert report.clean, report.lines()

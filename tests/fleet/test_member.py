@@ -6,7 +6,6 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -27,7 +26,7 @@ from geo.version import program_version
 from schemas import LOAD_REPORTS, OWNERS
 from tests.clock_off import clock_off
 from tests.members import Alone, bundle_owners, leader
-from tests.processes import GeoProcess, geo
+from tests.processes import geo
 from tests.rows import owner
 from tests.world import World
 
@@ -54,10 +53,6 @@ def _placed(tables: ClusterTables, without: str = "") -> bool:
     runs, owners, bundles = _runs(tables), bundle_owners(tables), read_bundles(tables)
     right = "shop/web" in bundles and all(owners.get(bundle_of(str(topic), bundles)) == runs.get(topic) for topic in TOPICS)
     return right and runs.keys() == set(TOPICS) and without not in runs.values()
-
-
-def _text(process: GeoProcess) -> str:
-    return Path(process.log).read_text()
 
 
 def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(world: World) -> None:
@@ -124,13 +119,13 @@ def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(w
 
         # b hands over and ends; a, which is alone, just ends.
         b.signal_python(signal.SIGTERM)
-        assert b.wait() == 0, _text(b)
+        assert b.wait() == 0, b.log.read_text()
         assert read_reports(us)["b"].state == LEFT
         a.until(lambda: _placed(us, without="b"))
         write()
         a.until(brought)
         a.signal_python(signal.SIGTERM)
-        assert a.wait() == 0, _text(a)
+        assert a.wait() == 0, a.log.read_text()
     assert bundle_owners(us) == {}
     assert {one.broker for bundle, one in read_assignments(us).items() if bundle != split} == {"a"}
     report = world.verify()

@@ -105,16 +105,13 @@ def test_topics_of_one_fetcher_take_turns() -> None:
 def test_what_waits_for_its_rate_holds_up_nobody() -> None:
     slow, fast = TOPICS[0], next(topic for topic in TOPICS[1:] if fetcher_of(topic, 1) == fetcher_of(TOPICS[0], 1))
     turns = LinkTurns(1, lambda topic: DispatchRate(messages_per_second=1) if topic == slow else DispatchRate())
-    with turns.turn(slow, _never) as has_turn:
-        assert has_turn
+    assert _has_turn(turns, slow, _never)
     turns.took(slow, 3_600, 0)
     assert turns.wait_s(slow) > 3_500
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(_has_turn, turns, slow, stop.is_set)
-        for _ in range(20):
-            with turns.turn(fast, _never) as has_turn:
-                assert has_turn
+        assert all(_has_turn(turns, fast, _never) for _ in range(20))
         assert not waiting.done()
         stop.set()
         assert waiting.result(LIMIT_S) is False, "a stop is heard by who waits"
@@ -144,8 +141,7 @@ def test_a_turn_that_is_left_is_had_by_another_and_its_late_end_ends_nobody_else
                 assert not waiting.done()
                 stop.set()
                 assert waiting.result(LIMIT_S) is False
-    with turns.turn(other, _never) as has_turn:
-        assert has_turn
+    assert _has_turn(turns, other, _never)
 
 
 def test_an_offer_waits_in_line_without_anybody_and_is_anothers_if_nobody_begins_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,13 +154,11 @@ def test_an_offer_waits_in_line_without_anybody_and_is_anothers_if_nobody_begins
         assert not turns.offer(first), "who has a turn waits for no other"
     assert turns.offer(second)
     assert not turns.offer(third)
-    with turns.turn(second, _never) as has_turn:
-        assert has_turn
+    assert _has_turn(turns, second, _never)
     assert turns.offer(third)
     monkeypatch.setattr(turns_module, "_OFFERED_S", 0.0)
     assert not turns.offer(third), "it was offered, and is asked for too late"
-    with turns.turn(first, _never) as has_turn:  # who waits has it then, whether or not anybody else asks
-        assert has_turn
+    assert _has_turn(turns, first, _never), "who waits has it then, whether or not anybody else asks"
     until(lambda: turns.offer(second))
 
 
