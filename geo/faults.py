@@ -6,6 +6,7 @@ Classic Spark lets some errors of the JVM through as Py4J has them, so both form
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager
 
 from delta import exceptions as delta
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -63,6 +64,21 @@ def session_is_gone(error: BaseException) -> bool:
     return isinstance(error, (Py4JNetworkError, ConnectionRefusedError)) or (
         of_spark(error) and ("stopped SparkContext" in str(error) or "SparkContext was shut down" in str(error))
     )
+
+
+class Tried(AbstractContextManager["Tried"]):
+    """A fault of what is done inside is kept as `fault`, and what follows goes on. Raised are the end of Spark, after which nothing can, one
+    of `but`, and what is no fault."""
+
+    def __init__(self, *but: type[Exception]) -> None:
+        self._but = but
+        self.fault: BaseException | None = None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, FAULTS) or isinstance(error, self._but) or session_is_gone(error):
+            return False
+        self.fault = error
+        return True
 
 
 def as_raised(error: BaseException) -> BaseException:

@@ -118,7 +118,8 @@ def _act(host: str, path: str, role: str, name: str) -> int:
         elif role == "link":
             link.prepare(ownership, read_links(eu).get(("us", name)))
             link.running.run_turns(lambda: False)
-            link.running.flush(State.STOPPED)
+            if (now := link.running.progressed(State.STOPPED)) is not None:
+                link.row.append(now)
             done = {"replicated": link.row.replicated, "expired": link.row.expired, "impossible": link.row.impossible}
             print(json.dumps(done), flush=True)
         else:

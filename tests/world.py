@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geo.config import load
 from geo.config.model import Config
+from geo.coordination.ownership import Ownership, claim
 from geo.delta.arrow_rows import rows_table
 from geo.delta.table import Table
 from geo.fleet.replicator import Replicator
@@ -240,6 +241,13 @@ class World:
     def topic_link(self, source: str = "us", target: str = "eu", topic: Topic = TOPIC) -> TopicLink:
         """A link of a topic, which has not begun."""
         return TopicLink(self.tables(target), self.tables(source), self.config, self.config.link(source, target), topic)
+
+    def begun(self, source: str = "us", target: str = "eu", topic: Topic = TOPIC) -> tuple[TopicLink, Ownership]:
+        """A link of a topic that has begun, and what it owns."""
+        link = self.topic_link(source, target, topic)
+        (ownership,) = claim(link.target, [link.runners])
+        link.prepare(ownership, read_links(link.target).get((source, str(topic))))
+        return link, ownership
 
     def all_tables(self) -> dict[str, ClusterTables]:
         return {name: self.tables(name) for name in self.config.clusters}

@@ -118,7 +118,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
     dead = [r["broker"] for r in rows if r["state"] in (SILENT, LEFT) and (r["bundles"] or r["leads"])]
     output.text(*(f"{name} is not up and has what others wait for; another one takes it over, if one is up" for name in dead))
     lead = owners.lead
-    if lead is not None and not lead.released and not owners.shares:
+    if lead is not None and lead.is_owned and not owners.shares:
         why = why_not_run(tables, broker_runner(tables))
         alone = (
             f"{Process.decode(lead.holder)} runs {args.cluster} alone; no broker takes part while it lives"

@@ -18,7 +18,7 @@ from geo.config import load
 from geo.config.model import Config
 from geo.delta.driver import Reads
 from geo.errors import GeoError, NoSparkError, OtherClusterError
-from geo.faults import FAULTS, session_is_gone
+from geo.faults import FAULTS, Tried
 from geo.journal.cluster import ClusterTables, connect, connect_later
 from geo.locations import scheme_of
 from geo.log.housekeeping import open_for_writing
@@ -88,15 +88,11 @@ class LookedAt:
         found: list[dict[str, Any]] = []
         unreadable: list[dict[str, Any]] = []
         for name, tables in self.clusters.items():
-            try:
+            with Tried(OtherClusterError) as tried:  # what the others say would be about other places too
                 refuse_gone(tables, self.clusters.values())
                 found += read(tables)
-            except OtherClusterError:
-                raise  # what the others say would be about other places too
-            except FAULTS as error:
-                if session_is_gone(error):
-                    raise
-                unreadable.append({"cluster": name, "cannot_be_read": first_line(error)})
+            if tried.fault is not None:
+                unreadable.append({"cluster": name, "cannot_be_read": first_line(tried.fault)})
         return found, unreadable
 
     def _start(self) -> SparkSession:

@@ -46,11 +46,7 @@ class Owner:
 
     @property
     def is_owned(self) -> bool:
-        return self.state == OWNED
-
-    @property
-    def released(self) -> bool:
-        return self.state == RELEASED
+        return self.state != RELEASED
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +83,14 @@ def decide(
     Of the runners `take_over` an owner that lives is replaced; its next append fails.
     """
     found = {owner.runner: owner for owner in owners if owner.runner in wanted}
-    held = [owner for owner in found.values() if not owner.released]
+    held = [owner for owner in found.values() if owner.is_owned]
     for owner in held:
         if liveness[owner.holder] is Liveness.LIVES and owner.runner not in take_over:
             return Refuse(owner)
     highest = {runner: max(fences.get(runner, ()), default=0) for runner in wanted}
     generation = max((*(owner.generation for owner in owners), *highest.values()), default=0) + 1
     dead = {owner.holder for owner in held if liveness[owner.holder] is Liveness.DEAD}
-    ended = {owner.runner for owner in found.values() if owner.released or owner.holder in dead}
+    ended = {owner.runner for owner in found.values() if not owner.is_owned or owner.holder in dead}
     unknown = {runner for runner in wanted if highest[runner] > (found[runner].generation if runner in found else 0)}
     in_flight = unknown | {owner.runner for owner in found.values() if owner.in_flight or owner.runner not in ended}
     return Take(generation, frozenset(dead), frozenset(in_flight))

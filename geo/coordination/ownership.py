@@ -408,7 +408,7 @@ def _looked(
     """The newest claims of the cluster by runner, and what may be done about `runners`. Waits for the JVMs of the dead to end.
     Raises AlreadyOwnedError."""
     found = {one.runner: one for one in owners.read(Owner)}
-    held = [owner for name, owner in found.items() if name in runners and not owner.released]
+    held = [owner for name, owner in found.items() if name in runners and owner.is_owned]
     there = {
         name: [fence_generation(file) for file in tables.files.names(_fences_of(tables, runner))]
         for name, runner in runners.items()
@@ -463,7 +463,7 @@ def why_not_run(tables: ClusterTables, runner: Runner) -> str | None:
 def why_dead(tables: ClusterTables, owner: Owner) -> str | None:
     """Why an owner runs nothing now; None: it lives, or may. As `why_not_run`."""
     holder = Process.decode(owner.holder)
-    if owner.released:
+    if not owner.is_owned:
         return f"{holder} ended at {owner.since:%Y-%m-%d %H:%M:%S} UTC"
     if holder is not None and holder.is_seen_here:
         lives = (owner.token, owner.runner) in _live if holder.is_mine else holder.lives
@@ -473,9 +473,9 @@ def why_dead(tables: ClusterTables, owner: Owner) -> str | None:
     return None if silence_s <= tables.cluster.owner_timeout_s else f"{holder} gave no sign of life for {silence_s:,.0f} s"
 
 
-def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
-    """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
-    refuse_living(tables, [one for name, one in named_owners(tables, RunnerKind.PRODUCER) if name.topic == topic])
+def refuse_producers(tables: ClusterTables, topics: Set[Topic]) -> None:
+    """Raises AlreadyOwnedError if a producer of one of these topics lives in this cluster, or may."""
+    refuse_living(tables, [one for name, one in named_owners(tables, RunnerKind.PRODUCER) if name.topic in topics])
 
 
 def refuse_living(tables: ClusterTables, owners: Sequence[Owner], else_: str = "Nothing was written.") -> None:
@@ -528,7 +528,7 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner]) -> dict[str, Livenes
 
 
 def _silent_s(tables: ClusterTables, holder: Process, since: datetime, now_us: int) -> float:
-    """For how long a process, whose claim is of `since`, gave no sign of life. `now_us`: by the storage's clock; None: this host's."""
+    """For how long a process, whose claim is of `since`, gave no sign of life at `now_us`, by the storage's clock."""
     return silent_s(now_us, [in_us(since), in_us(last_seen(tables, holder))])
 
 
@@ -538,11 +538,8 @@ def _claim(tables: ClusterTables, runner: Runner, generation: int, token: str, s
 
 def _refused(owner: Owner, else_: str) -> AlreadyOwnedError:
     holder = Process.decode(owner.holder)
-    elsewhere = (
-        ""
-        if holder is None or holder.is_seen_here
-        else " From here one cannot look whether it lives; it gave a sign of life lately."
-    )
+    unseen = " From here one cannot look whether it lives; it gave a sign of life lately."
+    elsewhere = "" if holder is None or holder.is_seen_here else unseen
     return AlreadyOwnedError(
         f"{owner.runner}: already run by {holder} since {owner.since:%Y-%m-%d %H:%M:%S} UTC.{elsewhere} One runner at a time: stop that one first. {else_}"
     )

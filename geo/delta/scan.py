@@ -51,6 +51,11 @@ def rows_where(table: Table, version: int, columns: Sequence[str], where: Predic
     return table.ask(lambda engine: engine.rows_where(version, columns, where))
 
 
+def keep_where(rows: DataFrame, where: Predicate) -> DataFrame:
+    """The rows of a DataFrame that fulfil a condition. Columns as `rows`."""
+    return filtered(rows, where)
+
+
 def read_where(table: Table, version: int, where: Predicate) -> DataFrame:
     """The rows at a version that fulfil a condition, for Spark."""
     return filtered(table.read(version), where)

@@ -59,11 +59,11 @@ class Owners:
         for holder in {one.holder for one in self.bundles.values()}:
             process = Process.decode(holder)
             brokers[holder] = "?" if process is None else names.get(process.name, str(process))
-        return {name: Claim(brokers[one.holder], one.generation, released=one.released) for name, one in self.bundles.items()}
+        return {name: Claim(brokers[one.holder], one.generation, released=not one.is_owned) for name, one in self.bundles.items()}
 
     def leader(self, names: Mapping[str, str]) -> str | None:
         """The broker that leads, or led last and has not given that up; None: nobody, or one that shares with nobody."""
-        if self.lead is None or self.lead.released or not self.shares:
+        if self.lead is None or not self.lead.is_owned or not self.shares:
             return None
         process = Process.decode(self.lead.holder)
         return None if process is None else names.get(process.name)

@@ -26,7 +26,7 @@ from geo.delta.history import CommitName
 from geo.delta.predicate import Compare, Predicate, TimeUs
 from geo.delta.scan import is_empty, read_where
 from geo.errors import AlreadyOwnedError, RetryableError, SourceChangedError, UsageError
-from geo.faults import FAULTS, session_is_gone
+from geo.faults import Tried
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.fleet.rate import Allowance
 from geo.fleet.turns import most_of, wait_for_rate
@@ -148,13 +148,11 @@ def backfill(
     for topic in carried_topics(config, link, there, here, topics):
         if stopped.is_set():
             break
-        try:
+        with Tried() as tried:
             filling = _Filling(here, there, config, link, topic, what, allowance, stopped, on_step, dry_run=dry_run)
             done.append(filling.preview() if dry_run else filling.run())
-        except FAULTS as error:
-            if session_is_gone(error):
-                raise
-            not_done[str(topic)] = first_line(error)
+        if tried.fault is not None:
+            not_done[str(topic)] = first_line(tried.fault)
             continue
         if checkpoint is not None and done[-1].complete:
             offsets[str(topic.partitioned or topic), topic.partition or 0] = done[-1].source_version + 1

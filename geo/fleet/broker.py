@@ -24,7 +24,7 @@ from geo.config.placement import Placement
 from geo.coordination.heartbeat import keep_house_anew
 from geo.coordination.ownership import Ownership, broker_runner, claim, giving_back
 from geo.errors import FencedError, UsageError
-from geo.faults import FAULTS, session_is_gone
+from geo.faults import Tried
 from geo.fleet.config_file import ConfigFile
 from geo.fleet.member import Activity, Member
 from geo.fleet.turns import LinkTurns, turns_of
@@ -288,17 +288,15 @@ class Broker:
 
     def _take_up(self) -> Sequence[Group[Any]] | None:
         """The groups of the configuration as it is now; None if it is wrong, and what runs goes on."""
-        try:
+        with Tried() as tried:
             config = self._file.config
             parts = self._made_of(config)
             if self._member is not None and config.placement is not None:
                 self._member.refuse(config.placement)
             keep_house_anew(open_for_writing(self._tables, config))
-        except FAULTS as error:
-            if session_is_gone(error):
-                raise
+        if tried.fault is not None:
             self._file.refuse()
-            log.warning("%s has changed and is not taken, what runs goes on: %s", self._file, error)
+            log.warning("%s has changed and is not taken, what runs goes on: %s", self._file, tried.fault)
             return None
         for _, group in parts:
             if isinstance(group, LinkTopics) and isinstance(group.turns, LinkTurns):
@@ -314,15 +312,11 @@ class Broker:
 
     def _refuse_if_replaced(self) -> None:
         """Raises FencedError if another broker took this one's place. A fault of the storage that may pass does."""
-        try:
+        with Tried(FencedError) as tried:
             if self._ownership is not None:
                 self._ownership.refuse_if_replaced()
-        except FencedError:
-            raise
-        except FAULTS as error:
-            if session_is_gone(error):
-                raise
-            log.warning("broker of %s: whether it is still the only one cannot be seen now: %s", self._cluster, first_line(error))
+        if (fault := tried.fault) is not None:
+            log.warning("broker of %s: whether it is still the only one cannot be seen now: %s", self._cluster, first_line(fault))
 
     # -- what is said of it --------------------------------------------------------------------------------------------
 

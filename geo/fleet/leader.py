@@ -89,7 +89,7 @@ class Lead:
 def _lives(lead: Owner, names: Mapping[str, str], living: Set[str]) -> bool:
     """Whether the broker that leads gives signs of life."""
     process = Process.decode(lead.holder)
-    if lead.released or process is None:
+    if not lead.is_owned or process is None:
         return False
     if process.is_mine or (process.is_seen_here and not process.lives):
         return False  # its own, of which this broker does not know: it was interrupted while it claimed

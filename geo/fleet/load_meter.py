@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
-from geo.faults import FAULTS, session_is_gone
+from geo.faults import Tried
 from geo.fleet.host_usage import HostUsage, nic_bytes_per_s
 from geo.fleet.placement.load_data import BrokerLoad, Rates, Usage
 from geo.journal.cluster import ClusterTables
@@ -49,13 +49,11 @@ class LoadMeter:
         if self._lookups >= self._most or time.monotonic() - at < SIZE_S:
             return size
         self._lookups += 1
-        try:
+        with Tried() as tried:
             table = self._tables.log(Topic.parse(topic))
             newest = table.latest_version()
             commits = list(table.commits(max(0, newest - SIZE_OF_COMMITS + 1), newest))
-        except FAULTS as error:
-            if session_is_gone(error):
-                raise
+        if tried.fault is not None:
             return size
         counted = [commit for commit in commits if commit.rows is not None]
         if rows := sum(commit.rows or 0 for commit in counted):

@@ -29,7 +29,7 @@ from geo.coordination.storage_clock import storage_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.process import Process
 from geo.errors import AlreadyOwnedError, FencedError, UsageError
-from geo.faults import FAULTS, session_is_gone
+from geo.faults import Tried
 from geo.fleet.assignments import bundle_runner, member_runner, read_assignments, read_bundles, read_owners
 from geo.fleet.leader import Lead
 from geo.fleet.load_meter import LoadMeter
@@ -265,14 +265,10 @@ class Member:
         try:
             while not self._stop.is_set():
                 now = time.monotonic()
-                try:
+                with Tried(FencedError) as tried:
                     self.round(now)
-                except FencedError:
-                    raise
-                except FAULTS as error:
-                    if session_is_gone(error):
-                        raise
-                    log.warning("broker %s: what is placed cannot be seen now: %s", self.name, first_line(error))
+                if tried.fault is not None:
+                    log.warning("broker %s: what is placed cannot be seen now: %s", self.name, first_line(tried.fault))
                 if self._leaves_at is not None and (
                     now > self._leaves_at or self._has_nobody_else() or not (self._mine or self._going)
                 ):

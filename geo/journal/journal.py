@@ -248,9 +248,7 @@ class Journal:
 
     def files(self) -> int:
         """How many files its rows are in. Without a Spark job where this process reads its log."""
-        if not self.exists():
-            return 0
-        return self.table.count_files()
+        return self.table.count_files() if self.exists() else 0
 
     def clean(self, keep: str = "true", *, dry_run: bool = False) -> int:
         """Replace all rows by the newest of each subject that fulfil `keep` (SQL), in one commit and one file. Returns how many

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from geo.asking import ask_all
 from geo.config.model import Cluster, Config
 from geo.errors import RetryableError
-from geo.faults import FAULTS, session_is_gone
+from geo.faults import Tried
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.absence import gone_region
 from geo.log.topics import known_topics
@@ -53,9 +53,6 @@ def _has_read(other: ClusterTables, name: str) -> bool:
 
 
 def _is_so(answer: Future[bool]) -> bool:
-    try:
+    with Tried():  # whoever looks at that one says so
         return answer.result()
-    except FAULTS as error:  # whoever looks at that one says so
-        if session_is_gone(error):
-            raise
-        return False
+    return False

@@ -5,7 +5,7 @@ Which rows are asked for is decided in gaps and rule; who appends them, and what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -60,8 +60,7 @@ class BothLogs:
         """How many messages `missing` would bring now."""
         if not self.target.exists():
             return count_where(self.source, version, messages_wanted(self.rule, floors, self.clock()))
-        steps = self.missing(version, self.target.latest_version(), floors)
-        return sum(map(count_rows, steps))
+        return sum(map(count_rows, self.missing(version, self.target.latest_version(), floors)))
 
     def count_impossible(self, version: int) -> int:
         """How many rows of the source at `version` no producer can have written."""
@@ -101,7 +100,7 @@ class BothLogs:
         """
         target_version = self.target.latest_version()
         ends = self._ends(self.target, target_version)
-        later = self._first_due(version, floors, ends)
+        later = ledger_begins(self.source, version, messages_wanted(self.rule, floors, self.clock()) & after(ends))
         due = {ledger: max(ends.get(ledger, -1) + 1, (floors or {}).get(str(ledger), 0)) for ledger in later}
         lost = {ledger: first for ledger, first in sorted(later.items()) if first > due[ledger]}
         horizon_us = self.rule.expired_before_us(self.clock())
@@ -188,7 +187,3 @@ class BothLogs:
     def _of_origins(self, since_us: int | None) -> Predicate:
         """Rows of the origins that cross, that were published then or later."""
         return Among("origin", self.rule.origins) & published_since(since_us)
-
-    def _first_due(self, version: int, floors: Floors | None, ends: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
-        """Ledger → its first message behind its end (of one without: the first of all) that the source has at `version` and that crosses."""
-        return ledger_begins(self.source, version, messages_wanted(self.rule, floors, self.clock()) & after(ends))

@@ -83,11 +83,6 @@ class LinkRow:
             now = self.following(recorded.state, recorded.reason, recorded.cursor, recorded.target)
             self.append(replace(now, origins=recorded.origins))
 
-    @property
-    def is_uncounted(self) -> bool:
-        """Whether nobody has counted the rows left out up to its cursor that no producer can have written: it is an older program's."""
-        return self._impossible is None
-
     def counted(self, impossible: int) -> None:
         """The source has so many such rows up to the cursor, which runs before this one left out."""
         self._impossible = impossible

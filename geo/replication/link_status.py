@@ -9,7 +9,7 @@ from geo.config.model import Config, Link
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.table import Table
 from geo.errors import OtherClusterError, RetryableError
-from geo.faults import FAULTS, session_is_gone
+from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
 from geo.log.absence import gone_region, is_new, nothing_in_target
 from geo.log.ledgers import LINK_KEY
@@ -71,20 +71,16 @@ def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], c
     lacks = None if rows or known else nothing_in_target(target.cluster.name, target.place)
     for link in config.inbound(target.cluster.name):
         source, replicated = sources[link.source], [Topic.parse(topic) for name, topic in rows if name == link.source]
-        try:
+        with Tried(OtherClusterError) as tried:
             source.refuse_no_folder()
             registered = topics_of_source(source, replicated)
             if replicated and not registered:
                 raise RetryableError(gone_region(link.source, source.place, [link.target]))
             # Those too of which nobody knows whether the link may carry them: what is in the way is said.
             carried = [one for one in registered if replicates(config, link, one) and one.topic not in gone]
-            away = None
-        except OtherClusterError:
-            raise
-        except FAULTS as error:
-            if session_is_gone(error):
-                raise
-            carried, away = [Registered.unknown(topic, None) for topic in replicated], first_line(error)
+        away = None
+        if tried.fault is not None:
+            carried, away = [Registered.unknown(topic, None) for topic in replicated], first_line(tried.fault)
         for one in carried:
             if topic_glob_matches(glob, one.topic):
                 yield _status(link, one, rows.get((link.source, str(one.topic))), requests, target, source, away, lacks)
@@ -105,25 +101,17 @@ def _status(
     expired, impossible = (None, None) if row is None else (row.expired, row.impossible)
     if away is None:
         lacks = None
-        try:
+        with Tried() as tried:
             lacks = absent(source, registered)
             now_us = storage_now_us(target, writes=False)
             of_target = None if is_new(in_us(registered.created_at), now_us) else target_lacks
             lacks = "; ".join(filter(None, (lacks, of_target))) or None
-            stands = stands_at(row, link, target.log(topic))
-            at, newest, lag, why = _behind(
-                source.log(topic),
-                stands,
-                link,
-                now_us,
-                begins_at_end=begins_at(row, link, topic) == "latest",
-            )
+            stands, at_end = stands_at(row, link, target.log(topic)), begins_at(row, link, topic) == "latest"
+            at, newest, lag, why = _behind(source.log(topic), stands, link, now_us, begins_at_end=at_end)
             told = "; ".join(filter(None, (reason or why, lacks))) or None
             return LinkStatus(link, topic, state, told, at, newest, lag, expired, impossible, lacks)
-        except FAULTS as error:
-            if session_is_gone(error):
-                raise
-            away = lacks or first_line(error)
+        assert tried.fault is not None
+        away = lacks or first_line(tried.fault)
     told = f"{link.source} cannot be read: {away}"
     return LinkStatus(link, topic, state, told if reason is None else f"{reason}; {told}", None, None, None, expired, impossible)
 

@@ -139,7 +139,7 @@ class LinkTarget:
     def look(self, since: CommitName) -> TargetSeen:
         """The commits from the one at `since` to the newest, from which it is watched."""
         looked = self._look(since)
-        self.seen, self._watch = looked.newest, TargetWatch(self.log, looked.newest, self._columns, str(self))
+        self.watch_from(looked.newest)
         return looked
 
     def _look(self, since: CommitName) -> TargetSeen:

@@ -14,7 +14,7 @@ from geo.config.model import Config, Link
 from geo.coordination.ownership import release
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, LockedError, RetryableError
-from geo.faults import FAULTS, session_is_gone
+from geo.faults import FAULTS, Tried
 from geo.journal.cluster import ClusterTables
 from geo.log.absence import gone_region, lost_by_registry
 from geo.log.promised_ends import SharedPromises, read_promises
@@ -130,7 +130,7 @@ class LinkTopics:
                 continue
             restarts[key] = restart
             if becomes is Next.WANTED and self._share is not ALL:
-                known[key][0].lease.begin_anew(take_over=self._share.takes_over(one.topic))
+                known[key][0].lease.restart(take_over=self._share.takes_over(one.topic))
             found[becomes].append(key)
             if becomes is Next.LEFT_OUT:
                 left_out[key] = unwanted or ""
@@ -238,12 +238,9 @@ def unclear(one: Registered, row: LinkState | None, source: ClusterTables) -> st
 
 def has_log(source: ClusterTables, topic: Topic) -> bool:
     """Whether a topic has a log; also of one that cannot be looked at: what is in the way is its own fault, not its link's."""
-    try:
+    with Tried():
         return source.log(topic).exists()
-    except FAULTS as error:
-        if session_is_gone(error):
-            raise
-        return True
+    return True
 
 
 def replicates(config: Config, link: Link, found: Registered) -> bool:

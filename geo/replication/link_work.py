@@ -118,13 +118,11 @@ class LinkWork:
 
     def _bring_news(self) -> None:
         """Take a turn; or, for a busy topic that has caught up, start its query: the first batch is all that there is."""
-        if self._busy >= BUSY_TURNS and self._has_caught_up:
-            self._start()
-        else:
-            self._take_turn()
-
-    def _take_turn(self) -> None:
         running = self.link.running
+        if self._busy >= BUSY_TURNS and self._has_caught_up:
+            running.start_stream(parse_trigger(self._trigger))
+            self._followed, self._moved_at = running.cursor, time.monotonic()  # once it runs: a start may take a while
+            return
         if (brought := running.take_turn(self._stopped)) is not None:
             self._stuck = 0  # it has passed the place
         self._busy = self._busy + 1 if brought is Brought.BY_SPARK else 0
@@ -141,10 +139,6 @@ class LinkWork:
                 self._ask_at = now + self._remote_look_s if self._has_caught_up else now
         elif now - self._looked_at > timetable.REMOTE_SOURCE_LOOK_S:
             self._look()
-
-    def _start(self) -> None:
-        self.link.running.start_stream(parse_trigger(self._trigger))
-        self._followed, self._moved_at = self.link.cursor, time.monotonic()  # once it runs: a start may take a while
 
     def _rest(self) -> None:
         """Its query ends, or has ended: the source is looked at by name."""
@@ -179,11 +173,7 @@ class LinkWork:
         self.link.leave()
         fresh = LinkWork(self.link.anew(), self._trigger)
         fresh.begun_anew, fresh._hung_at = self.begun_anew + 1, cursor
-        at = (
-            f"behind version {cursor.version} of {self.link.link.source}"
-            if cursor is not None
-            else "while both logs were compared"
-        )
+        at = "while both logs were compared" if cursor is None else f"behind version {cursor.version} of {self.link.link.source}"
         what = f"{self}: it has been at a turn {at} for {took_s:.0f} s and brought nothing"
         if cursor == self._hung_at:
             ends = f"--source {self.link.link.source} --target {self.link.link.target} --topic '{self.link.topic}'"
@@ -216,7 +206,7 @@ class LinkWork:
 
 def own(target: ClusterTables, works: Sequence[LinkWork]) -> None:
     """Claim works of one target in one commit, all or none."""
-    take_over = [runner for work in works if work.lease.claims() for runner in work.link.runners]
+    take_over = [runner for work in works if work.lease.start_claim() for runner in work.link.runners]
     owned = claim(target, [work.link.runners for work in works], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
     try:
         known = read_links(target)  # since it is owned nobody else's row comes after these

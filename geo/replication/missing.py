@@ -100,30 +100,22 @@ def missing(source: DataFrame, target: DataFrame, step: Sequence[Gap]) -> DataFr
         if some:
             rows = within(source, some)
             rows = rows.dropDuplicates(list(ID)) if repeated else rows
-            parts.append(without_present(rows, within(target, some)) if compare else rows)
+            if compare:
+                rows = rows.join(within(target, some).select(*ID), list(ID), "left_anti").select(*source.columns)
+            parts.append(rows)
     return reduce(DataFrame.unionByName, parts)
 
 
 def within(rows: DataFrame, found: Sequence[Gap]) -> DataFrame:
     """The rows whose entries are in the gaps. Columns as `rows`."""
     if len(found) <= FEW_GAPS:
-        return rows.where(
-            reduce(
-                or_,
-                (is_of(gap.ledger) & F.col("entry_id").between(gap.first, gap.last) for gap in found),
-            )
-        )
+        return rows.where(reduce(or_, (is_of(gap.ledger) & F.col("entry_id").between(gap.first, gap.last) for gap in found)))
     listed = [
         {"origin": gap.ledger.origin, "ledger_id": gap.ledger.ledger_id, "_first": gap.first, "_last": gap.last} for gap in found
     ]
     types = {"origin": "STRING", "ledger_id": "BIGINT", "_first": "BIGINT", "_last": "BIGINT"}
     joined = rows.join(F.broadcast(rows_frame(rows.sparkSession, types, listed)), ["origin", "ledger_id"])
     return joined.where(F.col("entry_id").between(F.col("_first"), F.col("_last"))).select(*rows.columns)
-
-
-def without_present(rows: DataFrame, target: DataFrame) -> DataFrame:
-    """`rows` whose MessageId is not in `target`. Columns as `rows`."""
-    return rows.join(target.select(*ID), list(ID), "left_anti").select(*rows.columns)
 
 
 def count_rows(rows: DataFrame | pa.Table) -> int:

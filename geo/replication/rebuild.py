@@ -5,19 +5,16 @@ Only rows whose origin is the region itself; what others wrote comes by its link
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from geo.config.model import Config, Link
 from geo.coordination.ownership import claim, filling_runners, giving_back, origin_runners, refuse_producers
 from geo.crash import CrashPoint, reach
 from geo.delta.predicate import Among, Predicate
-from geo.delta.table import Table
 from geo.errors import UsageError
-from geo.faults import FAULTS, session_is_gone
+from geo.faults import Tried
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.absence import lost_by_registry
 from geo.log.conditions import IS_MESSAGE
@@ -66,8 +63,7 @@ def rebuild(
     if not found:
         of = f"no topic that matches {topics}"
         raise UsageError(f"{peer} has {of}{' and was not deleted in ' + cluster if matching else ''}.")
-    for registered in found:
-        refuse_producers(own, registered.topic)
+    refuse_producers(own, {r.topic for r in found})
     if dry_run:
         return [Rebuilt(str(r.topic), _rehearsed(own, other, r.topic, cluster)) for r in found]
     others = [link for link in config.links if link.source == cluster and link.target != peer]
@@ -88,13 +84,10 @@ def rebuild(
 
 def _carried(spark: SparkSession, config: Config, link: Link) -> set[str]:
     """The topics that a link has carried; none where its target cannot tell."""
-    try:
+    with Tried():
         rows = read_links(connect(spark, config.cluster(link.target)))
-    except FAULTS as error:
-        if session_is_gone(error):
-            raise
-        return set()
-    return {topic for (source, topic), row in rows.items() if source == link.source and has_carried(row)}
+        return {topic for (source, topic), row in rows.items() if source == link.source and has_carried(row)}
+    return set()
 
 
 def _rehearsed(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str) -> int:
@@ -103,7 +96,8 @@ def _rehearsed(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: 
     version = source.latest_version()
     if target.find(TOPIC_LOG) is None:
         return count_where(source, version, _mine(cluster))
-    return sum(map(count_rows, _missing(source, version, target, target.latest_version(), cluster)))
+    steps = find_missing(source, version, target, target.latest_version(), _mine(cluster), f"rebuild of {target}")
+    return sum(map(count_rows, steps))
 
 
 def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str, *, may_go_elsewhere: bool) -> int:
@@ -120,16 +114,12 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
         ownership.fence(target)
         messages, pinned = 0, newest_commit(target, what)
         watch = TargetWatch(target, pinned, kept, what)
-        for rows in _missing(source, version, target, pinned.version, cluster):
+        for rows in find_missing(source, version, target, pinned.version, _mine(cluster), f"rebuild of {target}"):
             messages += watch.append(ownership, rows, REBUILD_RECORD)
             reach(CrashPoint.REBUILD_APPENDED)
     return messages
 
 
 def _mine(cluster: str) -> Predicate:
+    """The messages that the cluster itself wrote."""
     return IS_MESSAGE & Among("origin", frozenset({cluster}))
-
-
-def _missing(source: Table, version: int, target: Table, target_version: int, cluster: str) -> Iterator[DataFrame | pa.Table]:
-    """What `target` at its version lacks of the cluster's own rows of `source` at `version`, in bounded steps."""
-    return find_missing(source, version, target, target_version, _mine(cluster), f"rebuild of {target}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 
 from geo.config.model import Start
@@ -38,43 +39,37 @@ def end_left(target: ClusterTables, fillers: Sequence[Runner]) -> None:
         release(claim(target, [fillers]))
 
 
+@dataclass(slots=True, eq=False)
 class Reconciliation:
     """Step 4 of a link's start (`TopicLink`), while nobody backfills."""
 
-    def __init__(self, opened: OpenLink, fillers: Sequence[Runner]) -> None:
-        """`fillers`: what it owns beside the link."""
-        self._open, self._fillers = opened, fillers
-        self._logs, self._row, self._into, self._turns = opened.logs, opened.row, opened.into, opened.turns
-        self._filling: Ownership | None = None
-        """What it owns beside the link, so that nobody else fills what is missing meanwhile."""
-        self.reached: CommitName | None = None
-        """The commit of the source of which the target holds everything, once it does."""
+    opened: OpenLink
+    fillers: Sequence[Runner]
+    """What it owns beside the link, so that nobody else fills what is missing meanwhile."""
+    decision: Reconcile
+    stands: Standing
+    start_at: Start | datetime | None
+    """Where the link begins anew; None: it begins where it began."""
+    reached: CommitName | None = None
+    """The commit of the source of which the target holds everything, once it does."""
+    _filling: Ownership | None = None
 
-    def run(
-        self,
-        decision: Reconcile,
-        stands: Standing,
-        start_at: Start | datetime | None,
-        stopped: Callable[[], bool],
-        *,
-        take_over: bool,
-    ) -> None:
-        """`start_at`: where the link begins anew; None: it begins where it began. If it is `stopped` between two steps the next
-        start compares again. `take_over` replaces a backfill that runs.
+    def run(self, stopped: Callable[[], bool], *, take_over: bool) -> None:
+        """If it is `stopped` between two steps the next start compares again. `take_over` replaces a backfill that runs.
 
         Raises AlreadyOwnedError while one does, SourceChangedError for what is lost in the source, UnsafeError for different messages that
         the source holds under one id and for messages that the target holds otherwise or twice, RetryableError for messages that the target
         has and the source not yet."""
-        if self._row.recorded is not None and decision.why is not None:
-            log.warning("%s: %s; comparing both logs", self._into, decision.why)
-        (filling,) = claim(self._open.target_tables, [self._fillers], take_over=take_over)
+        if self.opened.row.recorded is not None and self.decision.why is not None:
+            log.warning("%s: %s; comparing both logs", self.opened.into, self.decision.why)
+        (filling,) = claim(self.opened.target_tables, [self.fillers], take_over=take_over)
         self._filling = filling
         try:
             # Also after a fault, unless an append is in doubt: so that whoever resolves it can have it.
-            with giving_back([filling], lambda error: not self._into.in_doubt):
-                filling.fence(self._into.log)
-                with self._into.ownership.besides(filling):
-                    self._compare(decision, stands, start_at, stopped)
+            with giving_back([filling], lambda error: not self.opened.into.in_doubt):
+                filling.fence(self.opened.into.log)
+                with self.opened.into.ownership.besides(filling):
+                    self._compare(stopped)
                 reach(CrashPoint.LINK_COMPARED)
         finally:
             self._filling = None
@@ -84,20 +79,15 @@ class Reconciliation:
         if self._filling is not None:
             self._filling.abandon()
 
-    def _compare(
-        self,
-        decision: Reconcile,
-        stands: Standing,
-        start_at: Start | datetime | None,
-        stopped: Callable[[], bool],
-    ) -> None:
+    def _compare(self, stopped: Callable[[], bool]) -> None:
         """Each step's record says `reconciling`; the cursor is recorded after the last one."""
-        promises = self._open.promises()  # before the log, so that a producer at work is no loss
-        is_first = begins(self._row.recorded)
-        source, logs, row = newest_commit(self._logs.source, str(self._into)), self._logs, self._row
-        if start_at is not None:
+        decision, stands, logs, row = self.decision, self.stands, self.opened.logs, self.opened.row
+        into, turns = self.opened.into, self.opened.turns
+        promises = self.opened.promises()  # before the log, so that a producer at work is no loss
+        is_first, source = begins(row.recorded), newest_commit(logs.source, str(into))
+        if self.start_at is not None:
             # Fixed before the first row comes; not NULL, which would say that nothing was fixed yet.
-            row.floors = logs.floors(start_at, source.version) or {}
+            row.floors = logs.floors(self.start_at, source.version) or {}
             if row.floors or row.recorded is not None:
                 row.append(row.following(State.RUNNING, None, None, None))
         elif stands.new:
@@ -111,35 +101,35 @@ class Reconciliation:
         elif decision.check_lost or after is None:
             self._refuse_loss(source.version, stands.cursor, promises, gaps=decision.check_lost)
         self._refuse_ambiguous(source.version, decision.source_touched)
-        target = newest_commit(self._into.log, str(self._into))
-        self._into.watch_from(target)
+        target = newest_commit(into.log, str(into))
+        into.watch_from(target)
         most, row_bytes = self._step_size()
         for rows in logs.missing(source.version, target.version, row.floors, most):
-            with self._turns.turn(stopped) as has_turn:
+            with turns.turn(stopped) as has_turn:
                 if not has_turn:
                     return
-                self._turns.size = STEP_BYTES
+                turns.size = STEP_BYTES
                 reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
-                with self._turns.tagged():
-                    count = self._into.append(rows, source, reconciling=True)
+                with turns.tagged():
+                    count = into.append(rows, source, reconciling=True)
                 row.replicated += count
                 reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
-            self._turns.took(count, round(count * row_bytes))
+            turns.took(count, round(count * row_bytes))
         self._refuse_differing(source.version, decision.touched)
         self._refuse_ahead(source.version, promises, decision.target_touched)
         # Later, nobody can tell what it leaves out from what the target had and dropped.
         expired = logs.count_expired(source.version, row.floors) if is_first else 0
         row.found(impossible=logs.count_impossible(source.version), expired=expired)
-        looked = self._into.look_on(target)
+        looked = into.look_on(target)
         self.reached = source
         row.append(row.following(State.STOPPED, None, source, looked.newest))
 
     def _refuse_ambiguous(self, version: int, touched: Touched) -> None:
         """Raises UnsafeError if the source at `version` holds different messages under one id in the partitions: nobody can tell which
         is the producer's."""
-        if not (found := self._logs.ambiguous(version, touched)):
+        if not (found := self.opened.logs.ambiguous(version, touched)):
             return
-        rule, topic = self._logs.rule, self._into.topic
+        rule, topic = self.opened.logs.rule, self.opened.into.topic
         raise UnsafeError(
             f"somebody else appended messages in {rule.source} under ids that are used: it holds {', '.join(found)} more than once, with other "
             f"content (these are the first). Nothing was brought of this and of what came later. Delete what is not the producer's from the "
@@ -148,10 +138,10 @@ class Reconciliation:
 
     def _refuse_differing(self, version: int, touched: Touched) -> None:
         """Raises UnsafeError if the target holds messages otherwise than the source at `version`, or twice, in the partitions."""
-        other, twice = self._logs.differing(version, self._into.log.latest_version(), touched)
+        other, twice = self.opened.logs.differing(version, self.opened.into.log.latest_version(), touched)
         if not other and not twice:
             return
-        rule, topic = self._logs.rule, self._into.topic
+        rule, topic = self.opened.logs.rule, self.opened.into.topic
         found = [f"{', '.join(other)} with other content than {rule.source}"] if other else []
         found += [f"{', '.join(twice)} more than once"] if twice else []
         raise UnsafeError(
@@ -163,9 +153,9 @@ class Reconciliation:
     def _refuse_ahead(self, version: int, promises: Sequence[Promise], touched: Touched) -> None:
         """Raises RetryableError if somebody else put messages into the partitions of the target that the source at `version` has not yet:
         until it has them each start compares, so that they do not come a second time."""
-        if not (found := self._logs.ahead(version, self._into.log.latest_version(), promises, touched)):
+        if not (found := self.opened.logs.ahead(version, self.opened.into.log.latest_version(), promises, touched)):
             return
-        source, target, topic = self._logs.rule.source, self._logs.rule.target, self._into.topic
+        source, target, topic = self.opened.logs.rule.source, self.opened.logs.rule.target, self.opened.into.topic
         raise RetryableError(
             f"somebody else appended messages in {target} that {source} has not published: {', '.join(found[:10])}. What was missing was brought. "
             f"Both logs are compared again until {source} has published them. If it never will, delete them from the log of {topic} in {target}."
@@ -174,17 +164,17 @@ class Reconciliation:
     def _refuse_loss(self, version: int, cursor: CommitName | None, promises: Sequence[Promise], *, gaps: bool) -> None:
         """Raises SourceChangedError if something that the link has still to read is not in the source any more: an end that a producer
         recorded, and with `gaps` what lies before a later entry."""
-        if lost := self._open.lost(version, promises, cursor, gaps=gaps):
+        if lost := self.opened.lost(version, promises, cursor, gaps=gaps):
             what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
             begin = cursor.version + 1 if cursor is not None else 0
-            raise self._open.refusal(Fault(what, min(begin, version), version, lost[:10]), cursor)
+            raise self.opened.refusal(Fault(what, min(begin, version), version, lost[:10]), cursor)
 
     def _step_size(self) -> tuple[int | None, float]:
         """How many messages a step brings at most, None for as many as ever, and how many bytes each takes, 0 where nobody
         asks."""
-        most = self._turns.most
+        most = self.opened.turns.most
         if most.size >= TURN_BYTES:
             return most.messages, 0.0
-        row_bytes = self._logs.row_bytes()
+        row_bytes = self.opened.logs.row_bytes()
         of_size = max(1, int(most.size / row_bytes))
         return of_size if most.messages is None else min(most.messages, of_size), row_bytes

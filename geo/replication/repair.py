@@ -14,7 +14,7 @@ from geo.coordination.ownership import claim, giving_back
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint
 from geo.errors import RetryableError, UsageError
-from geo.faults import FAULTS, session_is_gone
+from geo.faults import Tried
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.absence import gone_region
 from geo.log.housekeeping import open_for_writing
@@ -151,10 +151,8 @@ def resolve_links(
     for topic in sorted(failed):
         if not topic_glob_matches(topics, Topic.parse(topic)):
             continue
-        try:
+        with Tried() as tried:
             done += reconcile_links(spark, config, source, target, topics=topic, dry_run=dry_run, take_over=take_over)
-        except FAULTS as error:
-            if session_is_gone(error):
-                raise
-            not_done[topic] = first_line(error)
+        if tried.fault is not None:
+            not_done[topic] = first_line(tried.fault)
     return done, not_done

@@ -18,8 +18,7 @@ from pyspark.sql import DataFrame
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Commit, Kind
 from geo.delta.history import CommitName, turn_of
-from geo.delta.predicate import to_sql
-from geo.delta.scan import few_added
+from geo.delta.scan import few_added, keep_where
 from geo.log.ledgers import Batch
 from geo.replication.link_row import RENEW_COMMITS
 from geo.replication.link_start import newer_of
@@ -141,7 +140,7 @@ class RunningLink:
         if isinstance(rows, pa.Table):
             return crossing(self._rule, self._row.floors, rows, now)
         left_out = self._left_out(rows, commits, now)
-        return rows.where(to_sql(crosses(self._rule, self._row.floors, now))), left_out
+        return keep_where(rows, crosses(self._rule, self._row.floors, now)), left_out
 
     def append(self, rows: DataFrame | pa.Table, left_out: LeftOut, last: Commit) -> None:
         """Append rows with the cursor of the last commit, up to which the target then holds everything. Raises as `LinkTarget.append`."""
@@ -215,11 +214,6 @@ class RunningLink:
         """Whether the target is worth another look: on a local disk always, elsewhere after a while or many commits."""
         target = self._open.logs.target
         return target.is_near or self._row.is_old or target.has_commit(seen.version + RENEW_COMMITS)
-
-    def flush(self, state: State) -> None:
-        """Record the link's row now."""
-        if now := self.progressed(state):
-            self._row.append(now)
 
 
 def _is_possible(commit: Commit, now_us: int) -> bool:

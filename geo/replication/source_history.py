@@ -75,9 +75,9 @@ def judge(
         return Fault(f"the source {other.how}", other.first, other.last)
     compare: Compare | None = None
     touched: Touched = frozenset()
-    recent, published = deque(before, LOOK_BACK + 1), _Published()
+    recent, published = deque(before, LOOK_BACK + 1), dict[int, int]()
     for earlier in before:
-        published.again(earlier)
+        _is_published_again(earlier, published)
     for commit in with_gaps(since, cursor.version + 1, newest):
         if isinstance(commit, Gone):
             if compare is None or not compare.unseen:
@@ -109,26 +109,21 @@ def _fault(commit: Commit) -> Fault | None:
     return None
 
 
-class _Published:
-    """The ends of ledgers that some commits in order published, as far as their records say."""
-
-    def __init__(self) -> None:
-        self._ends: dict[int, int] = {}
-
-    def again(self, commit: Commit) -> bool:
-        """Whether a commit says that it published entries that an earlier one published. Its own count from now on."""
-        batch = Batch.decode(commit.user_metadata) if commit.kind is Kind.APPEND else None
-        found = False
-        for span in () if batch is None else batch.spans:
-            end = self._ends.get(span.ledger_id, -1)
-            found |= span.first <= end
-            self._ends[span.ledger_id] = max(end, span.last)
-        return found
+def _is_published_again(commit: Commit, ends: dict[int, int]) -> bool:
+    """Whether a commit says that it published entries that an earlier one published. `ends`: of the ledgers that those before it published, as
+    far as their records say; its own count from now on."""
+    batch = Batch.decode(commit.user_metadata) if commit.kind is Kind.APPEND else None
+    found = False
+    for span in () if batch is None else batch.spans:
+        end = ends.get(span.ledger_id, -1)
+        found |= span.first <= end
+        ends[span.ledger_id] = max(end, span.last)
+    return found
 
 
-def _doubt(commit: Commit, recent: Iterable[Commit], published: _Published, origins: frozenset[str]) -> str | None:
+def _doubt(commit: Commit, recent: Iterable[Commit], published: dict[int, int], origins: frozenset[str]) -> str | None:
     """Why the rows of a commit may be in the target, so that they have to be compared; None: they are new, as far as one can see."""
-    version, published_again = f"version {commit.version} of the source", published.again(commit)
+    version, published_again = f"version {commit.version} of the source", _is_published_again(commit, published)
     if commit.kind is Kind.ERASURE:
         return f"messages were erased in the source ({commit.who})"
     if (refill := _refill(commit, origins)) is not None:

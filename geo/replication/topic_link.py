@@ -20,7 +20,7 @@ from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.history import CommitName
 from geo.errors import RetryableError
-from geo.faults import FAULTS, session_is_gone
+from geo.faults import FAULTS, Tried
 from geo.journal.cluster import ClusterTables
 from geo.log.promised_ends import SharedPromises, read_promises
 from geo.log.promises import unaccepted
@@ -145,9 +145,9 @@ class TopicLink:
         if isinstance(decision, Reconcile):
             begin = start_at or begins_at(recorded, self.link, self.topic)
             stands = replace(facts.stands, new=new_at_end(facts.stands, self.link, self.topic))
-            self._reconciliation = reconciliation = Reconciliation(opened, self.fillers)
+            self._reconciliation = reconciliation = Reconciliation(opened, self.fillers, decision, stands, begin)
             try:
-                reconciliation.run(decision, stands, begin, stopped, take_over=take_over)
+                reconciliation.run(stopped, take_over=take_over)
             finally:
                 self._reconciliation = None
                 if reconciliation.reached is not None:
@@ -211,17 +211,14 @@ class TopicLink:
     def _count_impossible(self, logs: BothLogs, cursor: CommitName) -> bool:
         """Count what the row, an older program's, does not say: the rows up to the cursor that no producer can have written. Whether that
         could be done; if not, it stays unknown until the next start."""
-        try:
+        with Tried() as tried:
             self.row.counted(logs.count_impossible(cursor.version))
-        except FAULTS as error:
-            if session_is_gone(error):
-                raise
+        if tried.fault is not None:
             log.warning(
                 "%s: the rows up to version %d of %s that no producer can have written cannot be counted now, so that it is not in sync: %s",
-                self, cursor.version, self.link.source, first_line(error),
+                self, cursor.version, self.link.source, first_line(tried.fault),
             )  # fmt: skip
-            return False
-        return True
+        return tried.fault is None
 
     # -- its end -----------------------------------------------------------------------------------------------------
 

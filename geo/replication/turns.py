@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,20 +40,24 @@ def within(commits: Sequence[Commit], most: Most, brings: Callable[[Commit], boo
 
 
 class Turns(Protocol):
-    """Shares out the batches of a link among its topics."""
+    """Shares out the batches of a link among its topics. What a method does here is what it does for whoever is alone."""
 
     def wait_s(self, topic: Topic) -> float:
         """Seconds until the topic may bring more, by its rate; 0: now."""
+        return 0.0
 
     def most(self, topic: Topic) -> Most:
         """What a turn of the topic is to bring at most."""
+        return Most()
 
     def offer(self, topic: Topic) -> bool:
         """The topic has news: whether it is its turn now, which it then has some seconds to begin. Otherwise it waits in line.
         Returns at once."""
+        return True
 
     def turn(self, topic: Topic, stopped: Callable[[], bool]) -> AbstractContextManager[bool]:
         """Wait for the topic's turn, which lasts as long as the context. False: it is `stopped`, and nothing is to be brought."""
+        return nullcontext(not stopped())
 
     def took(self, topic: Topic, messages: int, size: int) -> None:
         """A batch brought so many messages, and bytes."""
@@ -62,21 +66,8 @@ class Turns(Protocol):
         """Whoever has the topic's turn, or waits for it, is not waited for any more."""
 
 
-class Unshared:
+class Unshared(Turns):
     """The turns of whoever is alone, as a repair: each may begin at once."""
-
-    def wait_s(self, topic: Topic) -> float:
-        return 0.0
-
-    def most(self, topic: Topic) -> Most:
-        return Most()
-
-    def offer(self, topic: Topic) -> bool:
-        return True
-
-    @contextmanager
-    def turn(self, topic: Topic, stopped: Callable[[], bool]) -> Iterator[bool]:
-        yield not stopped()
 
     def took(self, topic: Topic, messages: int, size: int) -> None: ...
 

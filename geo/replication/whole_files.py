@@ -84,10 +84,8 @@ def _listed(source: Table, version: int) -> list[DataFile]:
 def _in_order(chosen: Iterable[Whole | None]) -> list[Whole]:
     taken: list[Whole] = []
     for one in sorted((one for one in chosen if one is not None), key=lambda one: (one.ledger, one.first)):
-        before = taken[-1] if taken else None
-        if (
-            before is None or before.ledger != one.ledger or before.last < one.first
-        ):  # an entry that is there twice is looked at as a row
+        # An entry that is there twice is looked at as a row.
+        if not taken or taken[-1].ledger != one.ledger or taken[-1].last < one.first:
             taken.append(one)
     return taken
 

@@ -209,9 +209,7 @@ class Crew(Generic[W]):
         self._take_up(found.fresh, first=first)
 
     def _take_up(self, fresh: Sequence[tuple[Hashable, W]], *, first: bool) -> None:
-        if not fresh:
-            return
-        if self.stop.is_set():  # it may have been asked for a long time
+        if not fresh or self.stop.is_set():  # it may have been asked for a long time
             return
         slots = {key: Slot(work) for key, work in fresh}
         works = [work for _, work in fresh]
@@ -252,7 +250,7 @@ class Crew(Generic[W]):
                 if (due := slot.work.follow()) is not None and self._dues.has_room:
                     slot.task = Task(self._dues, self._dues.submit(due))
             elif slot.life.is_ripe(time.monotonic()) and self._starts.has_room:
-                slot.work.lease.wait_for()
+                slot.work.lease.expect()
                 start = partial(_start, slot.work, partial(self._is_stopping, key))
                 slot.task = Task(self._starts, self._starts.submit(start))
         except self._faults as error:

@@ -30,8 +30,8 @@ class Lease(Generic[T]):
     | held | `hold` | |
     | given back, or never held | `give_back` | takes it |
     | lost after a fault | `lose` | is refused if somebody took it over since: who was replaced does not come back by itself |
-    | abandoned | `abandon` | gives it back at once, until somebody waits for it again (`wait_for`) |
-    | this process's anew | `begin_anew` | takes it, whoever had it meanwhile |
+    | abandoned | `abandon` | gives it back at once, until somebody waits for it again (`expect`) |
+    | this process's anew | `restart` | takes it, whoever had it meanwhile |
 
     An owner that lives is replaced only if that was asked for: until it was held once, for `within_s` at most.
     """
@@ -53,12 +53,12 @@ class Lease(Generic[T]):
     def is_held(self) -> bool:
         return self.held is not None
 
-    def wait_for(self) -> None:
+    def expect(self) -> None:
         """Somebody waits for what is claimed from now on."""
         self.is_left = False
 
-    def claims(self) -> bool:
-        """It is claimed now. Whether to replace an owner that lives. Raises FencedError if somebody took over what was lost."""
+    def start_claim(self) -> bool:
+        """It is about to be claimed. Whether to replace an owner that lives. Raises FencedError if somebody took over what was lost."""
         if self._lost is not None:
             try:
                 self._lost.refuse_if_replaced()
@@ -95,7 +95,7 @@ class Lease(Generic[T]):
         if owned is not None:
             owned.abandon()
 
-    def begin_anew(self, *, take_over: bool) -> None:
+    def restart(self, *, take_over: bool) -> None:
         """It is this process's from now on, or again, whoever had it meanwhile. For one that is not held. `take_over`: an owner that
         lives is replaced."""
         self._lost, self.is_replaced = None, False

@@ -91,7 +91,7 @@ class QueryWork(Generic[T]):
         self.lease = Lease[T](take_over=take_over, within_s=timetable.TAKES_OVER_S)
 
     def own(self) -> None:
-        opened = self._begin(self.lease.claims())
+        opened = self._begin(self.lease.start_claim())
         self.note(opened)
         self.lease.hold(opened)
         if not self.lease.is_held:
@@ -166,7 +166,7 @@ class QueryWorks(Generic[W]):
         left_out = {key: why for key, why in elsewhere.items() if why is not None and key not in rest}
         wanted = [key for key in known if key in rest and elsewhere[key] is None]
         for work in [*(work for _, work in mine), *(known[key][0] for key in wanted)]:
-            work.lease.begin_anew(take_over=self._share.takes_over(work.topic))
+            work.lease.restart(take_over=self._share.takes_over(work.topic))
         return Found(mine, left_out, wanted=wanted, resolved=[key for key in due if key not in left_out])
 
     def claim(self, works: Sequence[W]) -> Failed[W]:

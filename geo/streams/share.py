@@ -8,22 +8,19 @@ from geo.names import Topic
 
 
 class Share(Protocol):
-    """May be asked by several threads."""
+    """May be asked by several threads. What a method answers here is so for a process that shares with nobody."""
 
     def elsewhere(self, topic: Topic) -> str | None:
         """Why nothing is done for the topic here; None: it is this process's."""
-
-    def takes_over(self, topic: Topic) -> bool:
-        """Of a topic that is this process's: whether what an earlier owner may still run for it is to be replaced."""
-
-
-class _All:
-    def elsewhere(self, topic: Topic) -> str | None:
         return None
 
     def takes_over(self, topic: Topic) -> bool:
+        """Of a topic that is this process's: whether what an earlier owner may still run for it is to be replaced."""
         return False
 
 
+class _All(Share):
+    """Of a process that shares with nobody."""
+
+
 ALL: Share = _All()
-"""Of a process that shares with nobody."""

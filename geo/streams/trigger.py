@@ -19,20 +19,15 @@ def parse_trigger(text: str) -> dict[str, Any]:
 
     Raises UsageError.
     """
-    interval_ms = _interval_ms(text)
-    return {"availableNow": True} if interval_ms is None else {"processingTime": f"{interval_ms} milliseconds"}
+    every_s = interval_s(text)
+    return {"availableNow": True} if every_s is None else {"processingTime": f"{round(every_s * 1000)} milliseconds"}
 
 
 def interval_s(text: str) -> float | None:
     """The interval in seconds; None for `available-now`. Raises UsageError."""
-    interval_ms = _interval_ms(text)
-    return None if interval_ms is None else interval_ms / 1000
-
-
-def _interval_ms(text: str) -> int | None:
     if text == AVAILABLE_NOW:
         return None
     match = _INTERVAL.fullmatch(text.strip().lower())
     if match is None:
         raise UsageError(f"trigger {text!r} is neither 'available-now' nor an interval such as '1 second' or '500 ms'.")
-    return int(match[1]) * _MILLISECONDS[match.lastindex or 0]
+    return int(match[1]) * _MILLISECONDS[match.lastindex or 0] / 1000

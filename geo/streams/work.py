@@ -30,7 +30,7 @@ class Work(Protocol):
         """How far it came; another value once it came further. None: that is not known yet."""
 
     def own(self) -> None:
-        """Claim it, unless it is held: `lease.claims`, then `lease.hold`. Raises what is in the way."""
+        """Claim it, unless it is held: `lease.start_claim`, then `lease.hold`. Raises what is in the way."""
 
     def bring_up(self, owned: Any, stopped: Callable[[], bool]) -> None:
         """Bring it, which is held now, up to its source, or as far as it got when `stopped`. Raises what is in the way."""

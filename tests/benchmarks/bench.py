@@ -18,14 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from geo.coordination.ownership import claim, release
+from geo.coordination.ownership import release
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_state import LinkRecord
-from geo.replication.link_table import read_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from tests.running import Running
@@ -104,10 +103,7 @@ class Bench:
 
     def link(self, name: str) -> TopicLink:
         """A link that is prepared: its target holds what the source had."""
-        tables, topic = self.world.tables("eu"), self.topic(name)
-        link = TopicLink(tables, self.world.tables("us"), self.world.config, self.world.config.link("us", "eu"), topic)
-        (self._ownership,) = claim(tables, [link.runners])
-        link.prepare(self._ownership, read_links(tables).get(("us", str(topic))))
+        link, self._ownership = self.world.begun(topic=self.topic(name))
         return link
 
     def stream(self, link: TopicLink) -> StreamingQuery:
@@ -120,7 +116,8 @@ class Bench:
 
     def stop(self, link: TopicLink) -> None:
         link.running.end_stream()
-        link.running.flush(State.STOPPED)
+        if (now := link.running.progressed(State.STOPPED)) is not None:
+            link.row.append(now)
         release([self._ownership])
 
     def abandon(self) -> None:

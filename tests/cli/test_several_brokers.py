@@ -234,7 +234,7 @@ def test_a_person_asks_waits_and_is_told_what_became_of_it(several: Several, cap
     assert "nobody leads now, and whoever does next follows" in said
     assert Request(second, SPLIT, 4, "", (0x50000000, 0x60000000)) in read_requests(several.us)
     assert "no broker leads now, so nothing is placed anew" in _said(capsys, world, "brokers", code=1)
-    assert read_owners(several.us).lead.released  # type: ignore[union-attr]
+    assert not read_owners(several.us).lead.is_owned  # type: ignore[union-attr]
 
 
 def test_isolation_is_obeyed_by_what_people_ask(several: Several, capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,20 +104,16 @@ def test_appends_do_nothing_but_append_and_cleaning_keeps_what_counts(spark: Spa
     for number in range(9):
         journal.append([owner("a", number), owner(f"r{number % 2}", number)])
     folder = tmp_path / "owners" / "_delta_log"
-    assert [commit.operation for commit in _table(journal).commits(0, 99)] == ["CREATE TABLE", *["WRITE"] * 9]
-    assert journal.files() == len(_table(journal).read().inputFiles()) == 9
+    assert [commit.operation for commit in journal.table.commits(0, 99)] == ["CREATE TABLE", *["WRITE"] * 9]
+    assert journal.files() == len(journal.table.read().inputFiles()) == 9
     before = _tokens(journal)
     assert journal.clean(dry_run=True) == 15
     assert len(read_folder(on_disk(folder)).commits) == 10
     assert journal.clean() == 15
     assert (_tokens(journal), journal.files()) == (before, 1)
-    assert _table(journal).read().count() == 3
+    assert journal.table.read().count() == 3
     assert journal.clean() == 0
     assert len(read_folder(on_disk(folder)).commits) == 11, "nothing to do is no commit"
-
-
-def _table(journal: Journal) -> Table:
-    return journal.table
 
 
 class _Meeting(Table):
@@ -165,10 +161,10 @@ def test_an_append_in_the_middle_of_cleaning_is_not_lost(spark: SparkSession, tm
     cleaning.join()
     assert done == [2]
     assert _tokens(other) == {"a": "7-0", "b": "8-0"}
-    operations = [commit.operation for commit in _table(other).commits(1, 99)]
+    operations = [commit.operation for commit in other.table.commits(1, 99)]
     assert operations == ["WRITE"] * 6
-    assert _table(other).read().count() == 3, "what was superseded when it began is gone, what came meanwhile is there"
-    assert [commit.parameters["mode"] for commit in _table(other).commits(6, 6)] == ["Overwrite"]
+    assert other.table.read().count() == 3, "what was superseded when it began is gone, what came meanwhile is there"
+    assert [commit.parameters["mode"] for commit in other.table.commits(6, 6)] == ["Overwrite"]
 
 
 @pytest.mark.spark
@@ -199,7 +195,7 @@ def test_old_commits_of_a_journal_go(spark: SparkSession, tmp_path: Path, monkey
     monkeypatch.setattr(journals, "KEEP_OF_JOURNAL", 3)
     journal = _journal(spark, tmp_path)
     journal.append([owner("a", 1)])
-    _table(journal).set_property("delta.checkpointInterval", "4")
+    journal.table.set_property("delta.checkpointInterval", "4")
     for number in range(2, 8):
         assert journal.append_once([owner("a", number)], ("geo.claims", number), f"{number}-0")
     assert journal.cut() == 4
@@ -239,4 +235,4 @@ def test_whoever_cleans_holds_up_nobody_while_the_rows_are_read(spark: SparkSess
         other.append([owner("b", 7)])
     cleaning.join()
     assert _tokens(other) == {"a": "2-0", "b": "7-0"}
-    assert _table(other).read().count() == 2
+    assert other.table.read().count() == 2

@@ -11,15 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from geo import crash
-from geo.coordination.ownership import claim
 from geo.crash import CrashPoint, InjectedCrash
-from geo.delta.history import CommitName
 from geo.log.topics import create_topic
-from geo.names import Topic
 from geo.now import now_us
 from geo.replication import running_link
 from geo.replication.link_state import LinkRecord
 from geo.replication.link_table import append_links
+from geo.replication.link_target import newest_commit
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.streams import timetable
@@ -29,12 +27,6 @@ from tests.running import running
 from tests.world import SHAPES, TOPIC, World, record_of
 
 pytestmark = pytest.mark.spark
-
-
-def _version(world: World, target: str, source: str) -> int:
-    cursor = world.link_state(target, source).cursor
-    assert cursor is not None
-    return cursor.version
 
 
 def _echoes(world: World, into: str, of: str, first: int, count: int) -> None:
@@ -57,7 +49,7 @@ def test_an_older_copy_of_a_source_that_holds_all_that_crossed_and_grew_by_echoe
         linked.write("eu", 20, 22)  # what the copy lacks and the rebuild brings back
     _echoes(linked, "eu", "us", 20, 2)
     linked.replicate("us")
-    stood = _version(linked, "us", "eu")
+    stood = linked.log("eu").latest_version()
     put_back()
     if rebuilt:
         assert [done.messages for done in rebuild(linked.spark, linked.config, "eu", "us")] == [2]
@@ -85,9 +77,8 @@ def test_an_older_copy_of_a_target_that_grew_is_filled_again(linked: World) -> N
     assert linked.brought("eu") == (State.STOPPED, 5)
     linked.replicate("us")
     assert linked.arrived("eu", "us") == list(range(25))
-    target = linked.link_state("eu", "us").target
-    assert target is not None
-    assert target.version == linked.log("eu").latest_version(), "its row names the target as it is now"
+    newest = newest_commit(linked.log("eu"), "this test")
+    assert linked.link_state("eu", "us").target == newest, "its row names the target as it is now"
 
 
 def test_an_older_copy_of_a_source_under_a_running_link_is_noticed_though_nothing_is_written(linked: World) -> None:
@@ -149,10 +140,8 @@ def test_what_a_rebuild_brings_back_is_not_doubled_where_it_was_kept(linked: Wor
 
 def test_a_row_recorded_while_an_append_has_landed_unheard_brings_nothing_twice(linked: World) -> None:
     """Its query has not heard of it, so the cursor is that before; the row names the target's commit all the same."""
+    link, ownership = linked.begun()
     linked.write("us", 20, 25)
-    link = linked.topic_link()
-    (ownership,) = claim(link.target, [link.runners])
-    link.prepare(ownership, linked.link_state("eu", "us"))
 
     def record(point: CrashPoint) -> None:
         if point is CrashPoint.LINK_AFTER_APPEND and (now := link.running.progressed(State.RUNNING)) is not None:
@@ -162,9 +151,7 @@ def test_a_row_recorded_while_an_append_has_landed_unheard_brings_nothing_twice(
     with crash.watched(record), pytest.raises(InjectedCrash, match="dies"):
         link.running.run_turns(lambda: False)
     ownership.abandon()
-    newest = linked.log("us").commit_at(linked.log("us").latest_version())
-    assert newest is not None
-    assert linked.link_state("eu", "us").cursor == CommitName.of(linked.log("us").table_id(), newest)
+    assert linked.link_state("eu", "us").cursor == newest_commit(linked.log("us"), "this test")
     assert linked.brought("eu") == (State.STOPPED, 0)
     assert linked.arrived("eu", "us") == list(range(25))
     linked.settle("us")
@@ -410,14 +397,6 @@ def test_no_checkpoint_outlives_its_run(linked: World) -> None:
     linked.write("us", 25, 30)
     assert linked.brought("eu") == (State.STOPPED, 5), "nothing is needed of the folder of checkpoints"
     linked.assert_clean()
-
-
-def test_the_topic_of_another_link_is_not_touched_by_a_topic_that_cannot_go_on(linked: World) -> None:
-    other = Topic.parse("persistent://shop/web/orders")
-    linked.write("us", 0, 10, topic=other)
-    linked.log("us").delta().update("origin = 'us' AND entry_id = 3", {"key": "'changed'"})
-    states = {report.topic: report.state for report in linked.replicate("eu")}
-    assert states == {str(TOPIC): State.FAILED, str(other): State.STOPPED}
 
 
 def test_a_start_and_its_append_read_nothing_of_the_targets_data(linked: World) -> None:

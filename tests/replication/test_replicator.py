@@ -78,9 +78,7 @@ def test_a_topic_whose_policy_leaves_the_link_out_stops_and_goes_on_when_it_is_b
 
 def test_the_registrys_policy_goes_before_the_configurations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("us", 0, 10)
-    with world.path.open("a") as file:
-        file.write(f'topics:\n  - {{match: "{TOPIC}", replication_clusters: [us]}}\n')
-    world.reload()
+    world.configure(f'topics:\n  - {{match: "{TOPIC}", replication_clusters: [us]}}\n')
     set_replication_clusters(world.tables("us"), world.config, TOPIC, ["eu", "us"])
     assert [report.replicated for report in world.replicate("eu")] == [10]
     (before,) = registered_topics(world.tables("us"))
@@ -127,6 +125,7 @@ def test_columns_added_to_a_typed_topic_cross_while_its_link_runs(world: World) 
         world.log("us", ORDERS).append(rows)
         links.until(lambda: world.count("eu", ORDERS) == 12)
     assert world.log("eu", ORDERS).read().where("note = 'new'").count() == 7
+    assert world.log("eu", ORDERS).read().where("note IS NULL").count() == 5
     assert world.log("eu", ORDERS).read().where("place = 'here' AND note = 'new'").count() == 3
     assert [report.state for report in links.reports if report.state is State.FAILED] == []
     world.assert_clean(ORDERS)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from geo.delta.predicate import to_sql
+from geo.delta.scan import keep_where
 from geo.ids import LEDGER_ID_LIMIT
 from geo.replication.routing import crossing, verdict_column
 from geo.replication.rule import AHEAD_US, CROSSING_MARKERS, MICROSECONDS, LeftOut, Rule, Verdict, crosses, impossible
@@ -86,7 +87,7 @@ def test_spark_finds_the_same(spark: SparkSession) -> None:
     for rule in RULES:
         for floors in FLOORS:
             crossed, left_out = _expected(rule, floors, rows)
-            assert sorted(row["at"] for row in log.where(to_sql(crosses(rule, floors, NOW_US))).collect()) == crossed
+            assert sorted(row["at"] for row in keep_where(log, crosses(rule, floors, NOW_US)).collect()) == crossed
         is_impossible = F.expr(f"coalesce({to_sql(impossible(rule, NOW_US))}, false)").alias("impossible")
         found = log.select("at", verdict_column(rule, NOW_US).alias("verdict"), is_impossible).orderBy("at").collect()
         expected = [verdict(rule, row, NOW_US) for row in rows]

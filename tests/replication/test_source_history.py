@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -13,11 +14,19 @@ from geo.replication.link_state import backfill_record
 from geo.replication.source_history import Compare, Fault, brings, judge, published_after
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, foreign, record, restore
 
+T = TypeVar("T")
+
 US = frozenset({"us"})
 
 
 def _judge(since: list[Commit], *, at: int = 10, newest: int | None = None, before: list[Commit] | None = None) -> object:
     return judge(cursor(at), TABLE, newest if newest is not None else at + len(since), before or appends(at - 4, at), since, US)
+
+
+def the(kind: type[T], found: object) -> T:
+    """What was found, which is of this kind."""
+    assert isinstance(found, kind)
+    return found
 
 
 def test_appends_expiry_and_maintenance_are_read_on() -> None:
@@ -41,8 +50,7 @@ def test_appends_expiry_and_maintenance_are_read_on() -> None:
     ids=lambda value: value.operation if isinstance(value, Commit) else "",
 )
 def test_a_change_by_anybody_else_is_a_fault_with_its_version(changed: Commit, what: str) -> None:
-    found = _judge([commit(11), changed, commit(13)])
-    assert isinstance(found, Fault)
+    found = the(Fault, _judge([commit(11), changed, commit(13)]))
     assert found.what.startswith(what)
     assert (found.first, found.last) == (12, 12)
 
@@ -52,26 +60,22 @@ def test_an_update_that_found_nothing_is_none() -> None:
 
 
 def test_a_restore_is_a_fault_whatever_it_did_and_whatever_follows() -> None:
-    found = _judge([commit(11), restore(12, 8), restore(13, 11)])
-    assert isinstance(found, Fault)
+    found = the(Fault, _judge([commit(11), restore(12, 8), restore(13, 11)]))
     assert (found.first, found.last) == (9, 12)
     assert "which undid versions 9-11" in found.what
 
 
 def test_a_table_that_was_made_again_and_one_that_is_shorter_are_faults() -> None:
-    other = judge(cursor(10), "table-2", 12, appends(6, 10), appends(11, 12), US)
-    assert isinstance(other, Fault)
+    other = the(Fault, judge(cursor(10), "table-2", 12, appends(6, 10), appends(11, 12), US))
     assert (other.first, other.last) == (0, 10)
-    shorter = judge(cursor(10), TABLE, 7, [], [], US)
-    assert isinstance(shorter, Fault)
+    shorter = the(Fault, judge(cursor(10), TABLE, 7, [], [], US))
     assert (shorter.first, shorter.last) == (8, 10)
     assert "an older copy was put back" in shorter.what
 
 
 def test_an_older_copy_that_has_grown_past_the_cursor_is_told_by_the_commits_id_whatever_rows_it_holds() -> None:
     grown = [*appends(6, 9), commit(10, commit_id="another")]
-    found = judge(cursor(10), TABLE, 12, grown, appends(11, 12), US)
-    assert isinstance(found, Fault)
+    found = the(Fault, judge(cursor(10), TABLE, 12, grown, appends(11, 12), US))
     assert "the source has another commit at version 10 than it had" in found.what
 
 
@@ -89,8 +93,7 @@ def test_an_erasure_and_a_commit_that_landed_twice_make_it_compare() -> None:
     erased = _judge([commit(11), erasure(12)])
     assert erased == Compare("messages were erased in the source (by ann at 2026-11-22 10:00:00 UTC)")
     for since in ([commit(11), commit(12, commit_id="id-11")], [commit(11, commit_id="id-10")], [commit(11, commit_id="id-8")]):
-        twice = _judge(since)
-        assert isinstance(twice, Compare)
+        twice = the(Compare, _judge(since))
         assert not twice.unseen
         assert "landed twice" in twice.why
 
@@ -112,8 +115,7 @@ def test_where_others_put_rows_what_they_say_is_compared_wherever_else_there_is_
         replace(foreign(at), actions=Actions(Effect.ADDED, rows=1, partitions=frozenset({day})))
         for at, day in zip((12, 13), days, strict=True)
     ]
-    found = _judge([erasure(11), *into])
-    assert isinstance(found, Compare)
+    found = the(Compare, _judge([erasure(11), *into]))
     assert "erased" in found.why
     assert found.touched == frozenset(days)
     assert _touched([erasure(11)]) == frozenset()
@@ -121,9 +123,7 @@ def test_where_others_put_rows_what_they_say_is_compared_wherever_else_there_is_
 
 
 def _touched(since: list[Commit]) -> frozenset[Partition] | None:
-    found = _judge(since)
-    assert isinstance(found, Compare)
-    return found.touched
+    return the(Compare, _judge(since)).touched
 
 
 def test_a_record_of_entries_that_were_published_before_is_a_copy_of_it() -> None:
@@ -134,9 +134,7 @@ def test_a_record_of_entries_that_were_published_before_is_a_copy_of_it() -> Non
     before = [*appends(7, 9), batch(10, 0, 4)]
     assert _judge([batch(11, 5, 6), batch(12, 0, 4, ledger=8), batch(13, 7, 7)], before=before) is None
     for copied in ([batch(11, 0, 4)], [batch(11, 5, 9), batch(12, 9, 10)]):
-        found = _judge(copied, before=before)
-        assert isinstance(found, Compare)
-        assert "landed twice" in found.why
+        assert "landed twice" in the(Compare, _judge(copied, before=before)).why
 
 
 def test_files_that_are_listed_again_are_compared_since_they_may_hold_rows_that_no_reader_of_commits_sees() -> None:
@@ -175,9 +173,7 @@ def test_a_fault_names_range_state_and_verb() -> None:
 
 
 def test_commits_that_could_not_be_looked_at_count_whatever_else_is_there() -> None:
-    found = _judge([erasure(11), commit(13)], newest=13)
-    assert isinstance(found, Compare)
-    assert found.unseen
+    assert the(Compare, _judge([erasure(11), commit(13)], newest=13)).unseen
 
 
 def test_a_refill_is_compared_since_the_target_may_hold_some_of_it() -> None:
@@ -186,9 +182,7 @@ def test_a_refill_is_compared_since_the_target_may_hold_some_of_it() -> None:
     assert found == Compare("version 12 of the source is a step of the reconcile of a->us, of which the target may hold some")
     assert _judge([by_link(11, record(7, link="a->us", origins=("a",), reconciling=True))]) is None, "nothing of its origins"
     assert _judge([by_link(11, record(7, link="a->us", origins=("us",)))]) is None, "a link that goes on brings new ones"
-    rebuilt = _judge([commit(11, metadata=REBUILD_RECORD)])
-    assert isinstance(rebuilt, Compare)
-    assert "is a rebuild" in rebuilt.why
+    assert "is a rebuild" in the(Compare, _judge([commit(11, metadata=REBUILD_RECORD)])).why
     filled = commit(11, metadata=backfill_record("asia->us", ["us", "asia"], cursor(3)))
     assert _judge([filled]) == Compare("version 11 of the source is a step of a backfill, of which the target may hold some")
     theirs = commit(11, metadata=backfill_record("asia->us", ["asia"], cursor(3)))

@@ -88,9 +88,7 @@ def test_a_cluster_leaves_a_running_mesh_and_what_it_wrote_stays(linked: World) 
 
 def test_replication_clusters_of_a_topic_decide_which_links_carry_it(world: World) -> None:
     world.write("us", 0, 10)
-    with world.path.open("a") as file:
-        file.write(f'topics:\n  - {{match: "{TOPIC}", replication_clusters: [us]}}\n')
-    world.reload()
+    world.configure(f'topics:\n  - {{match: "{TOPIC}", replication_clusters: [us]}}\n')
     assert world.replicate("eu") == []
     assert not world.log("eu").exists()
     assert world.verify().clean

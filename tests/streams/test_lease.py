@@ -26,7 +26,7 @@ class Own:
 
 def _held(own: Own, *, take_over: bool = False, within_s: float = 60.0) -> Lease[Own]:
     lease = Lease[Own](take_over=take_over, within_s=within_s)
-    assert lease.claims() == (take_over and within_s > 0)
+    assert lease.start_claim() == (take_over and within_s > 0)
     lease.hold(own)
     return lease
 
@@ -37,16 +37,16 @@ def test_what_was_lost_is_claimed_again_unless_somebody_took_it_over() -> None:
     assert lease.lose(AWAY) is own
     assert (lease.is_held, lease.is_replaced, lease.last) == (False, False, own)
     lease.abandon()
-    lease.wait_for()
+    lease.expect()
     own.was_taken = True
     for fault in (FencedError("taken over"), AWAY):
         assert lease.lose(AWAY) is None, "of a start that failed before it claimed"
         with pytest.raises(FencedError):
-            lease.claims()
+            lease.start_claim()
         assert lease.lose(fault) is None
         assert lease.is_replaced
-    lease.begin_anew(take_over=False)
-    assert (lease.claims(), lease.is_replaced) == (False, False)
+    lease.restart(take_over=False)
+    assert (lease.start_claim(), lease.is_replaced) == (False, False)
     assert not own.is_abandoned, "it was its taker's to give up"
 
 
@@ -61,7 +61,7 @@ def test_what_was_given_back_or_abandoned_is_claimed_again_whoever_had_it(ends: 
     own = Own(was_taken=True)
     lease = _held(own)
     ends(lease)
-    assert (lease.claims(), lease.is_held, lease.lose(AWAY)) == (False, False, None)
+    assert (lease.start_claim(), lease.is_held, lease.lose(AWAY)) == (False, False, None)
 
 
 def test_what_is_claimed_for_nobody_is_given_back_at_once() -> None:
@@ -70,19 +70,19 @@ def test_what_is_claimed_for_nobody_is_given_back_at_once() -> None:
     lease.abandon()
     lease.hold(late)
     assert (lease.is_held, late.is_abandoned) == (False, True)
-    lease.wait_for()
+    lease.expect()
     lease.hold(again)
     assert (lease.held, again.is_abandoned) == (again, False)
 
 
 def test_an_owner_that_lives_is_replaced_until_it_was_held_once() -> None:
     lease = Lease[Own](take_over=True)
-    assert (lease.claims(), lease.claims()) == (True, True)
+    assert (lease.start_claim(), lease.start_claim()) == (True, True)
     lease.hold(Own())
     assert lease.takes_over
-    assert not lease.claims()
-    lease.begin_anew(take_over=True)
-    assert lease.claims()
+    assert not lease.start_claim()
+    lease.restart(take_over=True)
+    assert lease.start_claim()
 
 
 def test_who_asked_to_replace_it_too_long_ago_replaces_nobody() -> None:

@@ -108,5 +108,5 @@ def test_what_is_another_processes_rests_until_it_is_this_ones_again_whoever_had
     known["a"][0].lease.is_replaced = True
     found = works.discover(known)
     assert (list(found.wanted), found.left_out, list(found.resolved)) == (["a", "b"], {"c": "c is not ours"}, [])
-    assert [known[name][0].lease.claims() for name in "ab"] == [True, False]
+    assert [known[name][0].lease.start_claim() for name in "ab"] == [True, False]
     assert not known["a"][0].lease.is_replaced

@@ -58,7 +58,7 @@ class Job:
         return self.name
 
     def own(self) -> None:
-        self.lease.claims()
+        self.lease.start_claim()
         self.lease.hold(OwnJob(self))
 
     def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
@@ -189,6 +189,17 @@ def _in(state: State, known: Known) -> list[Hashable]:
     return [key for key, (_, its) in known.items() if its is state]
 
 
+class Hang:
+    """Whoever calls it has `entered`, and waits until it is `over`."""
+
+    def __init__(self) -> None:
+        self.entered, self.over = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.entered.set()
+        _wait(self.over)
+
+
 def _hang(job: Job, until: threading.Event) -> None:
     job.noted.append("hangs")
     _wait(until)
@@ -245,9 +256,10 @@ def test_one_that_fails_stops_no_other_and_is_tried_again() -> None:
     assert sorted(group.released) == ["good", "shaky"], "what failed is left to the next start"
 
 
-def test_one_that_comes_further_each_time_is_not_given_up() -> None:
-    job = Job("far", [RetryableError("away") for _ in range(3 * TRIES)], places=itertools.count(1))
-    assert run_once(Jobs([job]))["far"].state is State.STOPPED
+@pytest.mark.parametrize(("places", "ends"), [(itertools.count(1), State.STOPPED), (itertools.cycle([5, None]), State.DELAYED)])
+def test_only_one_that_comes_further_each_time_is_tried_on_and_on(places: Iterator[int | None], ends: State) -> None:
+    job = Job("far", [RetryableError("away") for _ in range(3 * TRIES)], places=places)
+    assert run_once(Jobs([job]))["far"].state is ends
 
 
 def test_a_group_that_cannot_be_asked_is_delayed_and_the_others_continue() -> None:
@@ -475,32 +487,26 @@ def test_what_is_resolved_and_left_out_at_once_is_paused() -> None:
         running.until_is(State.PAUSED, "a")
 
 
-def test_what_a_query_failed_of_while_it_was_stopped_is_told() -> None:
-    restored, away = SourceChangedError("restored"), OSError("away")
-    group = Jobs([Job("a", ends=partial(_raise, restored)), Job("b", ends=partial(_raise, away)), Job("c")])
-    lives = run_once(group)
-    assert {name: (life.state, life.reason) for name, life in lives.items()} == {
-        "a": (State.FAILED, "restored"),
-        "b": (State.DELAYED, "away"),
-        "c": (State.STOPPED, None),
-    }
-    assert group.released == ["c"]
-
-
 @pytest.mark.parametrize(
-    "error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("Answer from Java side is empty")]
+    ("does", "turns_out", "state", "reason"),
+    [
+        ({"faults": [FencedError("replaced")]}, {}, State.FAILED, "replaced"),
+        ({"ends": partial(_raise, SourceChangedError("restored"))}, {}, State.FAILED, "restored"),
+        ({"ends": partial(_raise, OSError("away"))}, {}, State.DELAYED, "away"),
+        # Spark's end, as when a SIGTERM went to all processes of a job below spark-submit, is said as what it is.
+        ({"ends": partial(_raise, ConnectionRefusedError(111, "Connection refused"))}, {}, State.DELAYED, SPARK_ENDED),
+        ({"ends": partial(_raise, Py4JNetworkError("Answer from Java side is empty"))}, {}, State.DELAYED, SPARK_ENDED),
+        ({"ends": lambda: False}, {}, State.DELAYED, "it was stopped in the middle of a batch"),
+        ({}, {"a": SourceChangedError("restored")}, State.FAILED, "restored"),
+    ],
 )
-def test_at_a_stop_the_end_of_spark_is_said_as_what_it_is(error: BaseException) -> None:
-    """As when a SIGTERM went to all processes of a job below spark-submit."""
-    lives = run_once(Jobs([Job("a", ends=partial(_raise, error))]))
-    assert (lives["a"].state, lives["a"].reason) == (State.DELAYED, SPARK_ENDED)
-
-
-def test_what_turns_out_when_it_is_handed_over_is_told() -> None:
-    group = Jobs([Job("a"), Job("b")], turns_out={"a": SourceChangedError("restored")})
+def test_what_did_not_end_well_is_told_and_not_handed_over(
+    does: dict[str, Any], turns_out: dict[str, BaseException], state: State, reason: str
+) -> None:
+    group = Jobs([Job("a", **does), Job("b")], turns_out=turns_out)
     lives = run_once(group)
-    assert (lives["a"].state, lives["b"].state) == (State.FAILED, State.STOPPED)
-    assert group.released == ["b"]
+    assert {name: (life.state, life.reason) for name, life in lives.items()} == {"a": (state, reason), "b": (State.STOPPED, None)}
+    assert (group.released, group.jobs[0].lease.is_held) == (["b"], False)
 
 
 def test_one_for_which_something_is_always_due_is_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -555,16 +561,11 @@ def test_a_fault_that_cannot_be_recorded_without_waiting_holds_up_no_work(tmp_pa
 
 def test_what_is_to_begin_again_does_once_nothing_is_done_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timetable, "DISCOVERY_S", 0.01)
-    hangs, entered, asked = threading.Event(), threading.Event(), list[bool]()
-
-    def hang() -> None:
-        entered.set()
-        _wait(hangs)
-
+    hang, asked = Hang(), list[bool]()
     busy, failed = Job("busy", due=hang), Job("failed", [SourceChangedError("restored")])
 
     def found(known: Known) -> dict[str, Any]:
-        asks = not any(asked) and known.get("failed", (failed, State.STOPPED))[1] is State.FAILED and entered.is_set()
+        asks = not any(asked) and known.get("failed", (failed, State.STOPPED))[1] is State.FAILED and hang.entered.is_set()
         asked.append(asks)
         return {"again": ["busy", "failed"] if asks else []}
 
@@ -574,7 +575,7 @@ def test_what_is_to_begin_again_does_once_nothing_is_done_for_it(monkeypatch: py
         running.until(lambda: len(asked) > asked_before + 3)
         assert busy.noted.count("up") == 1, "something is done for it"
         busy.due = None
-        hangs.set()
+        hang.over.set()
         running.until(lambda: busy.noted.count("up") == 2)
         running.until_is(State.RUNNING, "failed")
 
@@ -598,18 +599,13 @@ def test_groups_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
 
 def test_what_comes_up_after_its_group_was_left_behind_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timetable, "STOP_S", 0.05)
-    goes_on, asked = threading.Event(), threading.Event()
-
-    def hang() -> None:
-        asked.set()
-        _wait(goes_on)
-
+    hang = Hang()
     goes = Jobs([Job("b")], "goes", asked=hang)
     with Running(Jobs([Job("a")], "stays"), goes) as running:
-        running.until(asked.is_set)
+        running.until(hang.entered.is_set)
         running.instead.append([Jobs([Job("c")], "comes")])
         running.until_is(State.RUNNING, "c")
-        goes_on.set()
+        hang.over.set()
         running.until(lambda: not any(thread.name == "geo-goes" for thread in threading.enumerate()))
     assert not goes.jobs[0].lease.is_held
     assert goes.jobs[0].noted == [], "it is not even claimed"
@@ -634,29 +630,10 @@ def test_the_end_of_spark_ends_the_run() -> None:
             _ = running.ended
 
 
-def test_one_whose_place_is_not_always_known_is_given_up_all_the_same() -> None:
-    job = Job("a", [RetryableError("away") for _ in range(100)], places=itertools.cycle([5, None]))
-    assert run_once(Jobs([job]))["a"].state is State.DELAYED
-    assert job.noted.count("up") <= 2 * TRIES
-
-
-def test_what_takes_a_while_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    hangs, steps = threading.Event(), list[None]()
-    group = Jobs([Job("a", follows=partial(steps.append, None)), Job("b", due=partial(_wait, hangs))])
-    with Running(group) as running:
-        running.until(lambda: len(steps) > 50)
-        hangs.set()
-    assert sorted(group.released) == ["a", "b"]
-
-
 @pytest.mark.parametrize("where", ["brought up", "due", "ended"])
 def test_one_that_hangs_for_ever_holds_up_no_other_and_no_process(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timetable, "STOP_S", 0.5)
-    hangs, entered = threading.Event(), threading.Event()
-
-    def hang() -> None:
-        entered.set()
-        _wait(hangs)
+    hang, steps = Hang(), list[None]()
 
     class Hanging(Job):
         def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
@@ -665,30 +642,18 @@ def test_one_that_hangs_for_ever_holds_up_no_other_and_no_process(where: str, mo
                 hang()
 
     stuck = Hanging("stuck", due=hang if where == "due" else None, ends=hang if where == "ended" else lambda: True)
-    group = Jobs([stuck, Job("good")])
+    group = Jobs([stuck, Job("good", follows=partial(steps.append, None))])
     with Running(group) as running:
         running.until_is(State.RUNNING, "good")
-        running.until(lambda: State.RUNNING in running.states("stuck") if where == "ended" else entered.is_set())
+        running.until(lambda: State.RUNNING in running.states("stuck") if where == "ended" else hang.entered.is_set())
+        before = len(steps)
+        running.until(lambda: len(steps) > before + 20)
     lives = {str(job): life for _, job, life in running.ended}
     assert (lives["good"].state, lives["stuck"].state) == (State.STOPPED, State.DELAYED)
     assert "did not stop" in str(lives["stuck"].reason)
     assert (group.released, stuck.lease.is_held) == (["good"], False)
     assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("geo-"))
-    hangs.set()
-
-
-def test_a_replaced_one_is_failed_and_releases_nothing() -> None:
-    group = Jobs([Job("a", [FencedError("replaced")])])
-    assert run_once(group)["a"].state is State.FAILED
-    assert group.released == []
-
-
-def test_a_batch_that_was_cut_short_is_not_handed_over() -> None:
-    group = Jobs([Job("a", ends=lambda: False), Job("b")])
-    lives = run_once(group)
-    assert (lives["a"].state, lives["b"].state) == (State.DELAYED, State.STOPPED)
-    assert group.released == ["b"]
-    assert group.jobs[0].noted[-1] == "abandon"
+    hang.over.set()
 
 
 def test_a_fault_of_this_program_ends_everything_and_hands_nothing_over_of_its_group() -> None:

@@ -182,7 +182,7 @@ def consumers_of(tables: ClusterTables, topic: Topic, subscription: str) -> list
 
 
 def _state(tables: ClusterTables, owner: Owner) -> ConsumerState:
-    if owner.released:
+    if not owner.is_owned:
         return ConsumerState.KILLED if owner.in_flight else ConsumerState.STOPPED
     if why_dead(tables, owner) is None:
         return ConsumerState.RUNNING
