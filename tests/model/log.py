@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from geo.delta.commits import EXPIRED, Commit
+from geo.delta.commits import Commit
 from geo.delta.history import CommitName
 from geo.ids import LedgerId, MessageId
 from geo.replication.gaps import Extent
@@ -25,7 +25,6 @@ class Row:
     replicate_to: tuple[str, ...] | None = None
     publish_time_us: int = 0
     payload: Any = None
-    marker: str | None = None
 
 
 Rows = Mapping[MessageId, Row]
@@ -82,15 +81,6 @@ class Log:
     def restore(self, version: int) -> None:
         self._commit("RESTORE", self.versions[version], {}, {"version": str(version)})
 
-    def update(self, messages: Iterable[MessageId]) -> None:
-        """Somebody else changes rows."""
-        changed = {one: replace(self.rows[one], payload="changed") for one in messages}
-        self._commit("UPDATE", {**self.rows, **changed}, {}, metrics={"numUpdatedRows": len(changed)})
-
-    def expire(self, before_us: int) -> None:
-        kept = {one: row for one, row in self.rows.items() if row.publish_time_us >= before_us}
-        self._commit("DELETE", kept, {}, record=f'{{"{EXPIRED}":1}}', metrics={"numRemovedFiles": 1})
-
     def compact(self) -> None:
         self._commit("OPTIMIZE", self.rows, {})
 
@@ -109,12 +99,10 @@ class Log:
         added: Rows,
         parameters: Mapping[str, str] | None = None,
         record: str | None = None,
-        metrics: Mapping[str, int] | None = None,
     ) -> None:
-        found = {"numOutputRows": len(added)} if metrics is None else dict(metrics)
-        version = len(self.commits)
+        version, metrics = len(self.commits), {"numOutputRows": len(added)}
         self.commits.append(
-            Commit(version, f"commit {next(_numbers)}", operation, parameters or {}, found, record, version, None)
+            Commit(version, f"commit {next(_numbers)}", operation, parameters or {}, metrics, record, version, None)
         )
         self.versions.append(after)
         self.added.append(added)

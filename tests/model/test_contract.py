@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.delta.arrow_rows import rows_table
-from geo.delta.commits import EXPIRED, Kind
+from geo.delta.commits import Kind
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.ids import MessageId
-from geo.times import EPOCH, from_us
+from geo.times import from_us
 from schemas import TOPIC_LOG
 from tests.model.log import Log, Row, Rows
 
@@ -50,15 +49,6 @@ class _Both:
         else:
             self.table.append_rows(found, record)
 
-    def expire(self, day: int) -> None:
-        self.log.expire(day * _DAY_US)
-        expiring = self.table.saying(json.dumps({EXPIRED: 1}, separators=(",", ":")))
-        expiring.delta().delete(f"publish_date < DATE'{EPOCH.date()}' + {day}")
-
-    def update(self, entry: int) -> None:
-        self.log.update([MessageId("us", 1, entry)])
-        self.table.delta().update(f"entry_id = {entry}", {"key": "'changed'"})
-
     def restore(self, version: int) -> None:
         self.log.restore(version)
         self.table.delta().restoreToVersion(version)
@@ -71,12 +61,11 @@ class _Both:
 _STEPS: list[Callable[[_Both], None]] = [
     lambda both: both.append(_rows(0, 3, 100), None, by_spark=False),
     lambda both: both.append(_rows(3, 5, 101), '{"geo.link":1}', by_spark=True),
-    lambda both: both.expire(101),
+    lambda both: both.restore(1),
     lambda both: both.restore(2),
     lambda both: both.append(_rows(5, 8, 101), "record", by_spark=False),
-    lambda both: both.update(6),
     lambda both: both.compact(),
-    lambda both: both.restore(5),
+    lambda both: both.restore(2),
     lambda both: both.append({}, "no row, no commit", by_spark=False),
 ]
 

@@ -20,7 +20,7 @@ from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.rule import Rule, Verdict
 from geo.replication.source_history import Compare, Fault, brings, judge
 from geo.streams.life import State
-from geo.subscription.acks.ack_state import AckState, Base, merged
+from geo.subscription.acks.ack_state import AckState, merged
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.consumer.delivery import Answer, Delivery
 from tests.model.log import Log, Row, Rows, ends, extents
@@ -144,12 +144,12 @@ class World:
 
     # -- links -------------------------------------------------------------------------------------------------------
 
-    def link(self, name: str, *, topic: str = MESSAGES, accept_source: bool = False, ttl_s: int | None = None) -> Run:
+    def link(self, name: str, *, topic: str = MESSAGES, accept_source: bool = False) -> Run:
         """One run of a link: own its origins' ways, start, and bring what there is, a commit a turn. Raises FailedError,
         AgainError and ReplacedError."""
         link = self.links[name]
         source, target, there = self._log(link.source, topic), self._log(link.target, topic), self.clusters[link.target]
-        rule = Rule(link.source, link.target, link.origins, ttl_s)
+        rule = Rule(link.source, link.target, link.origins)
         self._claims += 1
         claim = self._claims
         for origin in link.origins:
@@ -223,11 +223,7 @@ class World:
     def consume(self, cluster: str, subscription: str, keep: frozenset[MessageId] = frozenset()) -> tuple[MessageSet, Run]:
         """Deliver what is wanted, acknowledge all but `keep`. Returns what was delivered, and the run that publishes it."""
         one = self.consumer(cluster, subscription)
-        base = one.state.base
-        began_us = base.time_us if base is not None and base.time_us is not None else 0
-        messages = {m: row for m, row in self.clusters[cluster].logs[MESSAGES].rows.items() if row.marker is None}
-        early = MessageSet.of(m for m, row in messages.items() if row.publish_time_us < began_us)
-        delivered = one.wanted(MessageSet.of(messages), early)
+        delivered = one.wanted(MessageSet.of(self.clusters[cluster].logs[MESSAGES].rows), MessageSet())
         one.hand_out(delivered)
         one.settle(delivered, Answer(delivered - MessageSet.of(keep)), one.state.epoch, self.now_us / 1e6)
         return delivered, self.flush(cluster, subscription)
@@ -237,10 +233,6 @@ class World:
         news = self.consumers[cluster, subscription].take_unpublished()
         if news is not None:
             yield from self.publish(cluster, [Row(payload=(subscription, news))], topic=ACKS, producer=f"acks-{subscription}")
-
-    def reset(self, cluster: str, subscription: str, base: Base) -> Run:
-        news = self.known(cluster, subscription).reset(cluster, base)
-        return self.publish(cluster, [Row(payload=(subscription, news))], topic=ACKS, producer="admin")
 
     def stop_consumer(self, cluster: str, subscription: str) -> None:
         """It is killed: what it did not publish is forgotten."""
@@ -290,10 +282,8 @@ class _LinkRun:
         return {m: row for m, row in rows.items() if _crosses(self._rule, m, row, self._world.now_us)}
 
     def missing(self) -> list[Rows]:
-        """The steps of a reconcile, of messages alone."""
-        source, target = (
-            self.crossing({m: row for m, row in log.rows.items() if row.marker is None}) for log in (self._source, self._target)
-        )
+        """The steps of a reconcile."""
+        source, target = (self.crossing(log.rows) for log in (self._source, self._target))
         found: list[Rows] = []
         for step in steps(gaps(extents(source), extents(target)), STEP_ROWS):
             wanted = {
@@ -340,7 +330,7 @@ class _LinkRun:
 
 
 def _crosses(rule: Rule, message: MessageId, row: Row, now_us: int) -> bool:
-    routed = RoutedRow(message.origin, row.replicate_to, row.marker, row.publish_time_us, message.ledger_id, message.entry_id)
+    routed = RoutedRow(message.origin, row.replicate_to, None, row.publish_time_us, message.ledger_id, message.entry_id)
     return verdict(rule, routed, now_us) is Verdict.REPLICATE
 
 
@@ -348,8 +338,3 @@ def finish(run: Run) -> None:
     """Let a run come to its end."""
     for _ in run:
         pass
-
-
-def stop_at(run: Run, point: str) -> bool:
-    """Let a run come to a window and die there. False if it never came there."""
-    return any(reached == point for reached in run)
