@@ -77,11 +77,12 @@ def violations(clusters: Mapping[str, ClusterTables], topic: Topic) -> Iterator[
                     if early:
                         yield f"{name}: snapshot {one.snapshot_id} says {position} of {other}; before it is {min(early)}, and here it comes later"
         for (subscription, other), start in read_starts(clusters[name], topic).starts.items():
-            done = finished.get((start.told_by, subscription))
+            told_by, first = str(start.told_by), start.start or 0
+            done = finished.get((told_by, subscription))
             if done is None:
-                yield f"{name}: {subscription} may begin in {other} at {start.start}, and {start.told_by} does not know it"
-            elif missed := _late(logs[other].before(start.start), logs[start.told_by], done):
-                yield f"{name}: {subscription} may begin in {other} at {start.start}, which skips {min(missed)}"
+                yield f"{name}: {subscription} may begin in {other} at {first}, and {told_by} does not know it"
+            elif missed := _late(logs[other].before(first), logs[told_by], done):
+                yield f"{name}: {subscription} may begin in {other} at {first}, which skips {min(missed)}"
 
 
 def _late(messages: set[MessageId], log: Placed, version: int) -> set[MessageId]:

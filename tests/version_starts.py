@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from geo.now import now_us
+from geo.subscription.version_starts import VersionStart
 from schemas import MARKERS, VERSION_STARTS
 from tests.world import TOPIC, World
 
@@ -23,18 +24,18 @@ def found(world: World, cluster: str, what: str, *values: str) -> None:
 
 def found_start(world: World, cluster: str, subscription: str, target: str, start: int, *, sender: str | None = None) -> None:
     """The subscription may go on in `target` at version `start`. `sender`: who told that by an update; None: it was found out there."""
-    snapshot_id = f"{sender or cluster}:{TOPIC}:1"
-    _append(world, cluster, subscription=subscription, cluster=target, start=start, sender=sender, snapshot_id=snapshot_id)
+    of, now = f"{sender or cluster}:{TOPIC}:1", datetime.now(timezone.utc)
+    _append(world, cluster, VersionStart(TOPIC, subscription, target, now_us(), start, of, now, sender))
 
 
 def found_waits(world: World, cluster: str, waits_for: dict[str, str]) -> None:
     """Because of these clusters it takes no snapshots of the topic."""
-    _append(world, cluster, subscription="", cluster=cluster, taken_at=None, waits_for=waits_for or None)
+    _append(world, cluster, VersionStart(TOPIC, "", cluster, now_us(), waits_for=waits_for or None))
 
 
 def found_refused(world: World, cluster: str, refused: dict[str, int]) -> None:
     """So many markers of the topic changed nothing, by why."""
-    _append(world, cluster, subscription="", cluster=cluster, taken_at=None, refused=refused)
+    _append(world, cluster, VersionStart(TOPIC, "", cluster, now_us(), refused=refused))
 
 
 def read_up_to(world: World, cluster: str, version: int) -> None:
@@ -44,8 +45,5 @@ def read_up_to(world: World, cluster: str, version: int) -> None:
     world.tables(cluster).journal(MARKERS).append([{**row, **more}])
 
 
-def _append(world: World, where: str, /, **values: object) -> None:
-    now = datetime.now(timezone.utc)
-    row: dict[str, object] = dict.fromkeys(VERSION_STARTS.names)
-    row |= {"topic": str(TOPIC), "taken_at": now, "sequence": now_us(), "updated_at": now, **values}
-    world.tables(where).journal(VERSION_STARTS).append([row])
+def _append(world: World, cluster: str, row: VersionStart) -> None:
+    world.tables(cluster).journal(VERSION_STARTS).append([row])

@@ -61,7 +61,7 @@ LEAST_CACHED, MOST_CACHED = 3, 300
 batches: with the most, and a thousand subscriptions that all wait, it is 3 MB of JSON and takes some seconds."""
 
 MOST_PENDING = 100
-"""Snapshots that can be under way at once."""
+"""Timeout over frequency of snapshots. One more can be under way at once: that which is begun at the very timeout."""
 
 # Unity Catalog and Hive take more when quoted; these never need more than quoting.
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
@@ -215,8 +215,11 @@ class Snapshots:
     keeps that it has still to pass. UsageError if impossible."""
 
     frequency_s: int = 10
+    """Pulsar's second would be a commit a second and topic."""
     timeout_s: int = 30
+    """Pulsar's. Two rounds over links that bring a batch each few seconds take about half of it."""
     max_cached: int = 30
+    """Pulsar's: five minutes at their full density, and any backlog at less."""
 
     def __post_init__(self) -> None:
         check_within("snapshots: frequency", self.frequency_s, 1, MAX_DURATION_S, " s")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Set
 from dataclasses import dataclass, field
 
-from geo.subscription.controller import MAX_PENDING
+from geo.config.model import MOST_PENDING
 from geo.subscription.controller_rows import MarkerRow
 from geo.subscription.markers import RefusedMarkerError, SnapshotResponse, decode
 
-MOST_ROUNDS = 2 * (MAX_PENDING + 1)
+MOST_ROUNDS = 2 * (MOST_PENDING + 1)
 """Of whose answers it is noted who has given one: two of each snapshot that can be under way at once."""
 
 

@@ -11,7 +11,7 @@ Invariants, which tests/model holds after every step of any schedule:
 - C. A subscription never moves backward, neither by what is finished here nor by an update.
 - D. A snapshot that was begun before the end of the last void, or while one was open, is never used; nor is one that was begun before a
   tick by which a cluster is asked or comes that was not before, or before an answer out of which one must be asked that is not.
-- E. The state is bounded: `MAX_SUBSCRIPTIONS` of at most `max_snapshots` each, as many of the topic itself, timeout / frequency + 1 (at most 101) pending,
+- E. The state is bounded: `MAX_SUBSCRIPTIONS` of at most `max_cached` snapshots each, as many of the topic itself, timeout / frequency + 1 (at most 101) pending,
   `MAX_CLUSTERS` of everything by cluster. As JSON, of three clusters, 10,000 snapshots later (`./run bench state`): 23 kB with 10
   subscriptions, 380 kB with 1,000 that all wait since before the first. 2.5 MB with 1,000 that came one with each snapshot: what a
   cache keeps depends on when it began, so together they keep all 10,000. 7 MB if no two caches had one in common.
@@ -27,12 +27,14 @@ nothing about what came first. So
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
-from geo.errors import SchemaError, UsageError
+from geo.config.model import MOST_PENDING, Snapshots
+from geo.errors import SchemaError
 from geo.ids import Position
 from geo.subscription.controller_rows import (
     Again,
@@ -40,11 +42,10 @@ from geo.subscription.controller_rows import (
     Forgotten,
     GivenUp,
     MarkerRow,
-    MoveSubscription,
+    MayStart,
     Progress,
     Row,
     Subscribed,
-    SyncedTo,
     Tick,
     Unsubscribed,
     Void,
@@ -52,7 +53,6 @@ from geo.subscription.controller_rows import (
 )
 from geo.subscription.markers import (
     MAX_CLUSTERS,
-    Marker,
     Refusal,
     RefusedMarkerError,
     SnapshotRequest,
@@ -61,22 +61,11 @@ from geo.subscription.markers import (
     SubscriptionUpdate,
     decode,
     read_snapshot,
-    snapshot_fields,
 )
-from geo.subscription.snapshot_builder import Effect as BuilderEffect
-from geo.subscription.snapshot_builder import SnapshotBuilder, WriteRequest, in_us
-from geo.subscription.snapshot_cache import LEAST_SNAPSHOTS, MAX_SNAPSHOTS, Distance, Snapshot, SnapshotCache, version_distance
+from geo.subscription.snapshot_builder import SnapshotBuilder, begin, in_us, read_builder
+from geo.subscription.snapshot_cache import Snapshot, SnapshotCache
 
 STATE_VERSION = 3
-
-FREQUENCY_S = 10.0
-"""Pulsar's second would be a commit a second and topic."""
-
-TIMEOUT_S = 30.0
-"""Pulsar's. Two rounds over links that bring a batch each few seconds take about half of it."""
-
-MAX_PENDING = 100
-"""Timeout over frequency at most. One more snapshot can be under way at once: that which is begun at the very timeout."""
 
 SILENT_AFTER = 3
 """A cluster that lacked in so many snapshots in a row is waited for, and asked ever more rarely: after the timeout, twice that, and so on,
@@ -125,24 +114,6 @@ def is_only_noted(kind: str | None, sender: str | None, cluster: str) -> bool:
     return sender == cluster and kind in (SnapshotRequest.kind.value, SnapshotTaken.kind.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Raises UsageError."""
-
-    frequency_s: float = FREQUENCY_S
-    timeout_s: float = TIMEOUT_S
-    max_snapshots: int = MAX_SNAPSHOTS
-    distance: Distance = version_distance
-
-    def __post_init__(self) -> None:
-        if not self.frequency_s > 0:
-            raise UsageError(f"frequency_s {self.frequency_s}; expected: above 0")
-        if not 0 < self.timeout_s <= MAX_PENDING * self.frequency_s:
-            raise UsageError(f"timeout_s {self.timeout_s}; expected: above 0, and at most {MAX_PENDING} times frequency_s")
-        if self.max_snapshots < LEAST_SNAPSHOTS:
-            raise UsageError(f"max_snapshots {self.max_snapshots}; expected: at least {LEAST_SNAPSHOTS}")
-
-
 @dataclass(slots=True)
 class _Pending:
     """A snapshot that lacks answers."""
@@ -180,11 +151,18 @@ class _Subscription:
         return self.used_here and self.next_here >= (self.start or 0)
 
 
+_AS_THEY_ARE = (
+    "seq", "table", "read", "quiet", "started", "completed", "covered", "ever_completed", "last_place", "voided", "answered_since",
+    "waits_for", "unanswered", "at_odds",
+)  # fmt: skip
+"""What the state of a controller has of it as it is, by name."""
+
+
 class TopicController:
     """`hear` the rows in their order. `counts` by the reason's text."""
 
-    def __init__(self, cluster: str, topic: str, settings: Settings | None = None) -> None:
-        self.cluster, self.topic, self.settings = cluster, topic, settings or Settings()
+    def __init__(self, cluster: str, topic: str, settings: Snapshots | None = None) -> None:
+        self.cluster, self.topic, self.settings = cluster, topic, settings or Snapshots()
         self.counts: Counter[str] = Counter()
         self._seq = 0
         self._table: str | None = None
@@ -220,11 +198,6 @@ class TopicController:
         """Of each cluster whose answer was of no use, whose messages it holds that was to be asked too."""
 
     # -- what it knows -----------------------------------------------------------------------------------------------
-
-    @property
-    def pending(self) -> tuple[str, ...]:
-        """Ids of snapshots under way."""
-        return tuple(one.builder.snapshot_id for one in self._pending)
 
     @property
     def waits_for(self) -> Mapping[str, str]:
@@ -346,15 +319,15 @@ class TopicController:
         kept, effects = [], list[Effect]()
         self._unanswered = {name: count for name, count in self._unanswered.items() if name in (self.cluster, *tick.asked)}
         for one in self._pending:
-            late = one.builder.is_timed_out(tick.now) or tick.now < one.builder.started
-            if late or one.begun < self._voided:
+            in_time = one.builder.started <= tick.now <= one.builder.started + self.settings.timeout_s
+            if not in_time or one.begun < self._voided:
                 self.counts[Counted.GIVEN_UP.value] += 1
-                is_asked = one.requested >= one.builder.round_number
-                missing = one.builder.missing if is_asked else set[str]()
+                is_asked = one.requested >= one.builder.round
+                missing = one.builder.missing if is_asked else []
                 if one.begun >= self._voided:
-                    lacking = missing if is_asked else {self.cluster}
+                    lacking = missing if is_asked else [self.cluster]
                     self._unanswered |= {name: self._unanswered.get(name, 0) + 1 for name in lacking}
-                effects.append(GivenUp(one.builder.snapshot_id, tuple(sorted(missing))))
+                effects.append(GivenUp(one.builder.snapshot_id, tuple(missing)))
             else:
                 kept.append(one)
         self._pending = kept
@@ -374,23 +347,15 @@ class TopicController:
 
     def _begin(self, tick: Tick, moved: int) -> list[Effect]:
         snapshot_id = f"{self.cluster}:{self.topic}:{in_us(tick.now)}"
-        begun = _Pending(SnapshotBuilder(self.cluster, tick.asked, self.settings.timeout_s, snapshot_id), tick.seq, moved)
+        begun = _Pending(begin(snapshot_id, tick.asked, tick.now), tick.seq, moved)
         self._started = tick.now
         self._pending.append(begun)
         self.counts[Counted.STARTED.value] += 1
-        return self._followed(begun, begun.builder.start(tick.now))
+        return [self._asks(begun)]
 
-    def _followed(self, pending: _Pending, effects: Iterable[BuilderEffect]) -> list[Effect]:
-        """What follows from what its builder wants."""
-        found: list[Effect] = []
-        for one in effects:
-            if isinstance(one, WriteRequest):
-                found.append(WriteMarker(one.marker, one.marker.replicate_to))
-            else:
-                taken = SnapshotTaken(one.snapshot, pending.begun, pending.moved)
-                self._completed = [*self._completed, one.snapshot.snapshot_id][-(MAX_PENDING + 1) :]
-                found += [WriteMarker(taken, taken.replicate_to), *self._counts_from_now(taken)]
-        return found
+    def _asks(self, pending: _Pending) -> WriteMarker:
+        request = pending.builder.request(self.cluster)
+        return WriteMarker(request, request.replicate_to)
 
     # -- markers -----------------------------------------------------------------------------------------------------
 
@@ -400,19 +365,17 @@ class TopicController:
         self._read = row.position
         effects = [] if row.moved is None else self._note_quiet(row.moved, row.position.version)
         try:
-            return effects + self._on_decoded(row, decode(row.kind, row.payload))
+            marker = decode(row.kind, row.payload)
         except RefusedMarkerError as refused:
             self.counts[refused.reason.value] += 1
             return effects
-
-    def _on_decoded(self, row: MarkerRow, marker: Marker) -> list[Effect]:
         if isinstance(marker, SnapshotRequest):
-            return self._on_request(row, marker)
+            return effects + self._on_request(row, marker)
         if isinstance(marker, SnapshotResponse):
-            return self._on_response(row, marker)
+            return effects + self._on_response(row, marker)
         if isinstance(marker, SnapshotTaken):
-            return self._on_taken(row, marker)
-        return self._on_update(row, marker)
+            return effects + self._on_taken(row, marker)
+        return effects + self._on_update(row, marker)
 
     def _on_request(self, row: MarkerRow, request: SnapshotRequest) -> list[Effect]:
         asker = request.source_cluster
@@ -447,11 +410,17 @@ class TopicController:
             builder = one.builder
             if one.begun < self._voided or builder.snapshot_id != answer.snapshot_id:
                 continue
-            if builder.round_number == answer.round_number <= one.requested:
-                now = builder.started if self._tick is None else self._tick.now
-                effects = builder.on_response(answer.cluster, answer.position, Position.end(row.position.version), now)
-                return self._followed(one, effects)
+            if builder.round == answer.round_number <= one.requested:
+                snapshot = builder.on_response(answer.cluster, answer.position, Position.end(row.position.version))
+                if snapshot is not None:
+                    return self._completes(one, snapshot)
+                return [self._asks(one)] if builder.round > answer.round_number else []
         return self._nothing(Counted.LATE)
+
+    def _completes(self, pending: _Pending, snapshot: Snapshot) -> list[Effect]:
+        taken = SnapshotTaken(snapshot, pending.begun, pending.moved)
+        self._completed = [*self._completed, snapshot.snapshot_id][-(MOST_PENDING + 1) :]
+        return [WriteMarker(taken, taken.replicate_to), *self._counts_from_now(taken)]
 
     def _not_asked(self, answer: SnapshotResponse) -> set[str]:
         """Whose messages come both here and to who answers, though they are not asked: one of both has not heard of a link or a policy yet."""
@@ -517,7 +486,7 @@ class TopicController:
         if start <= known and not created:
             return []
         one.start = start
-        return [MoveSubscription(update.subscription, start, update.snapshot_id, update.started_us, row.sender, created)]
+        return [MayStart(update.subscription, update.snapshot_id, update.started_us, {self.cluster: start}, row.sender)]
 
     # -- subscriptions -----------------------------------------------------------------------------------------------
 
@@ -536,11 +505,11 @@ class TopicController:
         return found, True
 
     def _new_cache(self) -> SnapshotCache:
-        return SnapshotCache(self.settings.max_snapshots, self.settings.distance)
+        return SnapshotCache(self.settings.max_cached)
 
     def _copied_cache(self) -> SnapshotCache:
         known = {snapshot.snapshot_id: snapshot for snapshot in self._cache.snapshots}
-        return SnapshotCache.from_state(self._cache.to_state(), known, self.settings.max_snapshots, self.settings.distance)
+        return SnapshotCache.from_state(self._cache.to_state(), known, self.settings.max_cached)
 
     def _on_subscribed(self, row: Subscribed) -> list[Effect]:
         before, effects = self._subscriptions.get(row.subscription), list[Effect]()
@@ -606,7 +575,7 @@ class TopicController:
             return []
         update = SubscriptionUpdate(name, snapshot.snapshot_id, snapshot.started_us, snapshot.clusters)
         starts = {cluster: position.next_version for cluster, position in sorted(snapshot.clusters.items())}
-        return [WriteMarker(update, update.replicate_to), SyncedTo(name, snapshot.snapshot_id, snapshot.started_us, starts)]
+        return [WriteMarker(update, update.replicate_to), MayStart(name, snapshot.snapshot_id, snapshot.started_us, starts)]
 
     # -- voids -------------------------------------------------------------------------------------------------------
 
@@ -641,27 +610,20 @@ class TopicController:
         caches = [self._cache, *(one.cache for one in self._subscriptions.values())]
         shared = {snapshot.snapshot_id: snapshot for cache in caches for snapshot in cache.snapshots}
         place = {snapshot_id: at for at, snapshot_id in enumerate(shared)}
+
+        def places(cache: SnapshotCache) -> list[list[Any]]:
+            return [[place[snapshot_id], gap] for snapshot_id, gap in cache.to_state()]
+
         return {
             "version": STATE_VERSION,
-            "seq": self._seq,
-            "table": self._table,
-            "read": self._read and list(self._read),
+            **deepcopy({name: getattr(self, f"_{name}") for name in _AS_THEY_ARE}),
             "tick": self._tick and asdict(self._tick),
-            "quiet": self._quiet and list(self._quiet),
-            "started": self._started,
-            "pending": [
-                {"builder": one.builder.to_state(), "begun": one.begun, "moved": one.moved, "requested": one.requested}
-                for one in self._pending
-            ],
-            "completed": list(self._completed),
-            "covered": self._covered,
-            "ever_completed": self._ever_completed,
-            "last_place": self._last_place and list(self._last_place),
-            "snapshots": [snapshot_fields(one) for one in shared.values()],
-            "cache": [[place[snapshot_id], gap] for snapshot_id, gap in self._cache.to_state()],
+            "pending": [asdict(one) for one in self._pending],
+            "snapshots": [asdict(one) for one in shared.values()],
+            "cache": places(self._cache),
             "subscriptions": {
                 name: {
-                    "cache": [[place[snapshot_id], gap] for snapshot_id, gap in one.cache.to_state()],
+                    "cache": places(one.cache),
                     "finished": one.finished,
                     "start": one.start,
                     "used_here": one.used_here,
@@ -670,16 +632,11 @@ class TopicController:
                 for name, one in self._subscriptions.items()
             },
             "open_voids": sorted(self._open_voids),
-            "voided": self._voided,
-            "answered_since": None if self._answered_since is None else dict(self._answered_since),
-            "waits_for": dict(self._waits_for),
-            "unanswered": dict(self._unanswered),
-            "at_odds": dict(self._at_odds),
             "counts": dict(self.counts),
         }
 
     @classmethod
-    def from_state(cls, cluster: str, topic: str, state: Mapping[str, Any], settings: Settings | None = None) -> TopicController:
+    def from_state(cls, cluster: str, topic: str, state: Mapping[str, Any], settings: Snapshots | None = None) -> TopicController:
         """The inverse of `to_state`. Raises SchemaError for a state of another version: it is rebuilt from the journal."""
         if state.get("version") != STATE_VERSION:
             raise SchemaError(
@@ -687,26 +644,19 @@ class TopicController:
                 " Without the folder of that state it is built anew from system/markers."
             )
         found = cls(cluster, topic, settings)
-        found._tick = None if state["tick"] is None else Tick.read(state["tick"])
-        found._seq, found._table, found._read = state["seq"], state["table"], _place(state["read"])
-        found._started, found._covered, found._ever_completed = state["started"], state["covered"], state["ever_completed"]
-        found._completed, found._last_place = list(state["completed"]), _place(state["last_place"])
+        for name in _AS_THEY_ARE:
+            setattr(found, f"_{name}", deepcopy(state[name]))
+        found._read, found._last_place = _place(state["read"]), _place(state["last_place"])
         found._quiet = state["quiet"] and tuple(state["quiet"])
-        timeout_s = found.settings.timeout_s
-        found._pending = [
-            _Pending(SnapshotBuilder.from_state(cluster, timeout_s, one["builder"]), one["begun"], one["moved"], one["requested"])
-            for one in state["pending"]
-        ]
-        snapshots = dict(enumerate(map(read_snapshot, state["snapshots"])))
-        limits = found.settings.max_snapshots, found.settings.distance
-        found._cache = SnapshotCache.from_state(state.get("cache", []), snapshots, *limits)  # states of before have none
-        for name, one in state["subscriptions"].items():
-            cache = SnapshotCache.from_state(one["cache"], snapshots, *limits)
-            found._subscriptions[name] = _Subscription(cache, one["finished"], one["start"], one["used_here"], one["created_us"])
-        found._open_voids, found._voided = set(state["open_voids"]), state["voided"]
-        found._answered_since = None if state["answered_since"] is None else dict(state["answered_since"])
-        found._waits_for, found.counts = dict(state["waits_for"]), Counter(state["counts"])
-        found._unanswered, found._at_odds = dict(state["unanswered"]), dict(state["at_odds"])
+        found._tick = None if state["tick"] is None else Tick.read(state["tick"])
+        found._pending = [_Pending(**{**one, "builder": read_builder(one["builder"])}) for one in state["pending"]]
+        snapshots, most = dict(enumerate(map(read_snapshot, state["snapshots"]))), found.settings.max_cached
+        found._cache = SnapshotCache.from_state(state.get("cache", []), snapshots, most)  # states of before have none
+        found._subscriptions = {
+            name: _Subscription(**{**one, "cache": SnapshotCache.from_state(one["cache"], snapshots, most)})
+            for name, one in state["subscriptions"].items()
+        }
+        found._open_voids, found.counts = set(state["open_voids"]), Counter(state["counts"])
         return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from geo.config.model import Config
+from geo.config.model import Config, Snapshots
 from geo.coordination.ownership import Ownership
 from geo.crash import CrashPoint, reach
 from geo.delta.files import remove_folder
@@ -32,25 +32,24 @@ from geo.log.publisher import Publisher
 from geo.log.topic_log import open_log
 from geo.log.topics import refuse_deleted
 from geo.names import MARKERS_PRODUCER, Topic
-from geo.now import utc_now
 from geo.session import ROCKSDB
 from geo.streams.query import BatchQuery
 from geo.streams.workers import Workers
-from geo.subscription.controller import Settings, TopicController
+from geo.subscription.controller import TopicController
 from geo.subscription.controller_rows import (
     Effect,
     Forgotten,
     GivenUp,
-    MoveSubscription,
+    MayStart,
     Notes,
     Rests,
     Standing,
-    SyncedTo,
     WriteMarker,
 )
 from geo.subscription.marker_journal import controllers_place, decode, markers_producer
 from geo.subscription.markers import SubscriptionUpdate, encode
 from geo.subscription.source_offsets import DeltaEnd, goes_on, read_ends
+from geo.subscription.version_starts import VersionStart
 from geo.text import first_line
 from geo.times import from_us
 from schemas import MARKERS, VERSION_STARTS
@@ -83,7 +82,7 @@ class Processor(StatefulProcessor):
     """The controller of one topic (key: topic). Emits what rows lead to, by their numbers, and once a batch what is known of the topic, if
     that has changed or nobody knows any more what was said."""
 
-    def __init__(self, cluster: str, settings: Settings) -> None:
+    def __init__(self, cluster: str, settings: Snapshots) -> None:
         self._cluster, self._settings = cluster, settings
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -113,10 +112,6 @@ class Processor(StatefulProcessor):
 
 _Told = tuple[int, Effect | Standing | Rests]
 """The number of a row, and what it led to."""
-
-
-def _is_update(one: Effect | Standing | Rests) -> bool:
-    return isinstance(one, WriteMarker) and isinstance(one.marker, SubscriptionUpdate)
 
 
 def _standing(controller: TopicController) -> Standing:
@@ -150,8 +145,6 @@ class ControllerQuery:
     def __init__(
         self, tables: ClusterTables, config: Config, ownership: Ownership, trigger: Mapping[str, Any], notes: Notes
     ) -> None:
-        given = config.snapshots
-        settings = Settings(given.frequency_s, given.timeout_s, given.max_cached)
         self._tables, self._config, self._ownership = tables, config, ownership
         self._publishers: dict[str, Publisher] = {}
         """By topic."""
@@ -165,7 +158,7 @@ class ControllerQuery:
         }
         rows = tables.journal(MARKERS).stream(settings_of_spark)
         effects = rows.groupBy("topic").transformWithState(
-            statefulProcessor=Processor(tables.cluster.name, settings),
+            statefulProcessor=Processor(tables.cluster.name, config.snapshots),
             outputStructType=_OUTPUT,
             outputMode="append",
             timeMode="none",
@@ -229,8 +222,9 @@ class ControllerQuery:
                 # One topic holds up no other for long. Requests and answers are asked for again; of a lost update the tail tells.
                 self._warn(topic, "its markers are not written", error)
                 self._let_go(topic)
-                if updates := [seq for seq, one in by_topic[topic] if _is_update(one)]:
-                    self._notes.lost_updates[topic] = updates[-1]
+                for seq, one in by_topic[topic]:
+                    if isinstance(one, WriteMarker) and isinstance(one.marker, SubscriptionUpdate):
+                        self._notes.lost_updates[topic] = seq
         reach(CrashPoint.CONTROLLERS_WRITTEN)
 
     def _fails_again(self, topic: str, batch_id: int) -> int:
@@ -253,39 +247,26 @@ class ControllerQuery:
                     )
                     log.warning("%s: snapshot %s was given up: %s", topic, snapshot_id, why)
 
-    def _starts(self, topic: str, told: Sequence[_Told]) -> Iterator[dict[str, Any]]:
+    def _starts(self, topic: str, told: Sequence[_Told]) -> Iterable[VersionStart]:
         """Rows of `system/version_starts`, of one subject the newest alone."""
-        here, now = self._tables.cluster.name, utc_now()
-        found: dict[tuple[str, str], dict[str, Any]] = {}
-
-        def forget(name: str, here_too: bool, sequence: int) -> None:
-            known = {(row["subscription"], row["cluster"]): row for row in self._known_starts(topic, name)} | found
-            for subject, row in known.items():
-                if subject[0] == name and (here_too or row["sender"] is None):
-                    found[subject] = {"start": None, "sender": None, "sequence": sequence}
-
+        name, here = Topic.parse(topic), self._tables.cluster.name
+        found: dict[tuple[str, str], VersionStart] = {}
         for seq, one in told:
             match one:
                 case Standing(waits_for, refused):
-                    found["", here] = {"waits_for": waits_for or None, "refused": refused or None, "sequence": seq}
+                    found["", here] = VersionStart(name, "", here, seq, waits_for=waits_for or None, refused=refused or None)
                 case Forgotten(subscription, here_too):
-                    forget(subscription, here_too, seq)
-                case SyncedTo():
-                    taken = {"snapshot_id": one.snapshot_id, "taken_at": from_us(one.started_us), "sender": None, "sequence": seq}
-                    found |= {(one.subscription, cluster): {"start": start, **taken} for cluster, start in one.starts.items()}
-                case MoveSubscription():
-                    taken = {
-                        "snapshot_id": one.snapshot_id,
-                        "taken_at": from_us(one.started_us),
-                        "sender": one.sender,
-                        "sequence": seq,
+                    rows = self._tables.journal(VERSION_STARTS).read(VersionStart, topic=topic, subscription=subscription)
+                    known = {(subscription, row.cluster): row for row in rows} | found
+                    gone = [at for at, row in known.items() if at[0] == subscription and (here_too or row.told_by is None)]
+                    found |= {at: VersionStart(name, *at, seq) for at in gone}
+                case MayStart(subscription, snapshot_id, started_us, starts, sender):
+                    taken = snapshot_id, from_us(started_us), sender
+                    found |= {
+                        (subscription, cluster): VersionStart(name, subscription, cluster, seq, start, *taken)
+                        for cluster, start in starts.items()
                     }
-                    found[one.subscription, here] = {"start": one.start, **taken}
-        for (subscription, cluster), fields in found.items():
-            yield {"topic": topic, "subscription": subscription, "cluster": cluster, "updated_at": now, **fields}
-
-    def _known_starts(self, topic: str, subscription: str) -> list[dict[str, Any]]:
-        return self._tables.journal(VERSION_STARTS).newest(topic=topic, subscription=subscription)
+        return found.values()
 
     def _write(self, topic: str, told: Sequence[_Told]) -> int:
         """The markers of a topic, in one commit, but for those that are there. Returns how many were not."""

@@ -118,26 +118,15 @@ class WriteMarker:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncedTo:
-    """Where a subscription may go on elsewhere, by what was finished here: of each other cluster the first version to read there, and
-    when the snapshot was asked for, in microseconds since 1970."""
+class MayStart:
+    """Where a subscription may go on: of each cluster the first version to read there, and when the snapshot that says so was asked for, in
+    microseconds since 1970. Elsewhere, by what was finished here; with a `sender` here, by what that cluster has told."""
 
     subscription: str
     snapshot_id: str
     started_us: int
     starts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class MoveSubscription:
-    """A consumer elsewhere has come so far: here one may begin at `start`. `created`: the subscription was not known here."""
-
-    subscription: str
-    start: int
-    snapshot_id: str
-    started_us: int
-    sender: str
-    created: bool
+    sender: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +147,7 @@ class Forgotten:
     here_too: bool
 
 
-Effect = WriteMarker | SyncedTo | MoveSubscription | GivenUp | Forgotten
+Effect = WriteMarker | MayStart | GivenUp | Forgotten
 
 
 @dataclass(frozen=True, slots=True)

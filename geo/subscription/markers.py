@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from geo.errors import GeoError
 from geo.ids import Position
@@ -71,16 +71,15 @@ class SnapshotRequest:
     round_number: int = 1
 
     kind = MarkerKind.SNAPSHOT_REQUEST
-
-    @property
-    def replicate_to(self) -> tuple[str, ...] | None:
-        return None
+    replicate_to = None
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResponse:
     """`cluster` answers `source_cluster`: what is at or before `position` in its log precedes this answer there. `holds`: the other clusters
-    whose messages come into that log, in order. It is ours, and left out if it is empty: who asks may not know yet that they do."""
+    whose messages come into that log, in order. It is ours, and left out if it is empty: who asks may not know yet that they do.
+
+    It goes to the asker alone, and to the hubs on the way there, which must be named too (`geo.replication.rule`)."""
 
     snapshot_id: str
     source_cluster: str
@@ -90,11 +89,6 @@ class SnapshotResponse:
     holds: tuple[str, ...] = ()
 
     kind = MarkerKind.SNAPSHOT_RESPONSE
-
-    @property
-    def replicate_to(self) -> tuple[str, ...] | None:
-        """The asker alone. A hub on the way to it must be named too (`geo.replication.rule`): who writes the row adds it."""
-        return (self.source_cluster,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +101,7 @@ class SnapshotTaken:
     moved: int
 
     kind = MarkerKind.SNAPSHOT
-
-    @property
-    def replicate_to(self) -> tuple[str, ...] | None:
-        return ()
+    replicate_to: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +114,7 @@ class SubscriptionUpdate:
     clusters: Mapping[str, Position]
 
     kind = MarkerKind.SUBSCRIPTION_UPDATE
-
-    @property
-    def replicate_to(self) -> tuple[str, ...] | None:
-        return None
+    replicate_to = None
 
 
 Marker = SnapshotRequest | SnapshotResponse | SnapshotTaken | SubscriptionUpdate
@@ -140,18 +128,12 @@ def encode(marker: Marker) -> bytes:
 
 
 def _fields(marker: Marker) -> dict[str, Any]:
-    fields = asdict(marker)
-    if "round_number" in fields:
-        fields["round"] = fields.pop("round_number")
-    if not fields.get("holds", True):
-        del fields["holds"]
-    return {**fields.pop("snapshot", {}), **fields}
-
-
-def snapshot_fields(snapshot: Snapshot) -> dict[str, Any]:
-    """As JSON has it."""
-    clusters = {name: list(position) for name, position in snapshot.clusters.items()}
-    return {**asdict(snapshot), "local_position": list(snapshot.local_position), "clusters": clusters}
+    found = asdict(marker)
+    if "round_number" in found:
+        found["round"] = found.pop("round_number")
+    if not found.get("holds", True):
+        del found["holds"]
+    return {**found.pop("snapshot", {}), **found}
 
 
 def decode(kind: object, payload: object) -> Marker:
@@ -164,17 +146,17 @@ def decode(kind: object, payload: object) -> Marker:
     if len(payload) > MAX_BYTES:
         raise RefusedMarkerError(Refusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
     try:
-        fields = json.loads(bytes(payload).decode("ascii"), object_pairs_hook=_object)
+        given = json.loads(bytes(payload).decode("ascii"), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:  # a wrong byte is a ValueError too
         raise _malformed(f"no JSON: {show(str(error))}") from None
-    if not isinstance(fields, dict):
+    if not isinstance(given, dict):
         raise _malformed("it is no object")
-    version = fields.pop("version", None)
+    version = given.pop("version", None)
     if type(version) is not int or not 0 < version <= LAST_VERSION:
         raise _malformed(f"version {show(version)}")
     if version > VERSION:
         raise RefusedMarkerError(Refusal.NEWER_ENCODING, f"version {version}, this program reads up to {VERSION}")
-    return _whole(_READERS[found], fields)
+    return _whole(_KINDS[found], given)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -188,73 +170,36 @@ def _malformed(what: str) -> RefusedMarkerError:
     return RefusedMarkerError(Refusal.MALFORMED, what)
 
 
-class _Fields:
-    """The fields of a payload, each taken once and checked."""
-
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self._fields = fields
-
-    def end(self) -> None:
-        if self._fields:
-            raise _malformed(f"it has a field {show(min(self._fields))}")
-
-    def take(self, name: str) -> Any:
-        if name not in self._fields:
-            raise _malformed(f"it has no {name}")
-        return self._fields.pop(name)
-
-    def number(self, name: str, least: int = 0, limit: int = _NUMBER_LIMIT) -> int:
-        value = self.take(name)
-        if type(value) is not int or not least <= value < limit:
-            raise _malformed(f"{name} {show(value)} is not from {least} to {limit - 1}")
-        return value
-
-    def round_number(self) -> int:
-        return self.number("round", ROUNDS[0], ROUNDS[-1] + 1)
-
-    def snapshot_id(self) -> str:
-        value = self.take("snapshot_id")
-        if not isinstance(value, str) or not 0 < len(value) <= MAX_ID or not value.isascii() or not value.isprintable():
-            raise _malformed(f"snapshot_id {show(value)}")
-        return value
-
-    def name(self, name: str, check: Callable[[str], str] = check_cluster) -> str:
-        return _name(self.take(name), check)
-
-    def position(self, name: str) -> Position:
-        return _position(self.take(name))
-
-    def holds(self) -> tuple[str, ...]:
-        if "holds" not in self._fields:
-            return ()
-        value = self.take("holds")
-        if not isinstance(value, list) or not 0 < len(value) <= MAX_CLUSTERS:
-            raise _malformed(f"holds {show(value)}")
-        names = tuple(_name(one, check_cluster) for one in value)
-        if any(one >= other for one, other in pairwise(names)):
-            raise _malformed(f"holds {show(value)}, which is not in order")
-        return names
-
-    def clusters(self) -> dict[str, Position]:
-        value = self.take("clusters")
-        if not isinstance(value, dict) or not 0 < len(value) <= MAX_CLUSTERS:
-            raise _malformed(f"clusters {show(value)}")
-        return {_name(cluster, check_cluster): _position(value[cluster]) for cluster in sorted(value)}
-
-    def snapshot(self) -> Snapshot:
-        return Snapshot(self.snapshot_id(), self.position("local_position"), self.clusters(), self.number("started_us"))
+def _number(name: str, value: object, least: int = 0, limit: int = _NUMBER_LIMIT) -> int:
+    if type(value) is not int or not least <= value < limit:
+        raise _malformed(f"{name} {show(value)} is not from {least} to {limit - 1}")
+    return value
 
 
-def _name(value: object, check: Callable[[str], str]) -> str:
+def _round(name: str, value: object) -> int:
+    return _number(name, value, ROUNDS[0], ROUNDS[-1] + 1)
+
+
+def _snapshot_id(name: str, value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID or not value.isascii() or not value.isprintable():
+        raise _malformed(f"{name} {show(value)}")
+    return value
+
+
+def _cluster(name: str, value: object, check: Callable[[str], str] = check_cluster) -> str:
     try:
         return check(value)  # type: ignore[arg-type]  # it says so if it is no text
     except GeoError as error:
         raise _malformed(str(error)) from None
 
 
-def _position(value: object) -> Position:
+def _subscription(name: str, value: object) -> str:
+    return _cluster(name, value, check_subscription)
+
+
+def _position(name: str, value: object) -> Position:
     if (
-        not isinstance(value, list)
+        not isinstance(value, (list, Position))
         or len(value) != 2
         or any(type(one) is not int or not 0 <= one < _NUMBER_LIMIT for one in value)
     ):
@@ -262,28 +207,68 @@ def _position(value: object) -> Position:
     return Position(*value)
 
 
-_READERS: Mapping[MarkerKind, Callable[[_Fields], Marker]] = {
-    MarkerKind.SNAPSHOT_REQUEST: lambda of: SnapshotRequest(
-        of.snapshot_id(), of.name("source_cluster"), of.number("started_us"), of.round_number()
-    ),
-    MarkerKind.SNAPSHOT_RESPONSE: lambda of: SnapshotResponse(
-        of.snapshot_id(), of.name("source_cluster"), of.name("cluster"), of.position("position"), of.round_number(), of.holds()
-    ),
-    MarkerKind.SNAPSHOT: lambda of: SnapshotTaken(of.snapshot(), of.number("begun"), of.number("moved")),
-    MarkerKind.SUBSCRIPTION_UPDATE: lambda of: SubscriptionUpdate(
-        of.name("subscription", check_subscription), of.snapshot_id(), of.number("started_us"), of.clusters()
-    ),
+def _holds(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_CLUSTERS:
+        raise _malformed(f"{name} {show(value)}")
+    names = tuple(_cluster(name, one) for one in value)
+    if any(one >= other for one, other in pairwise(names)):
+        raise _malformed(f"{name} {show(value)}, which is not in order")
+    return names
+
+
+def _clusters(name: str, value: object) -> dict[str, Position]:
+    if not isinstance(value, dict) or not 0 < len(value) <= MAX_CLUSTERS:
+        raise _malformed(f"{name} {show(value)}")
+    return {_cluster(name, cluster): _position(name, value[cluster]) for cluster in sorted(value)}
+
+
+_READERS: Mapping[str, Callable[[str, object], object]] = {
+    "snapshot_id": _snapshot_id,
+    "source_cluster": _cluster,
+    "cluster": _cluster,
+    "subscription": _subscription,
+    "started_us": _number,
+    "begun": _number,
+    "moved": _number,
+    "round": _round,
+    "position": _position,
+    "local_position": _position,
+    "clusters": _clusters,
+    "holds": _holds,
+}
+"""What reads a field of this name, whatever marker it is of: from its name and what is there."""
+
+_KINDS: Mapping[MarkerKind, type[Marker]] = {
+    MarkerKind.SNAPSHOT_REQUEST: SnapshotRequest,
+    MarkerKind.SNAPSHOT_RESPONSE: SnapshotResponse,
+    MarkerKind.SNAPSHOT: SnapshotTaken,
+    MarkerKind.SUBSCRIPTION_UPDATE: SubscriptionUpdate,
 }
 
 
-def read_snapshot(fields: Mapping[str, Any]) -> Snapshot:
-    """The inverse of `snapshot_fields`. Raises RefusedMarkerError."""
-    return _whole(_Fields.snapshot, fields)
+def read_snapshot(given: Mapping[str, Any]) -> Snapshot:
+    """One whose fields JSON has. Raises RefusedMarkerError."""
+    return _whole(Snapshot, given)
 
 
-def _whole(read: Callable[[_Fields], T], given: Mapping[str, Any]) -> T:
-    """What is read of fields, each of which must be of it."""
-    fields = _Fields(dict(given))
-    found = read(fields)
-    fields.end()
+def _whole(kind: type[T], given: Mapping[str, Any]) -> T:
+    """A value of these fields, each of which must be of it."""
+    left = dict(given)
+    found: T = _taken(kind, left)
+    if left:
+        raise _malformed(f"it has a field {show(min(left))}")
     return found
+
+
+def _taken(kind: type, left: dict[str, Any]) -> Any:
+    """A value of those fields that it has, which are taken out."""
+    found: dict[str, Any] = {}
+    for one in fields(kind):
+        name = "round" if one.name == "round_number" else one.name
+        if name == "snapshot":
+            found[name] = _taken(Snapshot, left)
+        elif name in left:
+            found[one.name] = _READERS[name](name, left.pop(name))
+        elif name != "holds":
+            raise _malformed(f"it has no {name}")
+    return kind(**found)

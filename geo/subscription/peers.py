@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from functools import partial
 
 from geo.asking import ask
 from geo.delta.commits import Commit
@@ -93,11 +92,8 @@ class Peer:
         if self.unreadable is not None:
             raise RetryableError(f"{self._name} cannot be read: {self.unreadable}")
         if self._commits is None or self._commits.done():
-            self._commits = ask(self._name, partial(self._read_commits, topic, first, last, only))
+            self._commits = ask(self._name, lambda: list(self._tables.log(topic).commits(first, last, only=only)))
             wait([self._commits], PEER_ANSWER_S)
             if self._commits.done():
                 return self._commits.result()
         raise RetryableError(f"{self._name} does not answer")
-
-    def _read_commits(self, topic: Topic, first: int, last: int, only: Sequence[str]) -> list[Commit]:
-        return list(self._tables.log(topic).commits(first, last, only=only))

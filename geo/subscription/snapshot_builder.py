@@ -5,7 +5,6 @@ As Pulsar's ReplicatedSubscriptionsSnapshotBuilder (`facts/pulsar.md`, 2.4):
 - With more than one there is a second round: what one of them held when it answered may have come from another, and is surely
   before that one's second answer. The positions stay those of the first round; the second is a barrier only.
 - The local position is that of the last answer of the last round.
-- It is timed out strictly later than its start plus the timeout.
 """
 
 from __future__ import annotations
@@ -21,86 +20,55 @@ from geo.subscription.snapshot_cache import Snapshot
 MICROSECONDS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRequest:
-    """This marker is to be written to the log here."""
-
-    marker: SnapshotRequest
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotCompleted:
-    """All have answered."""
-
-    snapshot: Snapshot
-
-
-Effect = WriteRequest | SnapshotCompleted
-
-
 def in_us(seconds: float) -> int:
     """Seconds since 1970 as markers have them."""
     return round(seconds * MICROSECONDS)
 
 
+@dataclass(slots=True)
 class SnapshotBuilder:
-    """Begun by `start`; ended once it has completed, after which nothing changes it."""
+    """Begun by `begin`; ended once it has completed, after which nothing changes it. For JSON its state is its fields."""
 
-    def __init__(self, local_cluster: str, remote_clusters: Iterable[str], timeout_s: float, snapshot_id: str) -> None:
-        self._local, self._remotes = local_cluster, tuple(sorted(set(remote_clusters)))
-        self._timeout_s, self.snapshot_id = timeout_s, snapshot_id
-        self.started = 0.0
-        self.round_number = 0
-        """0 before the start and after the end."""
-        self.missing: set[str] = set()
-        """Whose answer of this round is not there."""
-        self._positions: dict[str, Any] = {}
+    snapshot_id: str
+    remotes: list[str]
+    started: float
+    """In seconds since 1970."""
+    round: int
+    """0 after the end."""
+    missing: list[str]
+    """Whose answer of this round is not there."""
+    positions: dict[str, Position]
 
-    def start(self, now: float) -> list[Effect]:
-        """Ask. `now` in seconds since 1970."""
-        self.started = now
-        return self._ask(1)
+    def request(self, local_cluster: str) -> SnapshotRequest:
+        """What asks for the answers of this round."""
+        return SnapshotRequest(self.snapshot_id, local_cluster, in_us(self.started), self.round)
 
-    def on_response(self, cluster: str, position: Any, local_position: Any, now: float) -> list[Effect]:
+    def on_response(self, cluster: str, position: Position, local_position: Position) -> Snapshot | None:
         """`position`: how far the log of the cluster went; `local_position`: where its answer stands in the log here. One of a cluster
-        that was not asked, that has answered, or after the end changes nothing; whether one is too late is for `is_timed_out`."""
+        that was not asked, that has answered, or after the end changes nothing; whether one is too late is the caller's matter.
+
+        None: answers are missing, those of the second round if it is that now, which is to be asked for.
+        """
         if cluster not in self.missing:
-            return []
+            return None
         self.missing.remove(cluster)
-        self._positions.setdefault(cluster, position)
+        self.positions.setdefault(cluster, position)
         if self.missing:
-            return []
-        if self.round_number == 1 and len(self._remotes) > 1:
-            return self._ask(2)
-        self.round_number = 0
-        return [SnapshotCompleted(Snapshot(self.snapshot_id, local_position, dict(self._positions), self.started_us))]
+            return None
+        if self.round == 1 and len(self.remotes) > 1:
+            self.round, self.missing = 2, [*self.remotes]
+            return None
+        self.round = 0
+        return Snapshot(self.snapshot_id, local_position, dict(self.positions), in_us(self.started))
 
-    def is_timed_out(self, now: float) -> bool:
-        return now > self.started + self._timeout_s
 
-    @property
-    def started_us(self) -> int:
-        return in_us(self.started)
+def begin(snapshot_id: str, remotes: Iterable[str], now: float) -> SnapshotBuilder:
+    """The first round, of all these clusters, is to be asked for. `now` in seconds since 1970."""
+    asked = sorted(set(remotes))
+    return SnapshotBuilder(snapshot_id, asked, now, 1, [*asked], {})
 
-    def _ask(self, round_number: int) -> list[Effect]:
-        self.round_number, self.missing = round_number, set(self._remotes)
-        return [WriteRequest(SnapshotRequest(self.snapshot_id, self._local, self.started_us, round_number))]
 
-    def to_state(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "snapshot_id": self.snapshot_id,
-            "remotes": list(self._remotes),
-            "started": self.started,
-            "round": self.round_number,
-            "missing": sorted(self.missing),
-            "positions": {name: list(position) for name, position in sorted(self._positions.items())},
-        }
-
-    @classmethod
-    def from_state(cls, local_cluster: str, timeout_s: float, state: Mapping[str, Any]) -> SnapshotBuilder:
-        """Positions are `Position`."""
-        found = cls(local_cluster, state["remotes"], timeout_s, state["snapshot_id"])
-        found.started, found.round_number, found.missing = state["started"], state["round"], set(state["missing"])
-        found._positions = {name: Position(*position) for name, position in state["positions"].items()}
-        return found
+def read_builder(state: Mapping[str, Any]) -> SnapshotBuilder:
+    """One whose fields JSON has."""
+    positions = {name: Position(*position) for name, position in state["positions"].items()}
+    return SnapshotBuilder(**{**state, "positions": positions})

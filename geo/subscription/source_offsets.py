@@ -82,7 +82,8 @@ def read_ends(text: str) -> Ends:
     sources = [line.strip() for line in lines[2:] if line.strip()]
     if lines[0].strip() == FILE_VERSIONS[1]:
         sources = [line.partition(":")[2] for line in sources]
-    return _ends(sources)
+    ends = [_delta_end(end, source) for source in sources if (end := _fields(source)) is not None and "reservoirId" in end]
+    return Ends(tuple(ends), VOID in sources or not sources)
 
 
 def read_query_id(text: str) -> str:
@@ -104,15 +105,6 @@ def goes_on(planned: Sequence[DeltaEnd], newest: int, has_commit: Callable[[int]
         return False
     first = planned[0].version if len(planned) > 1 else planned[0].reached
     return first > newest or has_commit(first)
-
-
-def _ends(sources: Sequence[str]) -> Ends:
-    found = []
-    for source in sources:
-        fields = _fields(source)
-        if fields is not None and "reservoirId" in fields:
-            found.append(_delta_end(fields, source))
-    return Ends(tuple(found), VOID in sources or not sources)
 
 
 def _fields(text: str) -> dict[str, Any] | None:

@@ -111,21 +111,22 @@ class VersionStanding:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What is known where the consumer is."""
+    """What is known where the consumer is; nothing where that is `unreadable`, which says why."""
 
-    subscription: VersionSubscription | None
-    starts: VersionStarts
-    newest: int | None
-    finished: int | None
-    problem: str | None
+    subscription: VersionSubscription | None = None
+    starts: VersionStarts = field(default_factory=VersionStarts)
+    newest: int | None = None
+    finished: int | None = None
+    problem: str | None = None
     """Why it is not known how far it is, or what that held."""
-    not_run: str | None
+    not_run: str | None = None
     """Why nobody runs version sync there."""
-    done: MessageSet | None
+    done: MessageSet | None = None
     """What is finished."""
-    held: MessageSet
+    held: MessageSet = field(default_factory=MessageSet)
     """All that the log has now; nothing if it is not known what is finished."""
-    replication_clusters: tuple[str, ...] | None
+    replication_clusters: tuple[str, ...] | None = None
+    unreadable: str | None = None
 
 
 def is_version_subscription(tables: ClusterTables, topic: Topic, subscription: str) -> bool:
@@ -168,25 +169,31 @@ def version_standings(
     clusters: Mapping[str, ClusterTables], config: Config, topic: Topic, subscription: str
 ) -> list[VersionStanding]:
     """The subscription in each cluster; none if no cluster that can be read knows it."""
-    found = [_standing(clusters, config, name, topic, check_subscription(subscription)) for name in clusters]
-    return found if any(one.known or one.start_here is not None for one in found) else []
+    known, name = set[str](), check_subscription(subscription)
+    for cluster, tables in clusters.items():
+        with suppress(*FAULTS):  # where another one knows it, this one's standing says that it cannot be read
+            if is_version_subscription(tables, topic, name):
+                known.add(cluster)
+    return [_standing(clusters, config, one, topic, name, is_known=one in known) for one in clusters] if known else []
 
 
 def _standing(
-    clusters: Mapping[str, ClusterTables], config: Config, cluster: str, topic: Topic, subscription: str
+    clusters: Mapping[str, ClusterTables], config: Config, cluster: str, topic: Topic, subscription: str, *, is_known: bool
 ) -> VersionStanding:
     tables, unread = clusters[cluster], None
     try:
         refuse_gone(tables, clusters.values())
-        if not is_version_subscription(tables, topic, subscription):
+        if not is_known:
             return VersionStanding(cluster, refused=read_starts(tables, topic).refused)
         here = _look(tables, topic, subscription)
-        if _needs_snapshots(here) and here.subscription is not None and here.not_run is None and here.newest is not None:
-            unread = unread_of(tables, here.subscription, here.newest, config.snapshots.frequency_s)
+        one = here.subscription
+        shared = None if one is None or not one.replicated else one
+        if shared is not None and here.not_run is None and here.newest is not None:
+            unread = unread_of(tables, shared, here.newest, config.snapshots.frequency_s)
     except FAULTS as error:
         return VersionStanding(cluster, unreadable=first_line(error))
-    one, own = here.subscription, here.starts.starts.get((subscription, cluster))
-    others = [name for name in clusters if name != cluster] if _needs_snapshots(here) else []
+    own = here.starts.starts.get((subscription, cluster), _nowhere(topic, subscription, cluster))
+    others = [name for name in clusters if name != cluster and shared is not None]
     return VersionStanding(
         cluster,
         known=one is not None,
@@ -195,19 +202,20 @@ def _standing(
         checkpoint=None if one is None else one.checkpoint,
         newest=here.newest,
         waits_for=here.starts.waits_for,
-        not_run=here.not_run if _needs_snapshots(here) else None,
+        not_run=None if shared is None else here.not_run,
         unread=unread,
-        start_here=None if own is None else own.start,
-        told_by=None if own is None else own.told_by,
-        age_s=None if own is None else _age_s(own),
+        start_here=own.start,
+        told_by=own.told_by,
+        age_s=_age_s(own),
         refused=here.starts.refused,
         elsewhere=tuple(_start(here, clusters[name], config, topic, subscription, cluster) for name in others),
         replicated=one is None or one.replicated,
     )
 
 
-def _needs_snapshots(here: _Source) -> bool:
-    return here.subscription is not None and here.subscription.replicated
+def _nowhere(topic: Topic, subscription: str, cluster: str) -> VersionStart:
+    """No start is known in a cluster."""
+    return VersionStart(topic, subscription, cluster, 0)
 
 
 def start_elsewhere(
@@ -224,20 +232,19 @@ def start_elsewhere(
     ANSWER_S, by what had come to the target. Raises UsageError if neither knows it, or if it is of the source's region only."""
     if source == target:
         raise UsageError(f"--from and --to are both {source}.")
-    here: _Source | str = "not looked at: it is said to be gone"
+    here = _Source(unreadable="not looked at: it is said to be gone")
     if not source_gone:
         try:
             asked = ask_all({source: lambda: _look(clusters[source], topic, subscription)}, ANSWER_S)
             here = asked[source].result()
         except FAULTS as error:
-            here = first_line(error)
-    if isinstance(here, _Source) and here.subscription is not None and not here.subscription.replicated:
+            here = _Source(unreadable=first_line(error))
+    if here.subscription is not None and not here.subscription.replicated:
         raise UsageError(
             f"{here.subscription} in {source} is of that region only: nobody finds out where it may go on elsewhere. To have that found out from "
             f"here on: {how_to_share(source, topic, subscription)}"
         )
-    is_unknown = isinstance(here, str) or here.subscription is None
-    if is_unknown and not is_version_subscription(clusters[target], topic, subscription):
+    if here.subscription is None and not is_version_subscription(clusters[target], topic, subscription):
         raise UsageError(f"neither {source} nor {target} knows a version subscription {subscription} of {topic}.")
     return _start(here, clusters[target], config, topic, subscription, source)
 
@@ -248,8 +255,7 @@ def _look(tables: ClusterTables, topic: Topic, subscription: str) -> _Source:
     starts, not_run = read_starts(tables, topic), why_not_run(tables)
     seen = log.look()
     if seen is None:
-        no_log = f"{topic} has no log in {tables.cluster.name}"
-        return _Source(one, starts, None, None, no_log, not_run, None, MessageSet(), None)
+        return _Source(one, starts, problem=f"{topic} has no log in {tables.cluster.name}", not_run=not_run)
     finished, problem, done = None, None, None
     if one is not None:
         try:
@@ -261,67 +267,61 @@ def _look(tables: ClusterTables, topic: Topic, subscription: str) -> _Source:
     return _Source(one, starts, seen.version, finished, problem, not_run, done, held, replication_clusters(tables, topic))
 
 
-def _start(
-    here: _Source | str, there: ClusterTables, config: Config, topic: Topic, subscription: str, source: str
-) -> StartElsewhere:
-    """Where the consumer in `source` may go on in the cluster of `there`. `here`: what is known in the source, or why nothing is."""
-    target = there.cluster.name
+def _start(here: _Source, there: ClusterTables, config: Config, topic: Topic, subscription: str, source: str) -> StartElsewhere:
+    """Where the consumer in `source` may go on in the cluster of `there`. `here`: what is known in the source."""
+    target, one = there.cluster.name, here.subscription
     unreadable = None
-    best: VersionStart | None = None
-    not_run: dict[str, str | None] = {}
-    if isinstance(here, _Source) and here.subscription is not None:
-        not_run[source] = here.not_run
+    best = nowhere = _nowhere(topic, subscription, target)
+    not_run = {} if one is None else {source: here.not_run}
     try:
         there.refuse_no_folder()
         if not_run:
             not_run[target] = why_not_run(there)
-        own = read_starts(there, topic).starts.get((subscription, target))
-        best = own if isinstance(here, str) else None
+        own = read_starts(there, topic).starts.get((subscription, target), nowhere)
+        best = nowhere if here.unreadable is None else own
     except FAULTS as error:
         unreadable = f"{target} cannot be read: {first_line(error)}"
-    if isinstance(here, _Source) and here.subscription is not None and (here.finished is not None or here.problem is not None):
-        best = here.starts.starts.get((subscription, target))  # what it told others is no newer
-    known = here if isinstance(here, _Source) else None
+    if one is not None and (here.finished is not None or here.problem is not None):
+        best = here.starts.starts.get((subscription, target), nowhere)  # what it told others is no newer
     found = StartElsewhere(
         topic=str(topic),
         subscription=subscription,
         source=source,
         target=target,
-        start=None if best is None else best.start,
+        start=best.start,
         why_not=None
-        if best is not None
+        if best.start is not None
         else unreadable or _no_way(here, config, topic, source, target) or _why_not(here, source),
-        told_by=None if best is None else best.told_by,
-        snapshot_id=None if best is None else best.snapshot_id,
-        taken_at=None if best is None else best.taken_at,
-        age_s=None if best is None else _age_s(best),
-        finished=None if known is None else known.finished,
-        checkpoint=None if known is None or known.subscription is None else known.subscription.checkpoint,
-        source_unreadable=here if isinstance(here, str) else None,
-        waits_for={} if known is None else known.starts.waits_for,
+        told_by=best.told_by,
+        snapshot_id=best.snapshot_id,
+        taken_at=best.taken_at,
+        age_s=_age_s(best),
+        finished=here.finished,
+        checkpoint=None if one is None else one.checkpoint,
+        source_unreadable=here.unreadable,
+        waits_for=here.starts.waits_for,
         not_run={cluster: why for cluster, why in not_run.items() if why is not None},
-        uncounted=unreadable or (None if known is None else known.problem),
+        uncounted=unreadable or here.problem,
     )
-    if best is None or unreadable is not None:
+    if best.start is None or unreadable is not None:
         return found
     try:
-        return _counted(found, best.start, known, there, config, topic)
+        return _counted(found, best.start, here, there, config, topic)
     except FAULTS as error:
         return replace(found, uncounted=first_line(error))
 
 
-def _no_way(here: _Source | str, config: Config, topic: Topic, source: str, target: str) -> str | None:
+def _no_way(here: _Source, config: Config, topic: Topic, source: str, target: str) -> str | None:
     """Why nobody will ever tell: an answer must come back."""
-    local = {} if isinstance(here, str) else {source: here.replication_clusters}
     there_and_back = (source, target), (target, source)
-    if all(config.hubs(one, other, topic, local) is not None for one, other in there_and_back):
+    if all(config.hubs(one, other, topic, {source: here.replication_clusters}) is not None for one, other in there_and_back):
         return None
     return f"no links lead from {source} to {target} and back, by which one asks and is answered"
 
 
-def _why_not(here: _Source | str, source: str) -> str:
+def _why_not(here: _Source, source: str) -> str:
     """Why nobody told where to go on."""
-    if isinstance(here, str):
+    if here.unreadable is not None:
         return f"nothing had come of what {source} found out"
     if here.subscription is None:
         return f"{source} knows no such version subscription"
@@ -339,7 +339,7 @@ def _age_s(one: VersionStart) -> float | None:
 
 
 def _counted(
-    found: StartElsewhere, start: int, here: _Source | None, there: ClusterTables, config: Config, topic: Topic
+    found: StartElsewhere, start: int, here: _Source, there: ClusterTables, config: Config, topic: Topic
 ) -> StartElsewhere:
     """`found` with what comes again and what is not seen, if its start is a place in the log that is there."""
     log, target = there.log(topic), there.cluster.name
@@ -351,10 +351,9 @@ def _counted(
         why = f"{target} does not have the commit of version {start} any more (log cleanup), so no stream can begin there"
         return replace(found, start=None, why_not=why)
     before, now = _messages(log, start - 1), _messages(log, newest)
-    local = {target: replication_clusters(there, topic)} | ({} if here is None else {found.source: here.replication_clusters})
+    local = {target: replication_clusters(there, topic), found.source: here.replication_clusters}
     reached_by = {name for name in config.clusters if config.hubs(name, found.source, topic, local) is not None}
-    done, held = (None, MessageSet()) if here is None else (here.done, here.held)
-    result = going_on(found.source, reached_by, done, held, before, now.messages - before.messages)
+    result = going_on(found.source, reached_by, here.done, here.held, before, now.messages - before.messages)
     return replace(
         found,
         at_most_repeated=result.repeated.size,

@@ -160,7 +160,7 @@ def create(
         _refuse_other_query(there, new.query_id)
         return there
 
-    return _change(tables, topic, subscription, begun)
+    return _change(tables, topic, subscription, begun)[1]
 
 
 def make_view(tables: ClusterTables, topic: Topic) -> str | None:
@@ -217,28 +217,23 @@ def finish(tables: ClusterTables, topic: Topic, subscription: str, version: int)
             )
         return replace(there, finished=version)
 
-    return _change(tables, topic, subscription, further)
+    return _change(tables, topic, subscription, further)[1]
 
 
 def switch(tables: ClusterTables, topic: Topic, subscription: str, *, replicated: bool) -> bool:
     """Let it be found out from here on where it may go on elsewhere, or not any more: then what is known of that here is forgotten, and
     other clusters keep what they were told. Returns whether that changes anything. Raises UsageError if it is not known here."""
-    before: list[bool] = []
-
-    def switched(there: VersionSubscription | None) -> VersionSubscription:
-        one = _known(tables, topic, subscription, there)
-        before.append(one.replicated)
-        return replace(one, replicated=replicated)
-
-    _change(tables, topic, subscription, switched)
+    there, now = _change(
+        tables, topic, subscription, lambda there: replace(_known(tables, topic, subscription, there), replicated=replicated)
+    )
     if not replicated:
         forget(tables, topic, subscription)
-    return before[-1] is not replicated
+    return there != now
 
 
 def delete(tables: ClusterTables, topic: Topic, subscription: str) -> None:
     """Delete it in this cluster, with where it might have gone on elsewhere. Raises UsageError if it is not known here."""
-    _change(tables, topic, subscription, lambda there: _known(tables, topic, subscription, there), deleted=True)
+    _change(tables, topic, subscription, lambda there: replace(_known(tables, topic, subscription, there), deleted=True))
     forget(tables, topic, subscription)
 
 
@@ -281,15 +276,13 @@ def _change(
     topic: Topic,
     subscription: str,
     change: Callable[[VersionSubscription | None], VersionSubscription],
-    *,
-    deleted: bool = False,
-) -> VersionSubscription:
-    """What `change` makes of it, recorded if that is something else."""
+) -> tuple[VersionSubscription | None, VersionSubscription]:
+    """It as it was there, and what `change` makes of it, recorded if that is something else."""
     # Where there is no lock two at the same moment get one number.
     with tables.journal(VERSION_SUBSCRIPTIONS).alone() as subscriptions:
         last = subscriptions.one(VersionSubscription, topic=str(topic), subscription=subscription)
         there = None if last is None or last.deleted else last
-        new = replace(change(there), deleted=deleted, sequence=1 if last is None else last.sequence + 1)
+        new = replace(change(there), sequence=1 if last is None else last.sequence + 1)
         if new != there:
             subscriptions.append([{**as_row(new), "by": str(tables.me), "updated_at": utc_now()}])
-    return new
+    return there, new

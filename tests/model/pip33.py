@@ -15,20 +15,19 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from geo.config.model import Snapshots
 from geo.ids import Position
 from geo.replication.rule import Rule, Verdict
 from geo.subscription.asked import asked
-from geo.subscription.controller import Settings, TopicController, concerns
+from geo.subscription.controller import TopicController, concerns
 from geo.subscription.controller_rows import (
     Effect,
-    Forgotten,
     GivenUp,
     MarkerRow,
-    MoveSubscription,
+    MayStart,
     Progress,
     Row,
     Subscribed,
-    SyncedTo,
     Tick,
     Unsubscribed,
     Void,
@@ -97,7 +96,7 @@ def _link(name: str, origins: Iterable[str]) -> Link:
 
 
 class Cluster:
-    def __init__(self, name: str, settings: Settings) -> None:
+    def __init__(self, name: str, settings: Snapshots) -> None:
         self.name, self.settings = name, settings
         self.log = [Commit((), 0.0, 0)]
         self.places: dict[Id, Position] = {}
@@ -114,8 +113,6 @@ class Cluster:
         self.outbox: list[Effect] = []
         self.replacements = 0
         self.messages_written = self.markers_written = 0
-        self.synced: dict[str, SyncedTo] = {}
-        self.moved: dict[str, MoveSubscription] = {}
         self.waits_for: Mapping[str, str] = {}
         self.known: list[str] = []
         """The links by whose policies it asks: those that were there when it read them last."""
@@ -163,13 +160,13 @@ class Cluster:
 class World:
     """`links`: `source->target` to the origins that cross, none for the source's own."""
 
-    def __init__(self, links: Mapping[str, Iterable[str]], settings: Settings | None = None, *, inherit: bool = True) -> None:
+    def __init__(self, links: Mapping[str, Iterable[str]], settings: Snapshots | None = None, *, inherit: bool = True) -> None:
         self.inherits = inherit
         """Whether a link voids where it brings rows that are out of order in its source. Without it the model must find a fault."""
         self.now, self.stamp = 0.0, 0
         self.links = {name: _link(name, origins) for name, origins in links.items()}
         names = sorted({name for link in self.links.values() for name in (link.source, link.target)})
-        self.clusters = {name: Cluster(name, settings or Settings()) for name in names}
+        self.clusters = {name: Cluster(name, settings or Snapshots()) for name in names}
         for cluster in self.clusters.values():
             cluster.known = list(self.links)
         self.events: list[str] = []
@@ -409,21 +406,11 @@ class World:
             if isinstance(effect, WriteMarker):
                 aims = effect.replicate_to
                 rows.append(LogRow(cluster.next_marker(aims), aims, effect.marker.kind.value, encode(effect.marker)))
-            elif isinstance(effect, SyncedTo):
-                cluster.synced[effect.subscription] = effect
-            elif isinstance(effect, MoveSubscription):
-                cluster.moved[effect.subscription] = effect
-                self.events.append(
-                    f"{name}: {effect.subscription} may begin at {effect.start}, by {effect.sender}"
-                    + (", which it was unknown before" if effect.created else "")
-                )
+            elif isinstance(effect, MayStart) and effect.sender is not None:
+                self.events.append(f"{name}: {effect.subscription} may begin at {effect.starts[name]}, by {effect.sender}")
             elif isinstance(effect, GivenUp):
                 whom = f", without an answer of {', '.join(effect.missing)}" if effect.missing else ""
                 self.events.append(f"{name}: gives {name_of(effect.snapshot_id)} up{whom}")
-            elif isinstance(effect, Forgotten):
-                cluster.synced.pop(effect.subscription, None)
-                if effect.here_too:
-                    cluster.moved.pop(effect.subscription, None)
         if (waits_for := cluster.controller.waits_for) != cluster.waits_for:
             cluster.waits_for = waits_for
             why = ", ".join(f"{one} ({what})" for one, what in sorted(waits_for.items()))
@@ -488,10 +475,11 @@ class World:
     # -- what must hold ----------------------------------------------------------------------------------------------
 
     def _decided(self, cluster: Cluster, effect: Effect) -> None:
-        if isinstance(effect, MoveSubscription):
+        if isinstance(effect, MayStart) and effect.sender is not None:
+            start = effect.starts[cluster.name]
             seen = self.processed.get(effect.subscription, set()) | self.excused.get(effect.subscription, set())
-            passed = [row.id for row in cluster.messages(effect.start - 1) if row.id not in seen]
-            assert not passed, f"{cluster.name}: {effect.subscription} would begin at {effect.start}, past {passed}"
+            passed = [row.id for row in cluster.messages(start - 1) if row.id not in seen]
+            assert not passed, f"{cluster.name}: {effect.subscription} would begin at {start}, past {passed}"
         elif isinstance(effect, WriteMarker) and isinstance(effect.marker, SnapshotResponse):
             answer = effect.marker
             self.answered.setdefault((answer.snapshot_id, cluster.name), cluster.replacements)
@@ -546,12 +534,12 @@ class World:
         for cluster in self.clusters.values():
             truth = cluster.truth
             settings = cluster.settings
-            assert len(truth.pending) <= settings.timeout_s / settings.frequency_s + 1
+            assert len(pending(truth)) <= settings.timeout_s / settings.frequency_s + 1
             self._a_tick_does_nothing_while_it_rests(cluster)
             seen: dict[str, Snapshot] = {}
             for subscription in truth.subscriptions:
                 snapshots = truth.snapshots(subscription)
-                assert len(snapshots) <= settings.max_snapshots
+                assert len(snapshots) <= settings.max_cached
                 seen |= {one.snapshot_id: one for one in snapshots}
             for snapshot in seen.values():
                 for other, position in snapshot.clusters.items():
@@ -566,6 +554,11 @@ class World:
             after = other.to_state()
             changed = {name: (kept[name], after[name]) for name in after if after[name] != kept[name]}
             assert changed.keys() == {"seq", "tick"}, changed
+
+
+def pending(controller: TopicController) -> list[str]:
+    """Ids of snapshots under way, as its state has them."""
+    return [one["builder"]["snapshot_id"] for one in controller.to_state()["pending"]]
 
 
 def told(marker: Marker) -> str:

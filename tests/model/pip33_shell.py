@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model.pip33 import World, name_of, places
+from tests.model.pip33 import World, name_of, pending, places
 
 
 class Shell:
@@ -149,7 +149,7 @@ class Shell:
         if not subscription:
             waits = ", ".join(f"{one} ({why})" for one, why in sorted(controller.waits_for.items())) or "nobody"
             yield f"{name}: at version {self.world.clusters[name].newest}, waits for {waits}"
-            yield f"  pending: {', '.join(map(name_of, controller.pending)) or 'none'}"
+            yield f"  pending: {', '.join(map(name_of, pending(controller))) or 'none'}"
             for why, count in sorted(controller.counts.items()):
                 yield f"  {why}: {count}"
         elif subscription not in controller.subscriptions:

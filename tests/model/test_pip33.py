@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from geo.subscription.controller import Counted, Settings
+from geo.config.model import Snapshots
+from geo.subscription.controller import Counted
 from tests.examples import examples
 from tests.model.pip33 import Cluster, Steps, World
 
@@ -43,7 +44,7 @@ LATER: dict[str, dict[str, tuple[str, ...]]] = {
 SETTLED = SHAPES.keys() - {"a third that sends to both", "a third that sends to one of both at first", "one-way"}
 """Where a and b get in step once everything runs: they reach each other, and whoever's messages are in both can be asked."""
 
-_SETTINGS = Settings(frequency_s=10, timeout_s=30, max_snapshots=4)
+_SETTINGS = Snapshots(frequency_s=10, timeout_s=30, max_cached=4)
 _FEW = st.sampled_from([1, 1, 2, 5, 1_000])
 
 
@@ -282,7 +283,7 @@ def _disturb(world: World, random: Random) -> None:
                 _go_on(world, random.choice(names), random)
 
 
-_PATIENT = Settings(frequency_s=10, timeout_s=1_000, max_snapshots=4)
+_PATIENT = Snapshots(frequency_s=10, timeout_s=1_000, max_cached=4)
 """No snapshot is given up because others had more to do."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 import time
@@ -24,7 +23,6 @@ from pyspark.sql import functions as F
 from geo import crash
 from geo.coordination.ownership import claim, version_sync_runner
 from geo.crash import CrashPoint
-from geo.delta.history import CommitName
 from geo.errors import AlreadyOwnedError, RetryableError
 from geo.log.topics import create_single
 from geo.names import Topic
@@ -32,9 +30,8 @@ from geo.ops.delete_topic import delete_topics
 from geo.streams import timetable
 from geo.subscription import marker_journal
 from geo.subscription.controller_query import REPLAYS
-from geo.subscription.controller_rows import Tick, Void
+from geo.subscription.controller_rows import Tick
 from geo.subscription.disorder import out_of_order
-from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import SnapshotRequest, decode
 from geo.subscription.version_starts import VersionStart, read_starts
 from geo.subscription.version_status import VersionStanding, version_standings
@@ -54,7 +51,6 @@ pytestmark = pytest.mark.spark
 
 NAME, LATE = "reports", ("monthly", "yearly")
 TRIGGER = "250 ms"
-AT_US = 1_764_000_000_000_000
 _LIMIT_S = 180.0
 SNAPSHOTS = "snapshots: {{frequency: 1 seconds, timeout: {timeout_s} seconds}}\n"
 """As often as can be. On a busy machine the answers of three clusters take more than the default: one snapshot after another is given up then,
@@ -144,6 +140,14 @@ def start(world: World, cluster: str, told_in: str) -> VersionStart | None:
     return read_starts(world.tables(told_in), TOPIC).starts.get((NAME, cluster))
 
 
+def first_version(world: World, cluster: str, told_in: str) -> int:
+    """As `start`, which is known."""
+    found = start(world, cluster, told_in)
+    assert found is not None
+    assert found.start is not None
+    return found.start
+
+
 def is_told(world: World, since: datetime) -> bool:
     """Whether both know where one may start in eu by a snapshot that was begun since."""
     found = [start(world, "eu", told_in) for told_in in ("us", "eu")]
@@ -213,13 +217,10 @@ def test_whoever_goes_on_at_the_version_misses_nothing_and_a_topic_at_rest_gets_
 
         runs.until(consumed)
     seen = there(synced, "us", finished)
-    told, here = start(synced, "eu", "us"), start(synced, "eu", "eu")
-    assert told is not None
-    assert here is not None
-    assert (here.told_by, told.told_by) == ("us", "us")
+    assert [one and one.told_by for one in (start(synced, "eu", "us"), start(synced, "eu", "eu"))] == ["us", "us"]
     synced.write("us", 21, 25)
     synced.replicate("eu")
-    rest = ids(synced.log("eu").read_added(here.start, synced.log("eu").latest_version()))
+    rest = ids(synced.log("eu").read_added(first_version(synced, "eu", "eu"), synced.log("eu").latest_version()))
     wanted = {("eu", 1, entry) for entry in range(30)} | {("us", 1, entry) for entry in range(25)}
     assert seen | rest == there(synced, "eu") == wanted
     assert seen & rest <= {("us", 1, 20)}, "at most what came since the snapshot was begun"
@@ -380,7 +381,7 @@ def test_of_three_clusters_one_goes_and_comes_back_and_a_delta_stream_that_is_st
         for cluster in clusters:
             world.write(cluster, 3, 6)
         runs.until(lambda: all(len(there(world, cluster)) == 18 for cluster in clusters))
-        before = start(world, "ap", "eu")
+        before = first_version(world, "ap", "eu")
         with away(world, "ap"):
             world.write("eu", 6, 7)
             runs.until(lambda: list(read_starts(world.tables("eu"), TOPIC).waits_for) == ["ap"])
@@ -402,10 +403,7 @@ def test_of_three_clusters_one_goes_and_comes_back_and_a_delta_stream_that_is_st
     assert meanwhile
     assert all(list(one.unable) == ["ap"] for one in meanwhile)
     assert [at for at in asked_at(world, "eu") if named < at / 1e6 < back] == []
-    after = start(world, "ap", "eu")
-    assert before is not None
-    assert after is not None
-    assert after.start > before.start
+    assert first_version(world, "ap", "eu") > before
     done = {(row["origin"], row["ledger_id"], row["entry_id"]) for row in stream.read if row["marker"] is None}
     world.write("eu", 9, 11)
     stream.stops_in_batch = len(stream.finished_meanwhile)
@@ -413,9 +411,8 @@ def test_of_three_clusters_one_goes_and_comes_back_and_a_delta_stream_that_is_st
         stream.run()
     for target in ("ap", "us"):
         world.replicate(target)
-        one, log = start(world, target, "eu"), world.log(target)
-        assert one is not None
-        rest = ids(log.read_added(one.start, log.latest_version()))
+        log = world.log(target)
+        rest = ids(log.read_added(first_version(world, target, "eu"), log.latest_version()))
         assert done | rest == there(world, target) == {(c, 1, n) for c in clusters for n in range(11 if c == "eu" else 6)}
         assert done & rest <= {("eu", 1, 8)}, "at most what came since the snapshot was begun comes again"
     tables = {name: world.tables(name) for name in clusters}
@@ -435,35 +432,6 @@ def costs_nothing_one_way(world: World) -> None:
         (status,) = (one for one in standings(world, SENT) if one.cluster == cluster)
         (why_not,) = (one.why_not for one in status.elsewhere if one.target == other)
         assert why_not == f"no links lead from {cluster} to {other} and back, by which one asks and is answered"
-
-
-def test_old_rows_go_also_after_a_clock_that_was_ahead_and_what_is_always_to_be_known_stays(world: World) -> None:
-    eu = world.tables("eu")
-    (ownership,) = claim(eu, [[version_sync_runner(eu)]])
-    journal, at, hour = MarkerJournal(eu, ownership), LookedAt(CommitName("t", 1, "c"), 1), 3_600_000_000
-    clock = mock.patch.object(marker_journal, "now_us")
-
-    def tell(hours: float, what: str, table: str | None = None) -> None:
-        with clock as now:
-            now.return_value = AT_US + int(hours * hour)
-            journal.append(
-                [Heard(topic, Void(journal.next_seq(), what, begins=False, table=table), at) for topic in ("one", "two")]
-            )
-
-    tell(0, "of another table", "new")
-    tell(0, "old")
-    tell(30, "while the clock was ahead")
-    tell(3, "put right")
-    tell(5, "young")
-    tell(6, "newest")
-    with clock as now, mock.patch.object(marker_journal, "TRIM_S", 0.0):
-        now.return_value = AT_US + 6 * hour
-        journal.trim_if_due()
-    rows = eu.journal(MARKERS).rows()
-    assert rows is not None
-    left = sorted(json.loads(row["fact"])["what"] for row in rows.where("topic = 'one'").collect())
-    assert left == ["newest", "of another table", "young"], "what came while the clock was ahead goes with what came after it"
-    ownership.abandon()
 
 
 def test_a_comparison_of_both_logs_is_out_of_order_and_makes_snapshots_void(linked: World) -> None:
