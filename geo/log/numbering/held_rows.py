@@ -9,11 +9,13 @@ time, are fetched and held in memory. A row is computed once, so what is written
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,6 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from geo.delta.arrow_rows import rows_table
 from geo.delta.delta_state import DeltaState
@@ -37,19 +37,15 @@ from geo.errors import UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch
 from geo.log.numbering.holding import (
-    FIRST,
     KEY,
-    LAST,
-    LAST_TEXT,
     OFFSET_PART,
-    REPORT,
     TEXT_PART,
-    HeldPart,
     Holding,
+    Report,
     Run,
     are_apart,
+    joined,
     log_lines,
-    parsed_reports,
     runs_of,
 )
 from geo.log.numbering.order import Order, ordered
@@ -65,58 +61,58 @@ from schemas.topic_log import MESSAGE_INPUT
 _SOME_ROWS = 1_000
 """So many first rows are looked at for their order: a job of one task. Of rows that are shuffled, some of them fall."""
 
+_PACKED = "report BINARY"
+
 _ENVELOPE = rows_table({name: TOPIC_LOG.types[name] for name in MESSAGE_INPUT}, []).schema
 """What a message of a bytes topic has."""
 
 
+@dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where a batch is held and written: `folder` is a folder on a local disk for this batch alone, which `held` removes at its
-    end, `table` that of the log, whose newest version is `state`."""
+    """Where a batch is held and written: `folder` is a folder on a local disk for this batch alone, `table` that of the log, whose newest
+    version is `state`."""
 
-    def __init__(self, folder: Path, table: WritePath, state: DeltaState, held: ExitStack) -> None:
-        self.folder, self.table, self.state = folder, table, state
-        held.callback(self.clear)
-
-    def clear(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+    folder: Path
+    table: WritePath
+    state: DeltaState
 
 
 def workspace_of(folder: str, log: Table, held: ExitStack) -> Workspace | None:
     """Where a batch of `log` can be held and written by this process; None if Spark is to write it. `folder` is for this batch
-    alone."""
+    alone; `held` removes it at its end."""
     local, table, state = local_path(folder), log.log_folder, log.own_state()
-    return None if local is None or table is None or state is None else Workspace(local, table.parent, state, held)
+    if local is None or table is None or state is None:
+        return None
+    held.callback(shutil.rmtree, local, ignore_errors=True)
+    return Workspace(local, table.parent, state)
 
 
+@dataclass(frozen=True, slots=True)
 class HeldRows:
-    """The rows of a batch, held in the files of a workspace or in memory. `found` is what reports say of them, `fields` are their
+    """The rows of a batch, held in the files of a workspace or in memory. `report` is what is said of them, `fields` are their
     columns as the log has them."""
 
-    def __init__(
-        self,
-        held: Workspace | pa.Buffer,
-        common: Common,
-        found: tuple[Sequence[HeldPart], Sequence[Rejected]],
-        fields: Sequence[pa.Field],
-    ) -> None:
-        self._held, self._common, self._fields = held, common, fields
-        self._parts, self._rejected = found
+    held: Workspace | pa.Buffer
+    common: Common
+    report: Report
+    fields: Sequence[pa.Field]
 
     def tallies(self) -> list[Tally]:
-        return merged(self._parts)
+        return merged(self.report[0])
 
     def rejected(self, most: int | None = None) -> Sequence[Rejected]:
         """The new rows that are bad, all or some of them."""
-        return self._rejected[:most]
+        return self.report[1][:most]
 
     def entries(self, batch: Batch) -> Written | pa.Table:
         """The new rows as they stand in the log, or as files that a commit may add. Raises OSError; then no file is left."""
-        found = runs_of(self._parts, batch.spans)
-        if isinstance(self._held, pa.Buffer):
+        parts, _ = self.report
+        found = runs_of(parts, batch.spans)
+        if isinstance(self.held, pa.Buffer):
             (runs,) = found.values()
-            return self._lines(self._held, batch, runs)
-        table, state = self._held.table, self._held.state
-        files_of = {part.partition: part.file for part in self._parts}
+            return self._lines(self.held, batch, runs)
+        table, state = self.held.table, self.held.state
+        files_of = {part.partition: part.file for part in parts}
 
         def write(partition: int, runs: Mapping[int, Run]) -> Written:
             with pa.memory_map(files_of[partition]) as source:
@@ -132,8 +128,8 @@ class HeldRows:
 
     def _lines(self, source: Any, batch: Batch, runs: Mapping[int, Run]) -> pa.Table:
         rows = pa.ipc.open_file(source).read_all()
-        columns = {field.name: rows[field.name].cast(field.type) for field in self._fields}
-        return log_lines(pa.table({KEY: rows[KEY], **columns}), runs, self._common.of(batch))
+        columns = {field.name: rows[field.name].cast(field.type) for field in self.fields}
+        return log_lines(pa.table({KEY: rows[KEY], **columns}), runs, self.common.of(batch))
 
 
 def hold_frame(
@@ -172,7 +168,7 @@ def hold_few(tagged: DataFrame, identity: Identity, common: Common) -> HeldRows 
             raise UsageError(REPEATED)
         rows = head.take(pa.array(order, pa.int64())).combine_chunks()
         holding = Holding("", 0, MESSAGE_INPUT, rising=None)
-        found = parsed_reports(holding.hold(rows.to_batches()))
+        found = joined(holding.hold(rows.to_batches()))
         assert found is not None, "they are sorted"
         return HeldRows(holding.memory, common, found, list(_ENVELOPE))
     return None
@@ -186,15 +182,14 @@ def hold_spans(spark: SparkSession, batch: SourceBatch, tagging: Tagging, common
     folder, read = str(workspace.folder), batch.reader.read
     workspace.folder.mkdir(parents=True)
 
-    def hold(number: int, *spans: Any) -> Iterator[pa.RecordBatch]:
+    def hold(number: int, *spans: Any) -> Iterator[Report | None]:
         blocks = (tagging.tagged(block) for span in spans for block in read(span))
         yield from Holding(_file(folder, number), number, columns, rising=SOURCE).hold(blocks)
 
     if batch.reader.are_few(batch.spans):
-        found = parsed_reports(hold(0, *batch.spans))
+        found = joined(hold(0, *batch.spans))
     else:
-        report = _report({f"{OFFSET_PART}0": LongType(), f"{TEXT_PART}0": StringType()})
-        found = parsed_reports(batch.by_tasks(spark, hold, report).toArrow().to_batches())
+        found = joined(_unpacked(batch.by_tasks(spark, lambda number, span: _packed(hold(number, span)), _PACKED)))
     assert found is not None, "a source of ours is in order"
     return HeldRows(workspace, common, found, fields)
 
@@ -206,7 +201,7 @@ def _file(folder: str, number: int) -> str:
 
 def hold_by_tasks(
     tagged: DataFrame, identity: Identity, columns: Sequence[str], rising: str, folder: Path | None = None
-) -> tuple[list[HeldPart], list[Rejected]] | None:
+) -> Report | None:
     """Hold the rows, these columns of theirs, by the tasks that have them, in files of a folder, which is emptied first; without, they
     are only counted. None unless those of each source, or ledger key, are in order, as `Holding` has it, where offsets are unique."""
     if folder is not None:
@@ -220,10 +215,9 @@ def hold_by_tasks(
         assert context is not None
         number = context.partitionId()
         file = None if place is None else _file(place, number)
-        yield from Holding(file, number, columns, rising=checked).hold(blocks)
+        return _packed(Holding(file, number, columns, rising=checked).hold(blocks))
 
-    report = _report({field.name: field.dataType for field in sent.schema})
-    found = parsed_reports(sent.mapInArrow(of_partition, report).toArrow().to_batches())
+    found = joined(_unpacked(sent.mapInArrow(of_partition, _PACKED)))
     return found if found is None or checked is None or are_apart(found[0], checked) else None
 
 
@@ -237,13 +231,15 @@ def _sent(tagged: DataFrame, identity: Identity, columns: Sequence[str]) -> Data
     return tagged.selectExpr(SOURCE, HASH, ERROR, PUBLISHED, *named, *map(identifier, columns))
 
 
-def _report(kinds: Mapping[str, DataType]) -> StructType:
-    """The columns of tasks' reports, of offsets whose parts are of these kinds."""
-    fields = list(from_arrow_schema(pa.schema(REPORT)))
-    for name, of in ((FIRST, OFFSET_PART), (LAST, OFFSET_PART), (LAST_TEXT, TEXT_PART)):
-        parts = [kind for column, kind in kinds.items() if column.startswith(of)]
-        fields += [StructField(f"{name}{at}", kind) for at, kind in enumerate(parts)]
-    return StructType(fields)
+def _packed(reports: Iterable[Report | None]) -> Iterator[pa.RecordBatch]:
+    """Reports as tasks send them."""
+    for report in reports:
+        yield pa.record_batch({"report": pa.array([pickle.dumps(report)], pa.binary())})
+
+
+def _unpacked(packed: DataFrame) -> Iterator[Report | None]:
+    """The reports that tasks sent."""
+    return (pickle.loads(row) for row in packed.toArrow()["report"].to_pylist())  # noqa: S301  # of this program's own tasks
 
 
 def _seem_in_order(rows: DataFrame, identity: Identity) -> bool:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from operator import xor
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from geo.log.admission import ERROR
 from geo.log.ledgers import LedgerKey, Span
-from geo.log.numbering.order import Order, ordered, row_of
+from geo.log.numbering.order import Order, begins_of, ordered, row_of
 from geo.log.numbering.tallies import Alike, Rejected
 from geo.log.source_identity import HASH, PUBLISHED, SOURCE
 
@@ -33,35 +33,8 @@ OFFSET_PART, TEXT_PART = "_geo_o", "_geo_t"
 """Columns of the parts of an offset, as they are and as text, each with its number. Flat, since on its way to Python a column
 with structure costs microseconds a row."""
 
-FIRST, LAST, LAST_TEXT = "first", "last", "text"
-"""Columns of a report: the offset of the first row, that of the last row, and that as text. Each has a column for each part."""
-
-REPORT = {
-    "file": pa.string(),
-    "partition": pa.int32(),
-    "code": pa.int64(),
-    "source": pa.string(),
-    "replicate_to": pa.list_(pa.string()),
-    "bad": pa.bool_(),
-    "is_published": pa.bool_(),
-    "rows": pa.int64(),
-    "hash": pa.int64(),
-    "falls": pa.bool_(),
-    "reason": pa.string(),
-    "key": pa.string(),
-}
-"""The other columns of a report. It is a line for each part and for each rejected row, or one line where the rows are not in
-order."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldPart(Alike):
-    """Of one Spark partition, or of what this process read, in the order of their offsets. `code` is their ledger key as a
-    number. The new ones among them are in `file`, in memory if that is ''."""
-
-    file: str
-    partition: int
-    code: int
+Report: TypeAlias = tuple[list[Alike], list[Rejected]]
+"""What is said of rows: their parts, and those that are rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +60,8 @@ class Holding:
         self._found: dict[tuple[LedgerKey, bool, bool], dict[str, Any]] = {}
         self._order = Order()
 
-    def hold(self, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields the report on all rows, which are held once it ends.
+    def hold(self, blocks: Iterable[pa.RecordBatch]) -> Iterator[Report | None]:
+        """Yields reports, which are one together (`joined`), on all rows, which are held once it ends. None: they are not in order.
 
         Blocks have SOURCE, HASH, ERROR, PUBLISHED, KEY, the columns of OFFSET_PART and TEXT_PART, and `columns`.
         """
@@ -103,7 +76,7 @@ class Holding:
                 self._offsets = [block[name] for name in block.schema.names if name.startswith(OFFSET_PART)]
                 self._texts = [block[name] for name in block.schema.names if name.startswith(TEXT_PART)]
                 if self._rising is not None and not self._order.rises(block[self._rising], *self._offsets):
-                    yield self._line(falls=True)
+                    yield None
                     break
                 bad, published = block[ERROR].is_valid(), block[PUBLISHED]
                 self._count(block, bad, published)
@@ -113,32 +86,26 @@ class Holding:
                 for first, end in pairwise(begins_of([new])):
                     if new[first].as_py():  # a filter would give the fields of a map other names
                         writer.write_batch(rows.slice(first, end - first))
-                yield from self._rejected(block, pc.and_(bad, pc.invert(published)))
+                if rejected := self._rejected(block.filter(pc.and_(bad, pc.invert(published)))):
+                    yield [], rejected
             else:
-                for (ledger, bad_, published_), part in self._found.items():
-                    yield self._line(
-                        file=self._file or "",
-                        partition=self._partition,
-                        source=ledger.source,
-                        replicate_to=ledger.listed,
-                        bad=bad_,
-                        is_published=published_,
-                        **part,
-                    )
+                place: dict[str, Any] = {"file": self._file or "", "partition": self._partition}
+                yield (
+                    [
+                        Alike(key=key, bad=is_bad, is_published=is_published, **place, **told)
+                        for (key, is_bad, is_published), told in self._found.items()
+                    ],
+                    [],
+                )
             if writer is not None:
                 writer.close()
         if not self._file:
             self.memory = into.getvalue()
 
-    def _rejected(self, block: pa.RecordBatch, wanted: pa.Array) -> Iterator[pa.RecordBatch]:
-        """A line for each of the rows that are wanted, as one block."""
-        rows = block.filter(wanted)
-        if len(rows):
-            found = {"source": rows[SOURCE], "reason": rows[ERROR]}
-            found |= {"key": rows["key"]} if "key" in rows.schema.names else {}
-            found |= {f"{LAST_TEXT}{at}": rows[f"{TEXT_PART}{at}"] for at in range(len(self._texts))}
-            kinds = self._line().schema
-            yield pa.record_batch([found.get(field.name, pa.nulls(len(rows), field.type)) for field in kinds], schema=kinds)
+    def _rejected(self, rows: pa.RecordBatch) -> list[Rejected]:
+        keys = rows["key"].to_pylist() if "key" in rows.schema.names else [None] * len(rows)
+        texts = zip(*(rows[f"{TEXT_PART}{at}"].to_pylist() for at in range(len(self._texts))), strict=True)
+        return list(map(Rejected, rows[SOURCE].to_pylist(), texts, rows[ERROR].to_pylist(), keys))
 
     def _count(self, block: pa.RecordBatch, bad: pa.Array, published: pa.Array) -> None:
         """Add rows that are alike and follow each other to what is known of those like them."""
@@ -153,51 +120,23 @@ class Holding:
                     "code": keys[first].as_py(),
                     "rows": 0,
                     "hash": 0,
-                    FIRST: row_of(self._offsets, first),
+                    "first": row_of(self._offsets, first),
                 }
             part["rows"] += end - first
             part["hash"] = reduce(xor, hashes[first:end], part["hash"])
-            part[LAST], part[LAST_TEXT] = row_of(self._offsets, end - 1), row_of(self._texts, end - 1)
-
-    def _line(self, **said: Any) -> pa.RecordBatch:
-        columns = {name: pa.array([said.get(name)], kind) for name, kind in REPORT.items()}
-        for name, kinds in ((FIRST, self._offsets), (LAST, self._offsets), (LAST_TEXT, self._texts)):
-            row = said.get(name) or [None] * len(kinds)
-            columns |= {f"{name}{at}": pa.array([value], of.type) for at, (value, of) in enumerate(zip(row, kinds, strict=True))}
-        return pa.record_batch(columns)
+            part["last"], part["last_text"] = row_of(self._offsets, end - 1), row_of(self._texts, end - 1)
 
 
-def parsed_reports(reports: Iterable[pa.RecordBatch]) -> tuple[list[HeldPart], list[Rejected]] | None:
-    """The parts and the rejected rows of all reports. None if some rows are not in order."""
-    lines = [line for report in reports for line in report.to_pylist()]
-    if any(line["falls"] for line in lines):
+def joined(reports: Iterable[Report | None]) -> Report | None:
+    """All that the reports say. None if some rows are not in order."""
+    told = list(reports)
+    if None in told:
         return None
-    parts = [
-        HeldPart(
-            file=line["file"],
-            partition=line["partition"],
-            code=line["code"],
-            key=LedgerKey.of(line["source"], line["replicate_to"]),
-            bad=line["bad"],
-            is_published=line["is_published"],
-            rows=line["rows"],
-            hash=line["hash"],
-            first=_offset(line, FIRST),
-            last=_offset(line, LAST),
-            last_text=_offset(line, LAST_TEXT),
-        )
-        for line in lines
-        if line["reason"] is None
-    ]
-    rejected = [
-        Rejected(line["source"], _offset(line, LAST_TEXT), line["reason"], line["key"])
-        for line in lines
-        if line["reason"] is not None
-    ]
-    return parts, rejected
+    found = list(filter(None, told))
+    return [part for parts, _ in found for part in parts], [row for _, rejected in found for row in rejected]
 
 
-def are_apart(parts: Sequence[HeldPart], rising: str) -> bool:
+def are_apart(parts: Sequence[Alike], rising: str) -> bool:
     """Whether of each source (or ledger key, as `Holding` has it) the rows of a Spark partition all lie above those of another one, or
     below."""
     spans: dict[tuple[Hashable, int], list[tuple[Any, ...]]] = {}
@@ -210,7 +149,7 @@ def are_apart(parts: Sequence[HeldPart], rising: str) -> bool:
     return all(before[1] < after[0] for found in by_whom.values() for before, after in pairwise(sorted(found)))
 
 
-def runs_of(parts: Sequence[HeldPart], spans: Sequence[Span]) -> dict[int, dict[int, Run]]:
+def runs_of(parts: Sequence[Alike], spans: Sequence[Span]) -> dict[int, dict[int, Run]]:
     """The entries of the new rows, by Spark partition and the number of their ledger key. Raises ValueError for two keys with one
     number."""
     found: dict[int, dict[int, Run]] = {}
@@ -256,17 +195,3 @@ def numbers(
         yield pa.concat_arrays(ledgers), pa.concat_arrays(entries)
     if any(taken[code] != run.rows for code, run in runs.items()):
         raise ValueError(OTHER_ROWS)
-
-
-def begins_of(columns: Sequence[pa.Array]) -> list[int]:
-    """Where rows begin that have other values than the row before in any of the columns, which have a value everywhere; and their
-    end."""
-    if not (count := len(columns[0])):
-        return []
-    other = reduce(pc.or_, (pc.not_equal(column.slice(1), column.slice(0, count - 1)) for column in columns))
-    return [0, *(at + 1 for at in pc.indices_nonzero(other).to_pylist()), count]
-
-
-def _offset(line: Mapping[str, Any], name: str) -> tuple[Any, ...]:
-    parts = sum(key.startswith(name) and key[len(name) :].isdigit() for key in line)
-    return tuple(line[f"{name}{at}"] for at in range(parts))

@@ -24,7 +24,7 @@ from geo.errors import UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch, LedgerKey
 from geo.log.numbering.held_rows import hold_by_tasks
-from geo.log.numbering.holding import KEY, OTHER_ROWS, HeldPart, Run, numbers, runs_of
+from geo.log.numbering.holding import KEY, OTHER_ROWS, Run, numbers, runs_of
 from geo.log.numbering.order import ordered
 from geo.log.numbering.tallies import IS_NEW, LEDGER_KEY, REPEATED, Alike, Common, Rejected, Tally, merged
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
@@ -41,7 +41,7 @@ class OnSpark:
 
     def __init__(self, tagged: DataFrame, identity: Identity, common: Common, held: ExitStack) -> None:
         self._tagged, self._identity, self._common, self._held = tagged, identity, common, held
-        self._parts: list[HeldPart] | None = None
+        self._parts: list[Alike] | None = None
         """Of the rows as they lie; None: not yet counted so, or not in order."""
         self._counted: Sequence[Alike] = ()
 
@@ -82,7 +82,7 @@ class OnSpark:
         with_ids = rows.withColumn(_IDS, _numbered(runs_of(parts, batch.spans)))
         return with_ids.select(*(filled.get(c, F.col(c)).alias(c) for c in self._common.columns.names))
 
-    def _lying(self, rows: DataFrame) -> list[HeldPart] | None:
+    def _lying(self, rows: DataFrame) -> list[Alike] | None:
         """What of the rows lies in which Spark partition; None unless those of each ledger are in order."""
         found = hold_by_tasks(rows, self._identity, ["replicate_to"], KEY)
         return None if found is None else found[0]

@@ -5,15 +5,12 @@ Arrow, one after the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
-NEXT, BEGINS, FALLS = 0, 1, 2
-"""What a row is: the next of those before; the first row of another source or ledger; one whose offset is not above that of the row
-before."""
 
 
 class Order:
@@ -25,11 +22,9 @@ class Order:
 
     def rises(self, of: pa.Array, *offsets: pa.Array) -> bool:
         """Whether those of the next block rise too. One row at least. `of`: whose rows they are, a source or a KEY."""
-        steps = steps_between([of, *offsets])
-        if pc.any(pc.equal(steps, FALLS)).as_py():
+        if pc.any(pc.and_(pc.equal(*_neighbours(of)), pc.invert(_are_above(offsets)))).as_py():
             return False
-        begins = [0, *(at + 1 for at in pc.indices_nonzero(pc.not_equal(steps, NEXT)).to_pylist()), len(of)]
-        for first, end in pairwise(begins):
+        for first, end in pairwise(begins_of([of])):
             whose = of[first].as_py()
             before = self._last.get(whose)
             if before is not None and before >= ordered(row_of(offsets, first)):
@@ -38,14 +33,26 @@ class Order:
         return True
 
 
-def steps_between(columns: Sequence[pa.Array]) -> pa.Array:
-    """The step from each row to the next: one less than there are rows."""
-    pairs = [(column.slice(0, len(column) - 1), column.slice(1)) for column in columns]
-    same = pc.equal(*pairs[0])
-    rises: pa.Array = pa.array([False] * len(same), pa.bool_())
-    for before, after in reversed(pairs[1:]):
-        rises = pc.or_(_less(before, after), pc.and_(_equal(before, after), rises))
-    return pc.if_else(same, pc.if_else(rises, NEXT, FALLS), BEGINS)
+def begins_of(columns: Sequence[pa.Array]) -> list[int]:
+    """Where rows begin that have other values than the row before in any of the columns, which have a value everywhere; and their
+    end."""
+    if not (count := len(columns[0])):
+        return []
+    other = reduce(pc.or_, (pc.not_equal(*_neighbours(column)) for column in columns))
+    return [0, *(at + 1 for at in pc.indices_nonzero(other).to_pylist()), count]
+
+
+def _neighbours(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The values of all rows but the last, and those of the rows that follow them."""
+    return column.slice(0, len(column) - 1), column.slice(1)
+
+
+def _are_above(offsets: Sequence[pa.Array]) -> pa.Array:
+    """Of each row but the first whether its offset is above that of the row before."""
+    above: pa.Array = pa.array([False] * (len(offsets[0]) - 1), pa.bool_())
+    for before, after in map(_neighbours, reversed(offsets)):
+        above = pc.or_(_less(before, after), pc.and_(_equal(before, after), above))
+    return above
 
 
 def _less(before: pa.Array, after: pa.Array) -> pa.Array:

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geo.log.admission import ERROR, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Routes
-from geo.log.numbering.holding import KEY, OFFSET_PART, TEXT_PART, begins_of
+from geo.log.numbering.holding import KEY, OFFSET_PART, TEXT_PART
+from geo.log.numbering.order import begins_of
 from geo.log.source_identity import HASH, PUBLISHED, SOURCE
 
 _MOST_OF_A_BYTE = 6

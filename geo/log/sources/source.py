@@ -99,7 +99,7 @@ class SourceBatch:
         return self.by_tasks(spark, lambda _, span: read(span), self.source.columns)
 
     def by_tasks(
-        self, spark: SparkSession, of_span: Callable[[int, Any], Iterator[pa.RecordBatch]], columns: StructType
+        self, spark: SparkSession, of_span: Callable[[int, Any], Iterator[pa.RecordBatch]], columns: StructType | str
     ) -> DataFrame:
         """What `of_span` makes of each span, given with its number: blocks with these columns, by a task each."""
         spans = self.spans

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 
 import pyarrow as pa
@@ -17,16 +17,16 @@ from geo.log.numbering.holding import (
     OFFSET_PART,
     OTHER_ROWS,
     TEXT_PART,
-    HeldPart,
     Holding,
+    Report,
     Run,
     are_apart,
+    joined,
     log_lines,
     numbers,
-    parsed_reports,
     runs_of,
 )
-from geo.log.numbering.tallies import Rejected
+from geo.log.numbering.tallies import Alike
 from geo.log.source_identity import HASH, PUBLISHED, SOURCE
 
 _SCHEMA = pa.schema(
@@ -59,12 +59,10 @@ def _block(rows: Sequence[Row]) -> pa.RecordBatch:
     )  # fmt: skip
 
 
-def _held(
-    rows: Sequence[Row], block_rows: int, file: str = "", number: int = 0
-) -> tuple[tuple[list[HeldPart], list[Rejected]] | None, Holding]:
+def _held(rows: Sequence[Row], block_rows: int, file: str = "", number: int = 0) -> tuple[Report | None, Holding]:
     blocks = (_block(rows[at : at + block_rows]) for at in range(0, len(rows), block_rows))
     holding = Holding(file, number, ["key", "replicate_to"], rising=SOURCE)
-    return parsed_reports(holding.hold(blocks)), holding
+    return joined(holding.hold(blocks)), holding
 
 
 def _ordered(rows: Sequence[Row]) -> bool:
@@ -118,26 +116,23 @@ def test_what_is_held_gets_the_entries_of_its_ledger_in_the_order_of_offsets(
         found |= {row["key"]: (row["ledger_id"], row["entry_id"]) for row in written.to_pylist()}
     assert found == expected
     assert sorted(one.offset[0] for one in rejected) == sorted(str(row[1]) for row in ordered if row[3] and not row[4])
-
-    def tally(bad: bool, published: bool) -> tuple[int, int]:
-        own = [row for row in ordered if (row[3], row[4]) == (bad, published)]
-        combined = 0
-        for row in own:
-            combined ^= row[1] * 7 + 1
-        return len(own), combined
-
-    for bad in (False, True):
-        for published in (False, True):
-            own = [part for part in parts if (part.bad, part.is_published) == (bad, published)]
-            combined = 0
-            for part in own:
-                combined ^= part.hash
-            assert (sum(part.rows for part in own), combined) == tally(bad, published)
+    assert _sums((part.bad, part.is_published, part.rows, part.hash) for part in parts) == _sums(
+        (row[3], row[4], 1, row[1] * 7 + 1) for row in ordered
+    )
 
 
-def _part(partition: int, first: int, last: int, source: str = "a", to: tuple[str, ...] | None = None) -> HeldPart:
+def _sums(told: Iterable[tuple[bool, bool, int, int]]) -> dict[tuple[bool, bool], tuple[int, int]]:
+    """Rows and their hashes together, by whether they are bad and published."""
+    found: dict[tuple[bool, bool], tuple[int, int]] = {}
+    for bad, published, rows, hashed in told:
+        before = found.get((bad, published), (0, 0))
+        found[bad, published] = before[0] + rows, before[1] ^ hashed
+    return found
+
+
+def _part(partition: int, first: int, last: int, source: str = "a", to: tuple[str, ...] | None = None) -> Alike:
     key = LedgerKey(source, to)
-    return HeldPart(
+    return Alike(
         file="f", partition=partition, code=1, key=key, bad=False, is_published=False, rows=1, hash=0, first=(first,), last=(last,), last_text=(str(last),),
     )  # fmt: skip
 
