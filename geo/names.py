@@ -133,16 +133,6 @@ class Topic:
                 return topic
         raise InvalidNameError(f"{show(path)} is no path of a topic; expected: encoded tenant/namespace/name")
 
-    @classmethod
-    def from_table_name(cls, table_name: str) -> Topic:
-        """The inverse of `table_name`; anything `table_name` would not have made raises InvalidNameError."""
-        parts = table_name.split("__")
-        if len(parts) == len(PARTS):
-            topic = cls(*map(_decode, parts))
-            if topic.table_name == table_name:
-                return topic
-        raise InvalidNameError(f"{show(table_name)} is no table of a topic; expected: encoded tenant__namespace__name")
-
     @property
     def path(self) -> str:
         """`tenant/namespace/name`, relative and injective, even where case is folded; of the characters a-z 0-9 _ - .

@@ -44,10 +44,9 @@ NEAR_TOPICS = st.lists(NEAR, min_size=3, max_size=3).map(_topic)
 
 
 @given(TOPICS)
-def test_a_topic_is_what_its_text_its_path_and_its_table_name_say(topic: Topic) -> None:
+def test_a_topic_is_what_its_text_and_its_path_say(topic: Topic) -> None:
     assert Topic.parse(str(topic)) == topic
     assert Topic.from_path(topic.path) == topic
-    assert Topic.from_table_name(topic.table_name) == topic
 
 
 @given(NEAR_TOPICS, NEAR_TOPICS)
@@ -72,12 +71,11 @@ def test_a_path_is_safe_on_every_file_system_and_a_table_name_in_every_catalog(t
 
 @given(st.text(alphabet="aA05_-./", max_size=12))
 def test_only_what_was_encoded_is_decoded(text: str) -> None:
-    for decode, encoded in ((Topic.from_path, "path"), (Topic.from_table_name, "table_name")):
-        try:
-            topic = decode(text)
-        except InvalidNameError:
-            continue
-        assert getattr(topic, encoded) == text
+    try:
+        topic = Topic.from_path(text)
+    except InvalidNameError:
+        return
+    assert topic.path == text
 
 
 @pytest.mark.parametrize(
@@ -174,15 +172,6 @@ def test_text_that_is_no_topic_is_refused(text: str) -> None:
 def test_a_path_that_no_topic_has_is_refused(path: str) -> None:
     with pytest.raises(InvalidNameError):
         Topic.from_path(path)
-
-
-@pytest.mark.parametrize(
-    "table_name",
-    ["", "a__b", "a__b__c__d", "a__b__C", "a__b__c-d", "a__b___c", "a__b__x_9", "a__b__c_", "a__b__c_1_"],
-)
-def test_a_table_name_that_no_topic_has_is_refused(table_name: str) -> None:
-    with pytest.raises(InvalidNameError):
-        Topic.from_table_name(table_name)
 
 
 def test_every_error_about_a_long_name_stays_short() -> None:

@@ -1,8 +1,8 @@
-"""What a log has of each ledger at a version: its first entry, its last, and how many. Read only."""
+"""What a log has of each ledger at a version: its first entry, its last, and how many; and its oldest date. Read only."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from geo.delta.predicate import Predicate
 from geo.delta.scan import summarise
@@ -11,7 +11,7 @@ from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.log.conditions import IS_MESSAGE, published_since
 from geo.log.ledgers import LedgerPart
-from geo.times import in_us
+from geo.times import EPOCH, in_us
 
 _KEY = ("origin", "ledger_id")
 
@@ -28,21 +28,25 @@ def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dic
 
 def ledger_ends(log: Table, version: int, where: Predicate) -> dict[LedgerId, int]:
     """Ledger → last entry, of the rows of a log at a version that fulfil the condition, markers among them."""
-    return _one_entry(log, version, Summary(_KEY, greatest=("entry_id",), where=where))
+    found = summarise(log, version, Summary(_KEY, greatest=("entry_id",), where=where)).items()
+    return {LedgerId(*key): group.greatest[0] for key, group in found if None not in (*key, *group.greatest)}
 
 
 def ledger_begins(log: Table, version: int, where: Predicate) -> dict[LedgerId, int]:
     """As `ledger_ends`, ledger → first entry."""
-    return _one_entry(log, version, Summary(_KEY, least=("entry_id",), where=where))
-
-
-def _one_entry(log: Table, version: int, end: Summary) -> dict[LedgerId, int]:
-    found = {
-        LedgerId(*key): (*group.least, *group.greatest) for key, group in summarise(log, version, end).items() if None not in key
-    }
-    return {ledger: entry for ledger, (entry,) in found.items() if entry is not None}
+    found = summarise(log, version, Summary(_KEY, least=("entry_id",), where=where)).items()
+    return {LedgerId(*key): group.least[0] for key, group in found if None not in (*key, *group.least)}
 
 
 def count_where(log: Table, version: int, where: Predicate) -> int:
     """How many rows of a log at a version fulfil the condition."""
     return sum(group.count for group in summarise(log, version, Summary(("origin",), where=where)).values())
+
+
+def oldest_us(log: Table, version: int) -> int | None:
+    """Begin of the oldest date of which a log has rows at a version, in microseconds since 1970.
+
+    None: it has none.
+    """
+    dates = [day for (day,) in summarise(log, version, Summary(("publish_date",))) if day is not None]
+    return (min(dates) - EPOCH.date()) // timedelta(microseconds=1) if dates else None

@@ -8,8 +8,6 @@ from dataclasses import replace
 from datetime import date, timedelta
 from types import MappingProxyType
 
-from pyspark.sql import functions as F
-
 from geo.config.model import Config
 from geo.delta.commits import ERASED, EXPIRED
 from geo.delta.engine import Seen
@@ -20,13 +18,14 @@ from geo.journal.cluster import ClusterTables
 from geo.journal.rows import Row
 from geo.log.continuing import Tail, continued, fold, tail_of
 from geo.log.finished import forget
+from geo.log.ledger_parts import oldest_us
 from geo.log.ledgers import RECORDS, Batch, Ledger, LedgerKey, Progress, SourceEnd
 from geo.log.peers import ends_of_ids, peer_ends
 from geo.log.promises import LOST
 from geo.log.sources.json_mark import is_newer
 from geo.names import Topic
 from geo.now import utc_now
-from geo.times import EPOCH, from_us, in_us
+from geo.times import from_us, in_us
 from schemas import LEDGERS
 
 log = logging.getLogger(__name__)
@@ -78,9 +77,8 @@ class LedgerTable:
         found, changed = fold(recorded, tail)
         ends, peers = self._all_ends(found)
         self.away = tuple(sorted(name for name, held in peers.items() if held is None))
-        progress, reasons = continued(
-            found, ends, peers, tail, complete=self.complete, oldest_us=self._oldest_us(tail), now_us=now_us
-        )
+        oldest = None if tail.missing is None or self.complete else oldest_us(self._log, seen.version)
+        progress, reasons = continued(found, ends, peers, tail, complete=self.complete, oldest_us=oldest, now_us=now_us)
         for reason in reasons.values():
             log.warning("producer %s of %s: %s. New messages go to a new ledger.", self._producer, self._topic, reason)
         if not self.has_record or tail.broken is not None or tail.missing is not None:
@@ -122,19 +120,13 @@ class LedgerTable:
     def _all_ends(self, progress: Progress) -> tuple[dict[int, int], dict[str, Mapping[int, int] | None]]:
         """What this cluster and its peers hold of the ledgers. (Peers are also asked if there are none: it says who is away.)"""
         ids = [ledger.ledger_id for ledger in progress.ledgers.values()]
-        oldest_us = min((ledger.time_us for ledger in progress.ledgers.values()), default=0)
+        since_us = min((ledger.time_us for ledger in progress.ledgers.values()), default=0)
         # A day more: a session in another time zone than UTC has other dates.
-        since = (from_us(oldest_us) - timedelta(days=1)).date() if oldest_us else None
+        since = (from_us(since_us) - timedelta(days=1)).date() if since_us else None
         return self._own_ends(ids, since), peer_ends(self._tables, self._config, self._topic, ids, since)
 
     def _own_ends(self, ids: Collection[int], since: date | None = None) -> dict[int, int]:
         return ends_of_ids(self._log, self._tables.cluster.name, ids, since)
-
-    def _oldest_us(self, tail: Tail) -> int | None:
-        if tail.missing is None or self.complete:
-            return None
-        oldest = self._log.read().agg(F.min("publish_date")).collect()[0][0]
-        return None if oldest is None else (oldest - EPOCH.date()) // timedelta(microseconds=1)
 
     # -- while it runs -----------------------------------------------------------------------------------------------
 

@@ -117,8 +117,6 @@ class LedgerWriter:
             if not self._is_open:
                 return
             self._is_open = False
-            if self._later is not None:
-                self._later.cancel()
             try:
                 if not self._unsure:
                     if self._changed or self._began or not self.ledgers.complete:
@@ -127,7 +125,7 @@ class LedgerWriter:
                         reach(CrashPoint.PUBLISH_ENDS_RECORDED)
                     release([self._ownership])
             finally:
-                self._ownership.abandon()
+                self.abandon()
 
     def abandon(self) -> None:
         """As `close(clean=False)`, and waits for no append that is under way."""

@@ -206,11 +206,6 @@ class LedgerPart:
     count: int
     replicate_to: tuple[str, ...] | None = None
 
-    def joined(self, other: LedgerPart) -> LedgerPart:
-        """This part and another one."""
-        first, last, count = min(self.first, other.first), max(self.last, other.last), self.count + other.count
-        return LedgerPart(first, last, count, other.replicate_to if self.replicate_to is None else self.replicate_to)
-
 
 @dataclass(frozen=True, slots=True)
 class Counted:

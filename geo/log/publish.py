@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
@@ -227,26 +228,22 @@ def _publish_records(spark: SparkSession, what: Publication, config: Config, opt
     configured = config.kafka.get(what.kafka, {})
     revealed = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}
     settings = {"bootstrap_servers": what.kafka, **revealed}
-    topic_id = kafka.topic_id(settings, kafka_topic)
+    begin, batch_rows, accept_lost = what.kafka_start, options.batch_rows, options.accept_lost
 
     def reader(ends: Mapping[str, SourceEnd]) -> kafka.KafkaReader:
-        found = kafka.KafkaReader(
-            settings, kafka_topic, begin=what.kafka_start, batch_rows=options.batch_rows, accept_lost=options.accept_lost
-        )
+        found = kafka.KafkaReader(settings, kafka_topic, begin=begin, batch_rows=batch_rows, accept_lost=accept_lost)
         places = {name: place for name, end in ends.items() if (place := found.place_of(name, end)) is not None}
         kafka.refuse_other_topic(kafka_topic, topic_id, places)
         return found
 
-    publisher = _publisher_of(spark, what, config, options)
-    other = None
-    if options.continue_from is not None:
-        one = reader({})
-        try:
-            messages = KafkaMessages(one, kafka_topic, topic_id)
-            other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, one, messages)
-        finally:
-            one.close()
-        kafka.refuse_other_topic(kafka_topic, topic_id, other.recorded)
+    with closing(kafka.KafkaReader(settings, kafka_topic)) as asked:
+        topic_id = asked.topic_id()
+        publisher = _publisher_of(spark, what, config, options)
+        other = None
+        if options.continue_from is not None:
+            messages = KafkaMessages(asked, kafka_topic, topic_id)
+            other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, asked, messages)
+            kafka.refuse_other_topic(kafka_topic, topic_id, other.recorded)
     source = Source(kafka.PARTITION, kafka.RECORD_OFFSET, kafka.BLOCK, ("partition", "offset"), reader, has_gaps=True)
     return SourceStream(publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other)
 

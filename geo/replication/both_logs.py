@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -16,19 +16,17 @@ from pyspark.sql import functions as F
 from geo.config.model import Start
 from geo.delta.actions import Touched
 from geo.delta.predicate import Among, Predicate
-from geo.delta.scan import summarise
-from geo.delta.summary import Summary
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.log.conditions import after, published_since
-from geo.log.ledger_parts import count_where, ledger_begins, ledger_ends, ledger_parts
+from geo.log.ledger_parts import count_where, ledger_begins, ledger_ends, ledger_parts, oldest_us
 from geo.log.promises import Promise, due, lost_entries, told_range
 from geo.log.topic_log import is_message, ledger_ranges
 from geo.replication.foreign_rows import ambiguous, differing, in_partitions
 from geo.replication.gaps import Gap
 from geo.replication.missing import count_rows, find_missing, within
 from geo.replication.rule import Floors, Rule, impossible, messages_wanted
-from geo.times import EPOCH, in_us, utc
+from geo.times import in_us, utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,8 @@ class BothLogs:
         """How many messages of the source at `version` the target lacks because they had expired; it has all others. What it had, and
         dropped when it expired, is counted too."""
         horizon_us = self.rule.expired_before_us(self.clock())
-        oldest_us = None if horizon_us is None else self._oldest_us(version)
-        if horizon_us is None or oldest_us is None or oldest_us >= horizon_us:
+        oldest = None if horizon_us is None else oldest_us(self.source, version)
+        if horizon_us is None or oldest is None or oldest >= horizon_us:
             return 0
         return replace(self, rule=replace(self.rule, message_ttl_s=None)).count_missing(version, floors)
 
@@ -127,7 +125,7 @@ class BothLogs:
             held[ledger] = max(last, held.get(ledger, -1))
         found = lost_entries(wanted, held, floors)
         if found and after is None:
-            found = lost_entries(due(wanted, self.source.table_id(), None, None, self._oldest_us(version)), held, floors)
+            found = lost_entries(due(wanted, self.source.table_id(), None, None, oldest_us(self.source, version)), held, floors)
         return found
 
     def ambiguous(self, version: int, touched: Touched) -> list[str]:
@@ -161,11 +159,6 @@ class BothLogs:
         held = ledger_ranges(rows).items()
         beyond = {of: (max(first, ends[of] + 1), last) for of, (first, last) in held if of in ends and last > ends[of]}
         return [told_range(*one) for one in sorted(beyond.items())]
-
-    def _oldest_us(self, version: int) -> int | None:
-        """Begin of the oldest date of which the source has messages; None if it has none."""
-        dates = [day for (day,) in summarise(self.source, version, Summary(("publish_date",))) if day is not None]
-        return (min(dates) - EPOCH.date()) // timedelta(microseconds=1) if dates else None
 
     def beside(self, version: int) -> int:
         """How many messages of the rule's origins the target holds in ledgers that the source at `version` does not know."""

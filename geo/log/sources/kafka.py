@@ -86,14 +86,6 @@ def source_name(topic: str, partition: int) -> str:
     return f"kafka:{topic}:{partition}"
 
 
-def topic_id(settings: Mapping[str, Any], topic: str) -> str:
-    """The id that a Kafka topic has now, asked from this process. Errors as `KafkaReader.topic_id`."""
-    try:
-        return KafkaReader(settings, topic).topic_id()
-    finally:
-        _forget(settings)
-
-
 def refuse_other_topic(topic: str, topic_id: str, known: Position) -> None:
     """Raises SourceChangedError if a place is known of a partition of a topic with another id."""
     for _, before in known.values():
@@ -231,6 +223,7 @@ class KafkaReader:
         consumer, where = self._consumer(), TopicPartition(self._topic, partition)
         consumer.assign([where])
         consumer.seek(where, span.first)
+        named = f"Kafka topic {self._topic}, partition {partition}"
         progressed, warned = time.monotonic(), 0.0
         # A record below `end` may be missing for good: compacted, or the marker of a transaction. The position passes it.
         while True:
@@ -241,32 +234,26 @@ class KafkaReader:
                 after = consumer.position(where)
             except OffsetOutOfRangeError:
                 raise SourceChangedError(
-                    f"Kafka topic {self._topic}, partition {partition}: offset {position} was deleted while the batch was read. "
-                    "Nothing of the batch was published; the next start says which offsets are gone."
+                    f"{named}: offset {position} was deleted while the batch was read. Nothing of the batch was published; the next start "
+                    "says which offsets are gone."
                 ) from None
             except UnsupportedCodecError as error:
-                raise UsageError(
-                    f"Kafka topic {self._topic}, partition {partition}: {error}. {NATIVE_PARTS}, on the driver and the workers."
-                ) from None
+                raise UsageError(f"{named}: {error}. {NATIVE_PARTS}, on the driver and the workers.") from None
             except LogTruncationError as error:
                 raise SourceChangedError(f"{_not_the_one(self._topic, f'partition {partition}: {error}')}") from None
             except KafkaError as error:
                 _forget(self._settings)
-                raise RetryableError(
-                    f"Kafka topic {self._topic}, partition {partition}: {type(error).__name__}: {error}"
-                ) from None
+                raise RetryableError(f"{named}: {type(error).__name__}: {error}") from None
             if rows := [record for record in records if record.offset < end]:
                 yield _block(rows)
             waited = time.monotonic() - progressed
             if after > position:
                 progressed, warned = time.monotonic(), 0.0
             elif waited > WAIT_S:
-                raise RetryableError(
-                    f"Kafka topic {self._topic}, partition {partition}: no answer for {waited:.0f} s at {position}."
-                )
+                raise RetryableError(f"{named}: no answer for {waited:.0f} s at {position}.")
             elif waited - warned > 10:
                 warned = waited
-                log.warning("Kafka topic %s, partition %d: no answer for %.0f s, waiting", self._topic, partition, waited)
+                log.warning("%s: no answer for %.0f s, waiting", named, waited)
 
     def record_at(self, partition: int, offset: int) -> dict[str, Any] | None:
         """The record with this offset, as a row of BLOCK; None if it is gone. Raises SourceChangedError if the partition does not
