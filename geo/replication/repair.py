@@ -107,12 +107,11 @@ def carried_topics(config: Config, link: Link, source: ClusterTables, target: Cl
     """
     gone = deleted_topics(target)
     rows = {Topic.parse(topic): row for (name, topic), row in read_links(target).items() if name == link.source}
-    registered = [one for one in topics_of_source(source, rows) if not one.is_deleted]
-    if not registered and rows:
+    known = topics_of_source(source, rows)
+    if not known and rows:
         raise RetryableError(f"{link.name}: {gone_region(link.source, source.place, [link.target])}")
-    matching = [
-        one for one in registered if topic_glob_matches(glob, one.topic) and (not one.is_unknown or has_log(source, one.topic))
-    ]
+    registered = [one for one in known if not one.is_deleted and topic_glob_matches(glob, one.topic)]
+    matching = [one for one in registered if not one.is_unknown or has_log(source, one.topic)]
     carried = [one for one in matching if replicates(config, link, one) and one.topic not in gone]
     not_carried = {one.topic: why for one in carried if (why := unclear(one, rows.get(one.topic), source)) is not None}
     told = [f"{topic} is not carried: {why}" for topic, why in not_carried.items()]

@@ -292,6 +292,8 @@ def test_a_link_that_runs_lets_go_of_a_topic_that_was_deleted_in_its_source(link
         links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
         _delete(linked, "eu")
         links.until(lambda: links.last(TOPIC) == (State.PAUSED, "it was deleted in eu"))
+    with pytest.raises(UsageError, match="eu has no such topic"):  # its region is there, and all of its topics were deleted
+        reconcile_links(linked.spark, linked.config, "eu", "us")
     assert linked.link_state("us", "eu").state in (State.PAUSED, State.STOPPED)
     assert len(linked.messages("us")) == 40
 
