@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from geo.errors import InvalidNameError
 from geo.text import show
@@ -51,6 +52,12 @@ class _Grammar:
     first: frozenset[str]
     rest: frozenset[str]
     longest: int
+
+    def check_parts(self, kind: str, whole: object, parts: Iterable[str]) -> None:
+        """Raises InvalidNameError for a part of the whole that is outside."""
+        for what, part in zip(PARTS, parts, strict=False):
+            if fault := self.fault(part):
+                raise InvalidNameError(f"{kind} {show(str(whole))}: its {what} {show(part)} {fault}; allowed: {self.allowed}")
 
     def fault(self, text: object) -> str | None:
         if not isinstance(text, str):
@@ -105,10 +112,7 @@ class Topic:
     name: str
 
     def __post_init__(self) -> None:
-        for what, part in zip(PARTS, (self.tenant, self.namespace, self.name), strict=True):
-            if fault := _PART.fault(part):
-                what = f"topic {show(str(self))}: its {what}"
-                raise InvalidNameError(f"{what} {show(part)} {fault}; allowed: {_PART.allowed}")
+        _PART.check_parts("topic", self, self._parts)
         if len(self.table_name) > MAX_TABLE_NAME:
             raise InvalidNameError(
                 f"topic {self}: its table name would have {len(self.table_name)} characters; allowed: {MAX_TABLE_NAME}"
@@ -127,11 +131,13 @@ class Topic:
     def from_path(cls, path: str) -> Topic:
         """The inverse of `path`; anything `path` would not have made raises InvalidNameError."""
         parts = path.split("/")
-        if len(parts) == len(PARTS):
-            topic = cls(*map(_decode, parts))
-            if topic.path == path:
-                return topic
+        if len(parts) == len(PARTS) and (topic := cls(*map(_decode, parts))).path == path:
+            return topic
         raise InvalidNameError(f"{show(path)} is no path of a topic; expected: encoded tenant/namespace/name")
+
+    @property
+    def _parts(self) -> tuple[str, str, str]:
+        return self.tenant, self.namespace, self.name
 
     @property
     def path(self) -> str:
@@ -139,7 +145,7 @@ class Topic:
 
         `persistent://shop/eu/order_events.v1` is `shop/eu/order_events.v1`; `Orders` is `_5orders`.
         """
-        return "/".join(_ESCAPED_IN_PATH.sub(_code, part) for part in (self.tenant, self.namespace, self.name))
+        return "/".join(_ESCAPED_IN_PATH.sub(_code, part) for part in self._parts)
 
     @property
     def table_name(self) -> str:
@@ -147,7 +153,7 @@ class Topic:
 
         It always has two `__`, so a table without cannot be a topic's. It may start with a digit: quote it in SQL.
         """
-        return "__".join(_ESCAPED_IN_TABLE.sub(_code, part) for part in (self.tenant, self.namespace, self.name))
+        return "__".join(_ESCAPED_IN_TABLE.sub(_code, part) for part in self._parts)
 
     @property
     def partition(self) -> int | None:
@@ -185,19 +191,18 @@ MARKERS_PRODUCER = "geo-markers"
 """Who writes the markers of version subscriptions into a topic; nobody else publishes under this name."""
 
 
-def check_cluster(name: str) -> str:
-    """The name itself, when it is one a cluster may have. Raises InvalidNameError."""
-    return _check_label("cluster", name)
+def _check_label(what: str, name: str) -> str:
+    if fault := _LABEL.fault(name):
+        raise InvalidNameError(f"{what} {show(name)} {fault}; allowed: {_LABEL.allowed}")
+    return name
 
 
-def check_producer(name: str) -> str:
-    """The name itself, when it is one a producer may have. Raises InvalidNameError."""
-    return _check_label("producer", name)
-
-
-def check_broker(name: str) -> str:
-    """The name itself, when it is one a broker may have. Raises InvalidNameError."""
-    return _check_label("broker", name)
+check_append = partial(_check_label, "append")
+check_broker = partial(_check_label, "broker")
+check_cluster = partial(_check_label, "cluster")
+check_producer = partial(_check_label, "producer")
+check_subscription = partial(_check_label, "subscription")
+"""Each returns the name itself, when it is one that such a thing may have. Raises InvalidNameError."""
 
 
 def check_namespace(name: str) -> str:
@@ -205,9 +210,7 @@ def check_namespace(name: str) -> str:
     parts = name.split("/")
     if len(parts) != len(PARTS) - 1:
         raise InvalidNameError(f"namespace {show(name)} is not of the form tenant/namespace")
-    for what, part in zip(PARTS, parts, strict=False):
-        if fault := _PART.fault(part):
-            raise InvalidNameError(f"namespace {show(name)}: its {what} {show(part)} {fault}; allowed: {_PART.allowed}")
+    _PART.check_parts("namespace", name, parts)
     return name
 
 
@@ -216,16 +219,6 @@ def check_user_producer(name: str) -> str:
     if name == MARKERS_PRODUCER:
         raise InvalidNameError(f"producer {name} is delta-geo itself, which writes markers under this name; choose another one")
     return check_producer(name)
-
-
-def check_subscription(name: str) -> str:
-    """The name itself, when it is one a subscription may have. Raises InvalidNameError."""
-    return _check_label("subscription", name)
-
-
-def check_append(name: str) -> str:
-    """The name itself, when it is one an append to a sink may have. Raises InvalidNameError."""
-    return _check_label("append", name)
 
 
 def check_topic_glob(glob: str) -> str:
@@ -241,10 +234,9 @@ def is_glob(text: str) -> bool:
 
 def topic_glob_matches(glob: str, topic: Topic) -> bool:
     """Whether the glob stands for the whole topic; `*` and `?` never reach over a `/`. Raises InvalidNameError."""
-    parts = (topic.tenant, topic.namespace, topic.name)
     # fnmatch never goes back over a `*` it has passed, so that no glob takes exponential time; without `[`, which the
     # grammar has not, its patterns are exactly ours.
-    return all(map(fnmatchcase, parts, _glob_parts(glob)))
+    return all(map(fnmatchcase, (topic.tenant, topic.namespace, topic.name), _glob_parts(glob)))
 
 
 def namespace_glob_matches(glob: str, topic: Topic) -> bool:
@@ -268,10 +260,7 @@ def glob_takes(glob: str, topic: Topic) -> bool:
 @lru_cache(maxsize=1024)
 def _glob_parts(glob: str) -> tuple[str, ...]:
     parts = _split("topic glob", glob)
-    for what, part in zip(PARTS, parts, strict=True):
-        if fault := _GLOB.fault(part):
-            what = f"topic glob {show(glob)}: its {what}"
-            raise InvalidNameError(f"{what} {show(part)} {fault}; allowed: {_GLOB.allowed}")
+    _GLOB.check_parts("topic glob", glob, parts)
     return parts
 
 
@@ -280,12 +269,6 @@ def _split(what: str, text: str) -> tuple[str, ...]:
     if len(parts) != len(PARTS):
         raise InvalidNameError(f"{what} {show(text)} is not of the form {SCHEME}tenant/namespace/name")
     return parts
-
-
-def _check_label(what: str, name: str) -> str:
-    if fault := _LABEL.fault(name):
-        raise InvalidNameError(f"{what} {show(name)} {fault}; allowed: {_LABEL.allowed}")
-    return name
 
 
 def _code(found: re.Match[str]) -> str:
