@@ -137,6 +137,13 @@ def test_nobody_outside_geo_delta_imports_an_engine() -> None:
     assert found == set()
 
 
+@pytest.mark.parametrize("name", ["columns", "comparison", "report", "verify"])
+def test_verify_imports_nothing_of_what_it_checks(name: str) -> None:
+    imported = _imports(f"geo/ops/verify/{name}.py")
+    assert imported
+    assert not [module for module in imported if module.startswith(("geo.replication", "geo.log.publish"))]
+
+
 def test_what_an_engine_leaves_to_another_is_caught_in_one_place() -> None:
     caught = [
         path.relative_to(ROOT).as_posix()

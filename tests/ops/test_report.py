@@ -27,7 +27,7 @@ def test_what_is_in_flight_is_reported_and_clean() -> None:
 
 
 def test_each_fault_is_named_with_what_it_means_and_examples_and_a_name_cannot_forge_a_line() -> None:
-    missing, holes = Finding(Category.MISSING, 2_000, ("us:1:5", "us:1:6")), Finding(Category.HOLES, 1, ("us:1:5",))
+    missing, holes = Finding(Category.MISSING, 2_000, ("us:1:5", "us:1:6")), Finding(Category.HOLES, 1, ("evil\n\x1b[2J:1:0",))
     report = VerifyReport(
         (TOPIC, "persistent://a/b/c\nclean"),
         (LinkResult(TOPIC, "us->eu", "FAILED", 9, 1, (missing, Finding(Category.EXPIRED, 4, ()))),),
@@ -42,7 +42,7 @@ def test_each_fault_is_named_with_what_it_means_and_examples_and_a_name_cannot_f
         "  missing: recorded as replicated, but the target lacks them; `geo reconcile` of the link appends them",
         f"    {TOPIC}  us->eu: 2,000, such as us:1:5, us:1:6",
         f"  holes: {MEANING[Category.HOLES]}",
-        "    persistent://a/b/c\N{REPLACEMENT CHARACTER}clean  eu: 1, such as us:1:5",
+        "    persistent://a/b/c\ufffdclean  eu: 1, such as evil\ufffd\ufffd[2J:1:0",
     ]
 
 

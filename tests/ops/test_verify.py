@@ -6,17 +6,13 @@ replicates.
 
 from __future__ import annotations
 
-import ast
-import inspect
 import itertools
-import json
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -32,11 +28,7 @@ from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.journal.cluster import connect
 from geo.names import Topic
-from geo.ops.verify import columns as verify_columns
-from geo.ops.verify import comparison
-from geo.ops.verify import report as verify_result
-from geo.ops.verify import verify as verify_module
-from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
+from geo.ops.verify.report import Category, LinkResult, VerifyReport
 from geo.ops.verify.verify import verify
 from schemas import LINKS, TOPIC_LOG, TOPICS
 
@@ -537,91 +529,3 @@ def test_producers_and_links_that_go_on_at_every_pin_cause_no_alarm(mesh: Mesh, 
     assert report.clean
     assert sorted((result.compared, len(result.findings)) for result in report.links) == [(3, 0), (3, 1)]
     assert report.total(IN_FLIGHT) == 1  # the log that was pinned last is a message ahead
-
-
-# -- the report --------------------------------------------------------------------------------------------------------
-
-ORDERS = "persistent://shop/t/orders"
-CLEAN = VerifyReport(
-    (ORDERS,),
-    (
-        LinkResult(ORDERS, "eu->us", "RUNNING", 7, 672_000, (Finding(IN_FLIGHT, 12, ("eu:1:9",)),)),
-        LinkResult(ORDERS, "us->eu", None, None, 1_552, (Finding(EXPIRED, 1, ("us:2:0",)),)),
-    ),
-    (ClusterResult(ORDERS, "eu", 8, 700_000, ()), ClusterResult(ORDERS, "us", 9, 700_000, ())),
-    ("a note",),
-)
-BROKEN = VerifyReport(
-    (ORDERS,),
-    (LinkResult(ORDERS, "eu->us", "RUNNING", 7, 1, (Finding(MISSING, 1_200, ("eu:1:9", "eu:1:10")),)),),
-    (ClusterResult(ORDERS, "us", 9, 1, (Finding(HOLES, 1, ("evil\n\x1b[2J:1:0",)),)),),
-    (),
-)
-
-
-def test_the_lines_of_a_clean_report_are_one_per_topic_and_link_and_a_summary() -> None:
-    assert CLEAN.clean
-    assert CLEAN.lines() == [
-        f"{ORDERS}  eu->us: 672,000 compared, 0 missing, 0 unexpected, 0 different, 12 in flight, 0 expired",
-        f"{ORDERS}  us->eu: 1,552 compared, 0 missing, 0 unexpected, 0 different, 0 in flight, 1 expired",
-        "note: a note",
-        "clean: 1 topic, 2 links, 673,552 messages compared, 12 in flight",
-    ]
-
-
-def test_the_lines_of_a_report_with_faults_say_what_each_means_and_show_examples_on_one_line() -> None:
-    assert not BROKEN.clean
-    summary, *faults = BROKEN.lines()[1:]
-    assert summary == "NOT CLEAN: 1,200 missing, 1 holes; 1 topic, 1 link, 1 message compared, 0 in flight"
-    assert [line for line in faults if line.startswith("    ")] == [
-        f"    {ORDERS}  eu->us: 1,200, such as eu:1:9, eu:1:10",
-        f"    {ORDERS}  us: 1, such as evil\ufffd\ufffd[2J:1:0",
-    ]
-    assert any(line.startswith("  missing: ") and "geo reconcile" in line for line in faults)
-
-
-def test_the_json_of_a_report_has_the_documented_keys_and_no_others() -> None:
-    fields: dict[str, Any] = json.loads(json.dumps(BROKEN.to_json()))
-    assert fields == {
-        "clean": False,
-        "by_content": True,
-        "compared": 1,
-        "topics": [ORDERS],
-        "totals": {
-            "missing": 1_200, "unexpected": 0, "different": 0, "duplicates": 0, "holes": 1,
-            "in_flight": 0, "expired": 0, "impossible": 0,
-        },
-        "links": [
-            {
-                "topic": ORDERS, "link": "eu->us", "state": "RUNNING", "end": 7, "compared": 1,
-                "missing": 1_200, "unexpected": 0, "different": 0, "in_flight": 0, "expired": 0, "impossible": 0,
-            }
-        ],
-        "clusters": [
-            {
-                "topic": ORDERS, "cluster": "us", "version": 9, "messages": 1,
-                "duplicates": 0, "holes": 1, "unexpected": 0,
-            }
-        ],
-        "findings": [
-            {
-                "category": "missing", "topic": ORDERS, "where": "eu->us", "count": 1_200,
-                "examples": ["eu:1:9", "eu:1:10"],
-            },
-            {"category": "holes", "topic": ORDERS, "where": "us", "count": 1, "examples": ["evil\n\x1b[2J:1:0"]},
-        ],
-        "notes": [],
-        "faults": [],
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("module", [verify_module, comparison, verify_columns, verify_result])
-def test_verify_imports_nothing_of_what_it_checks(module: ModuleType) -> None:
-    imported = {
-        name
-        for node in ast.walk(ast.parse(Path(inspect.getfile(module)).read_text(encoding="utf-8")))
-        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [])
-        + ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [])
-    }
-    assert imported
-    assert not [name for name in imported if name.startswith(("geo.replication", "geo.log.publish"))]

@@ -20,7 +20,7 @@ from geo.ids import LedgerId
 from geo.log.promises import Promise, due, lost_entries, passed, told_range
 from geo.names import Topic
 from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
-from geo.ops.verify.link_ends import Ends, key
+from geo.ops.verify.link_ends import Ends, floors_by_target, key
 from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Finding, LinkResult
 
 
@@ -103,11 +103,7 @@ class Comparison:
             - {link.source for link in links if link.target == name}
             for name in self._names
         }
-        self._floors: dict[str, dict[str, int]] = {name: {} for name in self._names}
-        for link in links:
-            if end := floors.get(key(link, topic)):
-                # An origin reaches a cluster by one link, so the floors of two links never meet in a ledger.
-                self._floors[link.target].update(end.floors)
+        self._floors = floors_by_target(topic, links, floors)
         self._due_before = due_before
         self._found: _Counts = {}
         self.notes: list[str] = []
@@ -132,8 +128,7 @@ class Comparison:
         for link in self._links:
             end = self._ends.get(link.name)
             state, version = (end.state, end.version) if end else (None, None)
-            compared, findings = self._results(link.name)
-            yield LinkResult(str(self._topic), link.name, state, version, compared, findings)
+            yield LinkResult(str(self._topic), link.name, state, version, *self._results(link.name))
 
     def overdue(self) -> dict[str, int]:
         """By link, how many messages are no longer in flight."""
@@ -141,8 +136,7 @@ class Comparison:
 
     def clusters(self) -> Iterable[ClusterResult]:
         for name, log in self._logs.items():
-            messages, findings = self._results(name)
-            yield ClusterResult(str(self._topic), name, log.late, messages, findings)
+            yield ClusterResult(str(self._topic), name, log.late, *self._results(name))
 
     def _results(self, where: str) -> tuple[int, tuple[Finding, ...]]:
         good, _ = self._found.get((where, None), (0, ()))

@@ -28,11 +28,7 @@ def uncounted(topic: Topic, links: Sequence[Link], ends: Ends) -> Iterable[str]:
 
 
 def faults(
-    topic: Topic,
-    registries: Mapping[str, Mapping[Topic, Registered]],
-    logs: Container[str],
-    links: Sequence[Link],
-    ends: Ends,
+    topic: Topic, registries: Mapping[str, Mapping[Topic, Registered]], logs: Container[str], links: Sequence[Link], ends: Ends
 ) -> Iterable[str]:
     """What is wrong with a topic in some cluster or link. `ends` tell what links have read and written."""
     for name, registry in registries.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,16 @@ Ends = dict[tuple[str, str, str], End]
 
 def key(link: Link, topic: Topic) -> tuple[str, str, str]:
     return link.target, link.source, str(topic)
+
+
+def floors_by_target(topic: Topic, links: Iterable[Link], ends: Ends) -> Mapping[str, dict[str, int]]:
+    """The first entries wanted, by the target of these links and by ledger. An origin reaches a cluster by one link, so the floors of two
+    links never meet in a ledger."""
+    floors: dict[str, dict[str, int]] = defaultdict(dict)
+    for link in links:
+        if (end := ends.get(key(link, topic))) is not None:
+            floors[link.target].update(end.floors)
+    return floors
 
 
 def due_before_us(end: End | None, now_us: int, outage_s: int) -> int | None:

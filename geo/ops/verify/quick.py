@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 
 from geo.config.model import Config
 from geo.delta.table import Table
@@ -13,29 +13,15 @@ from geo.journal.cluster import ClusterTables
 from geo.log.ledger_parts import ledger_parts
 from geo.log.promises import lost_entries
 from geo.names import ALL_TOPICS, Topic
-from geo.ops.verify.comparison import Promises, standings, unaccepted
+from geo.ops.verify.comparison import standings, unaccepted
 from geo.ops.verify.ends import Parts, check_link, check_log, overdue_in
-from geo.ops.verify.faults import faults, gone, uncounted
-from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
+from geo.ops.verify.faults import faults, uncounted
+from geo.ops.verify.link_ends import End, floors_by_target, key, limits, overdue
 from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
-from geo.ops.verify.verify import (
-    AT_ONCE,
-    Registries,
-    carrying,
-    checked_now,
-    matching_topics,
-    notes,
-    pin,
-    read_all_promises,
-    read_ends,
-    read_registries,
-    unlike_logs,
-)
+from geo.ops.verify.verify import Pinned, TopicResult, carrying, notes, verify_each
 from geo.times import from_us, in_us
 
 _NOTE = "only ends and counts of ledgers were looked at; `geo verify` without --quick compares content"
-
-_Checked = tuple[list[LinkResult], list[ClusterResult], list[str], list[str]]
 
 
 def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics: str = ALL_TOPICS) -> VerifyReport:
@@ -48,57 +34,23 @@ def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics
     """
     for tables in clusters.values():
         tables.refuse_no_folder()
-    registries = read_registries(clusters, read_ends(clusters))
-    matching = matching_topics(registries, topics)
-    logs = {(topic, name): tables.log(topic) for topic in matching for name, tables in clusters.items()}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        ends, promises = read_ends(clusters), read_all_promises(clusters, matching)
-        pins = [pin(pool, logs) for _ in range(3)]
-        floors, now = read_ends(clusters), checked_now(clusters)
-
-        def check(topic: Topic) -> _Checked:
-            of_topic = [{name: pinned[topic, name] for name in clusters if (topic, name) in pinned} for pinned in pins]
-            there = {name: logs[topic, name] for name in of_topic[-1]}
-            return _check(config, topic, registries, there, of_topic, ends, floors, now, promises[topic])
-
-        checked = list(pool.map(check, matching))
-    links = tuple(one for of_topic, _, _, _ in checked for one in of_topic)
-    found = tuple(one for _, of_topic, _, _ in checked for one in of_topic)
-    noted = tuple(one for _, _, of_topic, _ in checked for one in of_topic)
-    wrong = (
-        *gone(config, registries, ends, now),
-        *unlike_logs(clusters, registries, matching),
-        *(one for _, _, _, of_topic in checked for one in of_topic),
-    )
-    return VerifyReport(tuple(map(str, matching)), links, found, (*noted, _NOTE), by_content=False, faults=wrong)
+    return verify_each(clusters, config, topics, 3, lambda seen: partial(_check, seen), _NOTE, by_content=False)
 
 
-def _check(
-    config: Config,
-    topic: Topic,
-    registries: Registries,
-    logs: Mapping[str, Table],
-    pins: list[dict[str, int]],
-    ends: Ends,
-    later: Ends,
-    now: int,
-    promises: Promises,
-) -> _Checked:
-    ttl_s = config.policy(topic).message_ttl_s
-    since = None if ttl_s is None else from_us(now) - timedelta(seconds=ttl_s)
+def _check(seen: Pinned, topic: Topic) -> TopicResult:
+    pins, policy = seen.of(topic), seen.config.policy(topic)
+    logs = {name: seen.logs[topic, name] for name in pins[-1]}
+    since = None if policy.message_ttl_s is None else from_us(seen.now_us) - timedelta(seconds=policy.message_ttl_s)
     read = {pinned: ledger_parts(logs[pinned[0]], pinned[1], since) for pinned in {one for each in pins for one in each.items()}}
     early, middle, late = ({name: read[name, version] for name, version in each.items()} for each in pins)
-    links = carrying(config, topic, registries, ends)
-    floors: dict[str, dict[str, int]] = {name: {} for name in {*logs, *(link.target for link in links)}}
-    for link in links:
-        if (row := later.get(key(link, topic))) is not None:
-            floors[link.target].update(row.floors)
+    links = carrying(seen.config, topic, seen.registries, seen.ends)
+    floors = floors_by_target(topic, links, seen.floors)
     nothing: Parts = {}
     results = []
-    due_before = limits(topic, links, ends, now, config.policy(topic).longest_outage_s)
+    due_before = limits(topic, links, seen.ends, seen.now_us, policy.longest_outage_s)
     late_counts: dict[str, int] = {}
     for link in links:
-        end = ends.get(key(link, topic))
+        end = seen.ends.get(key(link, topic))
         origins = [middle[origin] for origin in link.origins if origin in middle]
         targets = early.get(link.target, nothing), late.get(link.target, nothing)
         vouched = end is not None and _is_up_to(end, logs.get(link.source), pins[1].get(link.source))
@@ -107,10 +59,10 @@ def _check(
         )
         if end is not None and end.impossible:
             findings += (Finding(Category.IMPOSSIBLE, end.impossible, ()),)
-        state, version = (end.state, end.version) if end is not None else (None, None)
         if link.name in due_before and any(finding.category is Category.IN_FLIGHT for finding in findings):
             young = ledger_parts(logs[link.source], pins[1][link.source], from_us(due_before[link.name]))
             late_counts[link.name] = overdue_in(link, middle[link.source], young, targets[1], floors[link.target])
+        state, version = (end.state, end.version) if end is not None else (None, None)
         results.append(LinkResult(str(topic), link.name, state, version, both, findings))
     found = []
     held: dict[LedgerId, int] = {}
@@ -119,16 +71,17 @@ def _check(
     horizon_us = None if since is None else in_us(since)
     for name, parts in late.items():
         carried = {origin for link in links if link.target == name for origin in link.origins}
-        recorded = unaccepted(promises[name], logs[name].table_id(), horizon_us, standings(name, topic, links, ends))
+        stands = standings(name, topic, links, seen.ends)
+        recorded = unaccepted(seen.promises[topic][name], logs[name].table_id(), horizon_us, stands)
         findings = check_log(name, parts, carried, floors[name], lost_entries(recorded, held), expires=since is not None)
         messages = sum(part.count for part in parts.values())
         found.append(ClusterResult(str(topic), name, pins[-1][name], messages, findings))
     wrong = [
-        *faults(topic, registries, logs, links, ends),
-        *uncounted(topic, links, ends),
-        *overdue(topic, links, ends, late_counts, due_before),
+        *faults(topic, seen.registries, logs, links, seen.ends),
+        *uncounted(topic, links, seen.ends),
+        *overdue(topic, links, seen.ends, late_counts, due_before),
     ]
-    return results, found, list(notes(topic, registries, logs, links, ends)), wrong
+    return TopicResult(results, found, list(notes(topic, seen.registries, logs, links, seen.ends)), wrong)
 
 
 def _is_up_to(end: End, source: Table | None, version: int | None) -> bool:

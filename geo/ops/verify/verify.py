@@ -9,8 +9,9 @@ The rule is stated once more, from design section 5, and everything is derived f
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -26,7 +27,7 @@ from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.ops.verify.comparison import Comparison, Log, Promises, Way
 from geo.ops.verify.faults import faults, gone
 from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
-from geo.ops.verify.report import VerifyReport
+from geo.ops.verify.report import ClusterResult, LinkResult, VerifyReport
 from geo.progress import Progress
 from geo.times import in_us
 from schemas import LINKS
@@ -41,6 +42,37 @@ TopicIn = tuple[Topic, str]
 
 Registries = Mapping[str, Mapping[Topic, Registered]]
 """By cluster and topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What is read of all clusters before any log is. `pins`: the versions of the logs that are there, the early ones first; `floors`: how
+    links stand after the last of them, `now_us` the time then."""
+
+    config: Config
+    clusters: Mapping[str, ClusterTables]
+    registries: Registries
+    topics: Sequence[Topic]
+    logs: Mapping[TopicIn, Table]
+    ends: Ends
+    promises: Mapping[Topic, Promises]
+    pins: Sequence[Mapping[TopicIn, int]]
+    floors: Ends
+    now_us: int
+
+    def of(self, topic: Topic) -> list[dict[str, int]]:
+        """The pins of a topic, each by cluster."""
+        return [{name: pin[topic, name] for name in self.clusters if (topic, name) in pin} for pin in self.pins]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult:
+    """What was found of one topic."""
+
+    links: Iterable[LinkResult]
+    clusters: Iterable[ClusterResult]
+    notes: Iterable[str]
+    faults: Iterable[str]
 
 
 def read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
@@ -104,51 +136,71 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
     moved. Rows are shuffled as digests; only counts, examples and the ends of ledgers are collected.
     """
     clusters = {name: connect(spark, cluster) for name, cluster in config.clusters.items()}
+    return verify_each(clusters, config, topics, 2, _compared)
+
+
+def _compared(seen: Pinned) -> Callable[[Topic], TopicResult]:
+    later, ways = read_registries(seen.clusters, seen.floors), read_ways(seen.clusters)
+    progress = Progress(log, "verify", "topics", len(seen.topics))
+
+    def compare(topic: Topic) -> TopicResult:
+        early, late = seen.of(topic)
+        pinned = {name: Log(seen.logs[topic, name], early.get(name), version) for name, version in late.items()}
+        policy = seen.config.policy(topic)
+        expired_before_us = None if policy.message_ttl_s is None else seen.now_us - policy.message_ttl_s * 1_000_000
+        # Those that replicated it before the pins or after: a policy may change meanwhile.
+        carried = {*carrying(seen.config, topic, seen.registries, seen.ends), *carrying(seen.config, topic, later, seen.floors)}
+        links = tuple(link for link in seen.config.links if link in carried)
+        due_before = limits(topic, links, seen.ends, seen.now_us, policy.longest_outage_s)
+        comparison = Comparison(
+            topic, pinned, links, seen.ends, seen.floors, expired_before_us, seen.now_us, ways, seen.promises[topic], due_before
+        )
+        comparison.notes += [
+            *notes(topic, seen.registries, pinned, links, seen.floors),
+            *_of_removed(topic, links, seen.floors, ways),
+        ]
+        comparison.run()
+        found = (
+            *faults(topic, seen.registries, pinned, links, seen.ends),
+            *overdue(topic, links, seen.ends, comparison.overdue(), due_before),
+        )
+        progress.add(1)
+        return TopicResult(comparison.links(), comparison.clusters(), comparison.notes, found)
+
+    return compare
+
+
+def verify_each(
+    clusters: Mapping[str, ClusterTables],
+    config: Config,
+    glob: str,
+    pins: int,
+    checks: Callable[[Pinned], Callable[[Topic], TopicResult]],
+    *noted: str,
+    by_content: bool = True,
+) -> VerifyReport:
+    """Pin all logs of the topics that match so many times, then check each topic by what `checks` makes of it. All clusters go through each
+    step before the next begins. Raises UsageError if there is no topic."""
     registries = read_registries(clusters, read_ends(clusters))
-    matching = matching_topics(registries, topics)
+    topics = matching_topics(registries, glob)
     # A log whose registry row is not written yet counts too.
-    logs = {(topic, name): tables.log(topic) for topic in matching for name, tables in clusters.items()}
+    logs = {(topic, name): tables.log(topic) for topic in topics for name, tables in clusters.items()}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        ends, promises = read_ends(clusters), read_all_promises(clusters, matching)  # step 1
-        early = pin(pool, logs)  # step 2
-        late = pin(pool, logs)  # step 3
-        floors, now = read_ends(clusters), checked_now(clusters)  # step 4
-        later, ways = read_registries(clusters, floors), read_ways(clusters)
-        progress = Progress(log, "verify", "topics", len(matching))
-
-        def compare(topic: Topic) -> tuple[Comparison, tuple[str, ...]]:
-            pinned = {
-                name: Log(logs[topic, name], early.get((topic, name)), late[topic, name])
-                for name in clusters
-                if (topic, name) in late
-            }
-            ttl_s = config.policy(topic).message_ttl_s
-            expired_before_us = None if ttl_s is None else now - ttl_s * 1_000_000
-            # Those that replicated it before the pins or after: a policy may change meanwhile.
-            carried = {*carrying(config, topic, registries, ends), *carrying(config, topic, later, floors)}
-            links = tuple(link for link in config.links if link in carried)
-            due_before = limits(topic, links, ends, now, config.policy(topic).longest_outage_s)
-            comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us, now, ways, promises[topic], due_before)
-            comparison.notes += [*notes(topic, registries, pinned, links, floors), *_of_removed(topic, links, floors, ways)]
-            comparison.run()
-            found = (
-                *faults(topic, registries, pinned, links, ends),
-                *overdue(topic, links, ends, comparison.overdue(), due_before),
-            )
-            progress.add(1)
-            return comparison, found
-
-        done = list(pool.map(compare, matching))
-    compared = [comparison for comparison, _ in done]
+        ends, promises = read_ends(clusters), read_all_promises(clusters, topics)  # step 1
+        pinned = [pin(pool, logs) for _ in range(pins)]  # a step each
+        floors, now_us = read_ends(clusters), checked_now(clusters)  # the last one
+        seen = Pinned(config, clusters, registries, topics, logs, ends, promises, pinned, floors, now_us)
+        found = list(pool.map(checks(seen), topics))
     return VerifyReport(
-        tuple(map(str, matching)),
-        tuple(result for comparison in compared for result in comparison.links()),
-        tuple(result for comparison in compared for result in comparison.clusters()),
-        tuple(note for comparison in compared for note in comparison.notes),
+        tuple(map(str, topics)),
+        tuple(result for one in found for result in one.links),
+        tuple(result for one in found for result in one.clusters),
+        (*(note for one in found for note in one.notes), *noted),
+        by_content=by_content,
         faults=(
-            *gone(config, registries, ends, now),
-            *unlike_logs(clusters, registries, matching),
-            *(fault for _, of_topic in done for fault in of_topic),
+            *gone(config, registries, ends, now_us),
+            *unlike_logs(clusters, registries, topics),
+            *(fault for one in found for fault in one.faults),
         ),
     )
 
