@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import threading
 from dataclasses import asdict
-from typing import Any
 
 from geo.cli.arguments import Verbs, add_dry_run, from_1_to, moment
-from geo.cli.output import Output, to_json
+from geo.cli.output import Output
 from geo.cli.running import start_spark, stop_on_signals
 from geo.config import load
 from geo.disk import local_path
@@ -32,12 +30,8 @@ def add_backfill(verbs: Verbs, does: str) -> None:
     p.add_argument("--to", dest="until", type=moment, metavar="TIME", help="only what was published before that time")
     does = "rows: read and appended; files: where all rows of a file are wanted it is copied as it is (default: %(default)s)"
     p.add_argument("--mode", choices=[mode.value for mode in Mode], default=Mode.ROWS.value, help=does)
-    p.add_argument(
-        "--max-bytes-per-second",
-        type=from_1_to(_MOST_BYTES, "a number of bytes, 1 or more"),
-        metavar="N",
-        help="of the source's files; default: any number",
-    )
+    does = "of the source's files; default: any number"
+    p.add_argument("--max-bytes-per-second", type=from_1_to(_MOST_BYTES, "a number of bytes, 1 or more"), metavar="N", help=does)
     does = "a file of offsets in Kafka's format: of each topic that is complete, the version of the source to go on from"
     p.add_argument("--checkpoint", metavar="FILE", help=does)
     add_dry_run(p)
@@ -48,12 +42,13 @@ def run_backfill(args: argparse.Namespace, output: Output) -> int:
     config.link(args.source, args.target)
     what = Backfill(args.since, args.until, Mode(args.mode), args.max_bytes_per_second)
     checkpoint = None if args.checkpoint is None else _checkpoint(args.checkpoint)
-    tells = output.as_json or not sys.stderr.isatty()  # a terminal has lines of the log, with the time that is left
+    # A line a step is for whoever keeps the output of a scheduled job; a terminal has lines of the log, with the time that is left.
+    steps = Output(as_json=output.as_json or not sys.stderr.isatty())
     stopped = threading.Event()
     stop_on_signals(args, stopped.set)
     done, not_done = backfill(
         start_spark("geo backfill", config), config, args.source, args.target, topics=check_topic_glob(args.topic), what=what,
-        checkpoint=checkpoint, dry_run=args.dry_run, stopped=stopped, on_step=lambda filled: _tell(filled) if tells else None,
+        checkpoint=checkpoint, dry_run=args.dry_run, stopped=stopped, on_step=lambda filled: steps.line({"event": "step", **asdict(filled)}),
     )  # fmt: skip
     for filled in done:
         output.line({"event": "topic", **asdict(filled), "dry_run": args.dry_run})
@@ -70,12 +65,6 @@ def _checkpoint(location: str) -> OffsetCheckpoint:
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--checkpoint {location}: its folder is not there. Make it first.")
     return OffsetCheckpoint(path)
-
-
-def _tell(filled: Filled) -> None:
-    """A step, as one JSON document on a line, for whoever keeps the output of a scheduled job."""
-    fields: dict[str, Any] = {"event": "step", **asdict(filled)}
-    print(json.dumps(to_json(fields), ensure_ascii=False), flush=True)
 
 
 def _line(filled: Filled, *, dry_run: bool) -> str:

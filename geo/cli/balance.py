@@ -31,12 +31,11 @@ def add_balance(verbs: Verbs, does: str) -> None:
     does = "decide minute by minute for a cluster that is not there; no broker runs, and no table is read"
     p = nouns.add("simulate", does, run_simulate, config=False)
     number = from_1_to(_LARGEST, f"a number from 1 to {_LARGEST:,}")
-    p.add_argument(
-        "--reports",
-        metavar="FILE",
-        help="recorded load, a JSON object: for each broker cpu, direct_memory, bandwidth_in, bandwidth_out as [used, limit], and "
-        "bundles, for each msg_rate_in, msg_rate_out, throughput_in, throughput_out, topics",
+    does = (
+        "recorded load, a JSON object: for each broker cpu, direct_memory, bandwidth_in, bandwidth_out as [used, limit], and "
+        "bundles, for each msg_rate_in, msg_rate_out, throughput_in, throughput_out, topics"
     )
+    p.add_argument("--reports", metavar="FILE", help=does)
     p.add_argument("--topics", type=number, metavar="N", help="generated load: so many topics")
     p.add_argument("--brokers", type=number, metavar="N", help="of generated load")
     p.add_argument("--bundles", type=number, metavar="N", help="of generated load")
@@ -89,7 +88,8 @@ def run_simulate(args: argparse.Namespace, output: Output) -> int:
         )
         runs.append((strategy, shedder, phases))
     output.table(_COLUMNS, [row for run in runs for row in _rows(*run)])
-    output.data({**said, "runs": [_as_json(*run) for run in runs]})
+    told = [{"strategy": one, "shedder": other, "phases": [phase.to_json() for phase in phases]} for one, other, phases in runs]
+    output.data({**said, "runs": told})
     if args.plot is not None:
         _plot(args.plot, runs)
     return 0
@@ -133,10 +133,6 @@ def _rows(strategy: str, shedder: str, phases: Sequence[Phase]) -> list[tuple[ob
             f"{found['decision_s_median']:.3f} s", f"{found['decision_s_max']:.3f} s",
         ))  # fmt: skip
     return rows
-
-
-def _as_json(strategy: str, shedder: str, phases: Sequence[Phase]) -> dict[str, Any]:
-    return {"strategy": strategy, "shedder": shedder, "phases": [phase.to_json() for phase in phases]}
 
 
 def _settings(given: Sequence[str]) -> Settings:

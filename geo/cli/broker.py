@@ -7,8 +7,7 @@ import logging
 
 from geo.cli.arguments import Verbs, add_running
 from geo.cli.output import Output
-from geo.cli.running import on_signal, start_spark, stop_on_signals
-from geo.config import load
+from geo.cli.running import load_for, on_signal, start_spark, stop_on_signals
 from geo.fleet.broker import TRIGGER, Broker, BrokerReport, Kind
 from geo.now import utc_now
 from geo.streams.life import State
@@ -35,8 +34,7 @@ def add_broker(verbs: Verbs, does: str) -> None:
 
 def broker(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
-    config = load(args.config)
-    config.cluster(args.cluster)
+    config = load_for(args)
 
     def event(report: BrokerReport) -> None:
         output.text(_line(report))

@@ -10,8 +10,7 @@ from typing import Any
 
 from geo.cli.arguments import Verbs, add_engine
 from geo.cli.output import Output
-from geo.cli.running import LookedAt
-from geo.config import load
+from geo.cli.running import LookedAt, load_for
 from geo.config.model import Config
 from geo.config.placement import MIB, Placement
 from geo.config.yaml_nodes import suggestion
@@ -50,8 +49,7 @@ def _add_cluster(p: argparse.ArgumentParser) -> None:
 
 def looked_at(args: argparse.Namespace) -> tuple[Mapping[str, ClusterTables], Placement]:
     """The tables of each cluster, and how the brokers of the one that was named share it. Raises UsageError if they do not."""
-    config = load(args.config)
-    config.cluster(args.cluster)
+    config = load_for(args)
     return LookedAt("geo brokers", config, args.engine).clusters, placement_of(config)
 
 

@@ -15,8 +15,7 @@ from geo.asking import ask_all
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, seconds
 from geo.cli.brokers import placement_of, refuse_unknown_broker, state_of, usages_of
 from geo.cli.output import Output
-from geo.cli.running import LookedAt
-from geo.config import load
+from geo.cli.running import LookedAt, load_for
 from geo.config.model import Config
 from geo.config.placement import Placement
 from geo.errors import UsageError
@@ -156,8 +155,7 @@ def _registered(tables: ClusterTables) -> list[Registered]:
 
 
 def _look(args: argparse.Namespace) -> tuple[_Seen, set[str], Mapping[str, ClusterTables]]:
-    config = load(args.config)
-    config.cluster(args.cluster)
+    config = load_for(args)
     placement, clusters = placement_of(config), LookedAt("geo bundles", config, args.engine).clusters
     return _Seen.of(clusters[args.cluster], placement), _topics(config, args.cluster, clusters.__getitem__), clusters
 
@@ -222,8 +220,7 @@ def lookup(args: argparse.Namespace, output: Output) -> int:
 
 
 def ask_for(args: argparse.Namespace, output: Output) -> int:
-    config = load(args.config)
-    config.cluster(args.cluster)
+    config = load_for(args)
     placement, bundle, action = placement_of(config), args.bundle, args.action
     namespace, _ = parse_bundle(bundle)
     clusters = LookedAt("geo bundles", config, "auto").clusters  # what is refused or rehearsed mostly needs no Spark
@@ -269,19 +266,13 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     told = _wait(tables, placement, request, said.broker, args.wait)
     output.data({**fields, "dry_run": False, "done": told.ends and told.done, "became": told.says})
     if args.wait == 0:
-        leads = _leads(tables)
-        output.text(
-            f"asked to {what}; {'the leader follows within seconds' if leads else 'nobody leads now, and whoever does next follows'}"
-        )
+        leads = read_owners(tables).leader(names_of(read_reports(tables))) is not None
+        then = "the leader follows within seconds" if leads else "nobody leads now, and whoever does next follows"
+        output.text(f"asked to {what}; {then}")
     else:
         late = "" if told.ends else f"not done within {args.wait:g} s: "
         output.text(f"asked to {what}: {late}{told.says}")
     return 0 if args.wait == 0 or (told.ends and told.done) else 1
-
-
-def _leads(tables: ClusterTables) -> bool:
-    """Whether a broker has the lead, and has not given it up."""
-    return read_owners(tables).leader(names_of(read_reports(tables))) is not None
 
 
 def _wait(tables: ClusterTables, placement: Placement, request: Request, before: str, wait_s: float) -> Became:

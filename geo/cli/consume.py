@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_take_over, add_trigger, from_1_to, key_range, seconds
 from geo.cli.output import Output
-from geo.cli.running import stop_on_signals, writable
+from geo.cli.running import load_for, stop_on_signals, writable
 from geo.cli.subscription_arguments import add_replicated, add_start
-from geo.config import load
 from geo.delta.arrow_rows import collected
 from geo.errors import UsageError
 from geo.log.topics import partitions
@@ -38,63 +37,37 @@ BATCH_ROWS = 1_000
 def add_consume(verbs: Verbs, does: str) -> None:
     p = verbs.add("consume", does, consume)
     p.add_argument("--cluster", required=True, help="the cluster whose log is read")
-    p.add_argument(
-        "--topic",
-        required=True,
-        help=f"{TOPIC_FORM}, a partitioned one too; with * or ? all topics that match, dead letter topics only by a name with -DLQ",
-    )
+    does = f"{TOPIC_FORM}, a partitioned one too; with * or ? all topics that match, dead letter topics only by a name with -DLQ"
+    p.add_argument("--topic", required=True, help=does)
     p.add_argument("--subscription", required=True, metavar="S", help="the named consumer group")
     p.add_argument("--limit", type=from_1_to(10**12, "a number of messages"), metavar="N", help="stop after so many messages")
     p.add_argument("--for", type=seconds, dest="for_s", metavar="SECONDS", help="stop after so long")
     p.add_argument("--ack", default="all", metavar="all|none|REGEX", help="acknowledge all (default), none, or by the key")
     add_start(p, "where a subscription begins of which there is no record yet")
     add_replicated(p, " of which there is no record yet (default: as the policy of the topic says, else true)")
+    does = f"of what is not acknowledged (default: {REDELIVERY_DELAY_S:.0f})"
+    p.add_argument("--redelivery-delay", type=seconds, default=REDELIVERY_DELAY_S, metavar="SECONDS", help=does)
+    does = "then a message goes to TOPIC-S-DLQ (default: it comes back until it is acknowledged, and an error ends the run)"
     p.add_argument(
-        "--redelivery-delay",
-        type=seconds,
-        default=REDELIVERY_DELAY_S,
-        metavar="SECONDS",
-        help=f"of what is not acknowledged (default: {REDELIVERY_DELAY_S:.0f})",
+        "--max-redeliveries", type=from_1_to(MOST_REDELIVERIES, f"a number from 1 to {MOST_REDELIVERIES}"), metavar="N", help=does
     )
-    p.add_argument(
-        "--max-redeliveries",
-        type=from_1_to(MOST_REDELIVERIES, f"a number from 1 to {MOST_REDELIVERIES}"),
-        metavar="N",
-        help="then a message goes to TOPIC-S-DLQ (default: it comes back until it is acknowledged, and an error ends the run)",
-    )
-    p.add_argument(
-        "--origin",
-        action="append",
-        dest="origins",
-        metavar="CLUSTER",
-        help="only messages first written there; may be given again",
-    )
-    p.add_argument(
-        "--key-range",
-        type=key_range,
-        metavar="I/N",
-        help="be one of N consumers here that share the keys, 0/N to N-1/N: each key comes to one of them, in order",
-    )
+    does = "only messages first written there; may be given again"
+    p.add_argument("--origin", action="append", dest="origins", metavar="CLUSTER", help=does)
+    does = "be one of N consumers here that share the keys, 0/N to N-1/N: each key comes to one of them, in order"
+    p.add_argument("--key-range", type=key_range, metavar="I/N", help=does)
     waits = p.add_mutually_exclusive_group()
-    waits.add_argument(
-        "--standby",
-        action="store_true",
-        help="while another process consumes S in this cluster wait until it has ended, then go on",
-    )
-    p.add_argument(
-        "--ignore-unreadable",
-        action="store_true",
-        help="begin though records of the subscription cannot be read, as those of a newer delta-geo: what they acknowledge comes again",
-    )
+    does = "while another process consumes S in this cluster wait until it has ended, then go on"
+    waits.add_argument("--standby", action="store_true", help=does)
+    does = "begin though records of the subscription cannot be read, as those of a newer delta-geo: what they acknowledge comes again"
+    p.add_argument("--ignore-unreadable", action="store_true", help=does)
     add_trigger(p, default=TRIGGER, also="also available-now: what is there")
     add_take_over(waits)
 
 
 def consume(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
-    config = load(args.config)
+    config = load_for(args)
     check_subscription(args.subscription)
-    config.cluster(args.cluster)
     acknowledged = _which(args.ack)
     many = is_glob(args.topic)
     check_topic_glob(args.topic) if many else Topic.parse(args.topic)

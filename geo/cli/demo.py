@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from geo.cli.arguments import Verbs
 from geo.cli.output import Output
@@ -86,8 +85,8 @@ def run(root: str | None, output: Output) -> int:
             f"{total:,} flights that left New York in 2013: {counts['eu']:,} from Newark are written in eu, "
             f"{counts['us']:,} from JFK and LaGuardia in us. Spark is starting."
         )
-        regions.send({"expect": total})
-        result = _watch(regions, config, total, tell)
+        regions.begin()
+        result = _watch(regions, tell)
     finally:
         regions.kill()
     output.data(
@@ -106,70 +105,65 @@ def run(root: str | None, output: Output) -> int:
     return 0 if result["clean"] else 1
 
 
-def _watch(regions: _Regions, config: Path, total: int, tell: Callable[[str], None]) -> dict[str, Any]:
+def _watch(regions: _Regions, tell: Callable[[str], None]) -> dict[str, Any]:
     """Follow the regions to the end. They are killed once, without warning, and started again."""
-    deadline = time.monotonic() + _LIMIT_S
+    deadline, limit = time.monotonic() + _LIMIT_S, threading.Timer(_LIMIT_S, regions.kill)
+    limit.daemon = True
+    limit.start()
     killed = False
-    while True:
-        for event in regions.events():
-            if "says" in event:
-                tell(event["says"])
-            if "verified" in event:
-                verified: dict[str, Any] = event["verified"]
-                return verified
-            if not killed and event.get("commits", 0) >= KILL_AFTER:
-                regions.kill()
-                killed = True
-                tell("SIGKILL in the middle of it: publishers, links and their JVM are gone. Starting them again.")
-                regions.restart(config)
-                regions.send({"expect": total})
-                break
-        if (code := regions.process.poll()) is not None:
-            raise GeoError(f"demo: the regions' process ended with exit code {code}:\n{regions.log_tail()}")
-        if time.monotonic() > deadline:
-            raise GeoError(f"demo: not done after {_LIMIT_S:.0f} s; the log is {regions.log}")
-        time.sleep(0.05)
+    try:
+        while True:
+            for event in regions.events():
+                if "says" in event:
+                    tell(event["says"])
+                if "verified" in event:
+                    verified: dict[str, Any] = event["verified"]
+                    return verified
+                if not killed and event.get("commits", 0) >= KILL_AFTER:
+                    regions.kill()
+                    killed = True
+                    tell("SIGKILL in the middle of it: publishers, links and their JVM are gone. Starting them again.")
+                    regions.start()
+                    regions.begin()
+                    break
+            else:
+                if time.monotonic() >= deadline:
+                    raise GeoError(f"demo: not done after {_LIMIT_S:.0f} s; the log is {regions.log}")
+                code = regions.process.wait()
+                raise GeoError(f"demo: the regions' process ended with exit code {code}:\n{regions.log_tail()}")
+    finally:
+        limit.cancel()
 
 
 class _Regions:
-    """The process that plays the regions: told what to do by lines of JSON, tells what it did the same way."""
+    """The process that plays the regions: it tells what it did by lines of JSON."""
 
     process: subprocess.Popen[str]
 
     def __init__(self, config: Path) -> None:
-        self.log = config.parent / "demo.log"
-        self.restart(config)
+        self._config, self.log = config, config.parent / "demo.log"
+        self.start()
 
-    def restart(self, config: Path) -> None:
+    def start(self) -> None:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "geo.cli.demo", str(config)],
+                [sys.executable, "-m", "geo.cli.demo", str(self._config)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 start_new_session=True,
             )
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        assert self.process.stdout is not None
-        threading.Thread(target=self._read, args=(self.process.stdout, self._lines), daemon=True).start()
 
-    @staticmethod
-    def _read(stream: IO[str], lines: queue.SimpleQueue[str]) -> None:
-        for line in stream:
-            lines.put(line)
+    def begin(self) -> None:
+        """Say that all inboxes are there."""
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the watch will say so, with its log
+            print(file=self.process.stdin, flush=True)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        while not self._lines.empty():
-            line = self._lines.get()
-            if line.startswith("{"):
-                yield json.loads(line)
-
-    def send(self, order: dict[str, Any]) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended: the watch will say so, with its log
-            self.process.stdin.write(json.dumps(order) + "\n")
-            self.process.stdin.flush()
+        """Until it ends."""
+        assert self.process.stdout is not None
+        yield from (json.loads(line) for line in self.process.stdout if line.startswith("{"))
 
     def kill(self) -> None:
         """SIGKILL to the whole process group: Python and its JVM."""
@@ -223,8 +217,6 @@ def regions_main(config_path: str) -> int:
     from geo.session import session
 
     configure_logging(verbose=False, as_json=False)
-    orders: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
 
     def tell(**event: Any) -> None:
         # One write, as several threads tell: `print` would write the end of the line apart from it.
@@ -233,7 +225,9 @@ def regions_main(config_path: str) -> int:
 
     spark = session("geo demo", conf={"spark.driver.extraJavaOptions": _JAVA})
     config, topic = load(config_path), Topic.parse(TOPIC)
-    total = json.loads(orders.get())["expect"]
+    sys.stdin.readline()
+    threading.Thread(target=_end_with_the_operator, daemon=True).start()
+    own = {name: _flights(Path(config_path).parent / "inbox" / name) for name in AIRPORTS}
     streams: dict[str, PublishStream] = {}
 
     def start(name: str) -> None:
@@ -257,7 +251,7 @@ def regions_main(config_path: str) -> int:
         for name, stream in streams.items():
             stream.await_termination(0.1)
             done = sum(end.count for end in stream.resumed_from.values()) + stream.published.rows
-            if name not in finished and done == _own(config_path, name):
+            if name not in finished and done == own[name]:
                 finished.add(name)
                 tell(says=f"{name}: all of its own {done:,} flights are published")
         if commits != (commits := sum(stream.published.commits for stream in streams.values())):
@@ -265,9 +259,9 @@ def regions_main(config_path: str) -> int:
     waiting = dict.fromkeys(AIRPORTS)
     while waiting:
         for name in list(waiting):
-            if connect(spark, config.cluster(name)).log(topic).read().count() >= total:
+            if connect(spark, config.cluster(name)).log(topic).read().count() >= sum(own.values()):
                 del waiting[name]
-                tell(says=f"{name}: holds all {total:,} flights, its own and the other region's")
+                tell(says=f"{name}: holds all {sum(own.values()):,} flights, its own and the other region's")
     for stream in streams.values():
         stream.stop()
     for link, thread in zip(links, running, strict=True):
@@ -279,17 +273,16 @@ def regions_main(config_path: str) -> int:
     return 0
 
 
-def _listen(orders: queue.SimpleQueue[str]) -> None:
-    """The operator's lines. When they end the operator is gone, and a region without one must not go on for ever."""
-    for line in sys.stdin:
-        orders.put(line)
+def _end_with_the_operator() -> None:
+    """A region without one must not go on for ever: its input ends when that one is gone."""
+    sys.stdin.read()
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _own(config_path: str, name: str) -> int:
+def _flights(inbox: Path) -> int:
     import pyarrow.parquet as pq
 
-    return sum(pq.read_metadata(path).num_rows for path in (Path(config_path).parent / "inbox" / name).glob("*.parquet"))
+    return sum(pq.read_metadata(path).num_rows for path in inbox.glob("*.parquet"))
 
 
 if __name__ == "__main__":

@@ -26,18 +26,10 @@ def add_failover(verbs: Verbs, does: str) -> None:
     p.add_argument("--from", required=True, dest="source", metavar="A", help="where it was consumed")
     p.add_argument("--to", required=True, dest="target", metavar="B", help="where it will be")
     of_source = p.add_mutually_exclusive_group()
-    of_source.add_argument(
-        "--wait",
-        type=seconds,
-        default=moving.WAIT_S,
-        metavar="SECONDS",
-        help=f"for a consumer that still runs (default: {moving.WAIT_S:.0f})",
-    )
-    of_source.add_argument(
-        "--source-gone",
-        action="store_true",
-        help="A is lost: do not look at the subscription there, go on with what has come to B",
-    )
+    does = f"for a consumer that still runs (default: {moving.WAIT_S:.0f})"
+    of_source.add_argument("--wait", type=seconds, default=moving.WAIT_S, metavar="SECONDS", help=does)
+    does = "A is lost: do not look at the subscription there, go on with what has come to B"
+    of_source.add_argument("--source-gone", action="store_true", help=does)
     add_dry_run(p, "say what will be repeated, write nothing")
 
 

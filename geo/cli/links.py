@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, add_take_over
 from geo.cli.arguments import start as parse_start
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, say_unreadable, start_spark, stop_on_signals
+from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, stop_on_signals
 from geo.config import load
 from geo.faults import FAULTS
 from geo.fleet.replicator import Replicator
@@ -41,7 +42,9 @@ def add_replicate(verbs: Verbs, does: str) -> None:
 
 
 def add_reconcile(verbs: Verbs, does: str) -> None:
-    _add_link(verbs.add("reconcile", does, reconcile))
+    p = verbs.add("reconcile", does, reconcile)
+    _add_link(p)
+    p.set_defaults(to=None)
 
 
 def add_links(verbs: Verbs, does: str) -> None:
@@ -63,7 +66,7 @@ def add_links(verbs: Verbs, does: str) -> None:
     add_dry_run(p)
     add_take_over(p)
     does = "let a link begin again at a time; what is before is not fetched any more, what is there stays"
-    p = of_links.add("reset", does, reset_link)
+    p = of_links.add("reset", does, reconcile)
     _add_link(p)
     p.add_argument("--to", required=True, type=parse_start, metavar="earliest|latest|TIME", help="TIME as 2026-11-21T12:00:00Z")
 
@@ -117,78 +120,60 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
 
 
 def reconcile(args: argparse.Namespace, output: Output) -> int:
-    return _reconcile(args, output, None)
-
-
-def reset_link(args: argparse.Namespace, output: Output) -> int:
-    return _reconcile(args, output, args.to)
-
-
-def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
+    """Also what a link that is reset does, which begins at a place that is given."""
     config = load(args.config)
     config.link(args.source, args.target)
     done = reconcile_links(
-        start_spark("geo reconcile" if start is None else "geo links reset", config),
+        start_spark("geo reconcile" if args.to is None else "geo links reset", config),
         config,
         args.source,
         args.target,
         topics=check_topic_glob(args.topic),
-        start=start,
+        start=args.to,
         dry_run=args.dry_run,
         take_over=args.take_over,
     )
-    output.data([_reconciled(one, dry_run=args.dry_run) for one in done])
-    _say_reconciled(done, output, dry_run=args.dry_run, begins="" if start is None else f"begins at {start}, ")
+    _say_reconciled(args, output, done, begins="" if args.to is None else f"begins at {args.to}, ")
     return 0
 
 
-def _reconciled(r: Reconciled, *, dry_run: bool) -> dict[str, Any]:
-    return {"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
-            "dry_run": dry_run, "beside": r.beside}  # fmt: skip
-
-
-def _say_reconciled(done: Sequence[Reconciled], output: Output, *, dry_run: bool, begins: str = "") -> None:
+def _say_reconciled(
+    args: argparse.Namespace,
+    output: Output,
+    done: Sequence[Reconciled],
+    not_done: Mapping[str, str] = MappingProxyType({}),
+    begins: str = "",
+) -> None:
+    """`not_done`: why, by topic."""
+    link = f"{args.source}->{args.target}"
+    output.data([
+        *({"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
+           "dry_run": args.dry_run, "beside": r.beside} for r in done),
+        *({"link": link, "topic": topic, "not_resolved": why} for topic, why in not_done.items()),
+    ])  # fmt: skip
     for r in done:
-        what = (
-            f"{counted(r.missing, 'message')} missing, nothing written"
-            if dry_run
-            else f"{counted(r.appended, 'missing message')} appended"
-        )
+        missing, appended = counted(r.missing, "message"), counted(r.appended, "missing message")
+        what = f"{missing} missing, nothing written" if args.dry_run else f"{appended} appended"
         output.text(f"{r.link} {r.topic}: {begins}{what}, compared with version {r.source_version} of the source")
         if r.beside:
             output.text(f"  {r.beside}")
+    output.text(*(f"{link} {topic}: not resolved: {why}" for topic, why in not_done.items()))
 
 
 def links_status(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
-    looked = LookedAt("geo links", config, args.engine)
-    found: list[LinkStatus] = []
-
-    def read(tables: ClusterTables) -> list[dict[str, Any]]:
-        found.extend(link_statuses(tables, looked.clusters, config, check_topic_glob(args.topic)))
-        return []
-
-    _, unreadable = looked.read_each(read)
+    looked, glob = LookedAt("geo links", config, args.engine), check_topic_glob(args.topic)
+    found, unreadable = looked.read_each(lambda tables: link_statuses(tables, looked.clusters, config, glob))
     found.sort(key=lambda one: (str(one.topic), one.link.name))
     away = [link for one in unreadable for link in config.inbound(one["cluster"])]
     every, of_in_sync = high_watermarks(found, away, in_sync=False), high_watermarks(found, away, in_sync=True)
     output.data([*(_status(one, every, of_in_sync) for one in found), *unreadable])
-    output.table(
-        ("TOPIC", "LINK", "STATE", "IN SYNC", "LAG", "BYTES", "SECONDS", "VERSION", "OF", "REASON"),
-        [
-            (
-                one.topic,
-                one.link.name,
-                one.state.value,
-                "yes" if one.in_sync else "no",
-                *_lag(one.lag),
-                one.at,
-                one.newest,
-                _reason(one),
-            )
-            for one in found
-        ],
-    )
+    rows = [
+        (one.topic, one.link.name, one.state.value, "yes" if one.in_sync else "no", *_lag(one.lag), one.at, one.newest,
+         _reason(one))
+        for one in found
+    ]  # fmt: skip
+    output.table(("TOPIC", "LINK", "STATE", "IN SYNC", "LAG", "BYTES", "SECONDS", "VERSION", "OF", "REASON"), rows)
     return say_unreadable(output, unreadable) or int(any(one.is_finding for one in found))
 
 
@@ -258,15 +243,7 @@ def resolve(args: argparse.Namespace, output: Output) -> int:
         dry_run=args.dry_run,
         take_over=args.take_over,
     )
-    output.data(
-        [
-            *(_reconciled(one, dry_run=args.dry_run) for one in done),
-            *({"link": link.name, "topic": topic, "not_resolved": why} for topic, why in not_done.items()),
-        ]
-    )
-    _say_reconciled(done, output, dry_run=args.dry_run)
-    for topic, why in not_done.items():
-        output.text(f"{link.name} {topic}: not resolved: {why}")
+    _say_reconciled(args, output, done, not_done)
     if not done and not not_done:
         output.text(f"{link.name}: no topic that matches {topics} is FAILED")
     return 1 if not_done else 0
@@ -298,8 +275,8 @@ def _told(row: LinkState, requests: Requests) -> dict[str, str | None]:
 
 
 def rebuild_cluster(args: argparse.Namespace, output: Output) -> int:
-    config = load(args.config)
-    config.cluster(args.cluster), config.cluster(args.peer)
+    config = load_for(args)
+    config.cluster(args.peer)
     done = rebuild(
         start_spark("geo rebuild", config), config, args.cluster, args.peer, check_topic_glob(args.topic), dry_run=args.dry_run
     )

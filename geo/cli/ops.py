@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, start_spark
+from geo.cli.running import LookedAt, load_for, start_spark
 from geo.config import load
 from geo.errors import UsageError
 from geo.names import Topic, check_topic_glob
@@ -60,8 +60,7 @@ def verify(args: argparse.Namespace, output: Output) -> int:
 
 
 def maintain(args: argparse.Namespace, output: Output) -> int:
-    config = load(args.config)
-    config.cluster(args.cluster)
+    config = load_for(args)
     done = maintaining.maintain(
         start_spark("geo maintain", config),
         config,
@@ -93,8 +92,7 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
 
 
 def erase(args: argparse.Namespace, output: Output) -> int:
-    config, topic = load(args.config), Topic.parse(args.topic)
-    config.cluster(args.cluster)
+    config, topic = load_for(args), Topic.parse(args.topic)
     done = erasing.erase(start_spark("geo erase", config), config, args.cluster, topic, args.where, dry_run=args.dry_run)
     output.data({**asdict(done), "dry_run": args.dry_run})
     output.text(

@@ -11,8 +11,7 @@ from typing import Any
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, from_1_to
 from geo.cli.brokers import looked_at, placement_of, usages_of
 from geo.cli.output import Output
-from geo.cli.running import LookedAt
-from geo.config import load
+from geo.cli.running import LookedAt, load_for
 from geo.config.placement import Placement
 from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
@@ -37,13 +36,8 @@ def add_isolation(verbs: Verbs, does: str) -> None:
         "--secondary", nargs="+", default=[], metavar="RE", help="the brokers that join where there are too few primary ones"
     )
     number = from_1_to(_MOST_BROKERS, f"a number from 1 to {_MOST_BROKERS:,}")
-    p.add_argument(
-        "--min-limit",
-        type=number,
-        default=1,
-        metavar="N",
-        help="secondary ones join while fewer primary ones are up (default: %(default)s)",
-    )
+    does = "secondary ones join while fewer primary ones are up (default: %(default)s)"
+    p.add_argument("--min-limit", type=number, default=1, metavar="N", help=does)
     percent = from_1_to(100, "a number from 1 to 100")
     does = (
         "a primary broker that is so busy does not count; secondary ones give back below four fifths of it (default: %(default)s)"
@@ -58,12 +52,8 @@ def add_domains(verbs: Verbs, does: str) -> None:
 
 def add_anti_affinity(verbs: Verbs, does: str) -> None:
     nouns, p = _add_nouns(verbs, "anti-affinity", ANTI_AFFINITY, does, "the namespace, tenant/namespace", _group)
-    p.add_argument(
-        "--group",
-        required=True,
-        metavar="NAME",
-        help="its namespaces are to be on different brokers, as far as there are more brokers than bundles that have topics",
-    )
+    does = "its namespaces are to be on different brokers, as far as there are more brokers than bundles that have topics"
+    p.add_argument("--group", required=True, metavar="NAME", help=does)
     p = nouns.add("namespaces", "list the namespaces of a group, and the brokers that are to own bundles of each", list_policies)
     _add_cluster(p, ANTI_AFFINITY)
     add_engine(p)
@@ -79,15 +69,15 @@ def _add_nouns(
     _add_cluster(p, kind)
     p.set_defaults(group=None)
     add_engine(p)
-    p = nouns.add("remove", f"remove one; {_FOLLOWED}", remove)
-    _add_cluster(p, kind)
-    p.add_argument("name", help=name)
-    add_dry_run(p, "say what would be removed, and which bundles isolation would move; write nothing")
-    p = nouns.add("set", f"set one, or replace it; {_FOLLOWED}", set_one)
-    _add_cluster(p, kind)
-    p.set_defaults(made=made)
-    p.add_argument("name", help=name)
-    add_dry_run(p, "say what would be set, and which bundles isolation would move; write nothing")
+    for verb, done, what, value in (
+        ("remove", "removed", "remove one", lambda _: None),
+        ("set", "set", "set one, or replace it", made),
+    ):
+        p = nouns.add(verb, f"{what}; {_FOLLOWED}", change)
+        _add_cluster(p, kind)
+        p.set_defaults(made=value)
+        p.add_argument("name", help=name)
+        add_dry_run(p, f"say what would be {done}, and which bundles isolation would move; write nothing")
     return nouns, p
 
 
@@ -163,17 +153,8 @@ def _told(value: Mapping[str, Any]) -> str:
     return "; ".join(part for part in parts if not part.endswith(" "))
 
 
-def set_one(args: argparse.Namespace, output: Output) -> int:
-    return _change(args, output, args.made(args))
-
-
-def remove(args: argparse.Namespace, output: Output) -> int:
-    return _change(args, output, None)
-
-
-def _change(args: argparse.Namespace, output: Output, value: dict[str, Any] | None) -> int:
-    config = load(args.config)
-    config.cluster(args.cluster)
+def change(args: argparse.Namespace, output: Output) -> int:
+    value, config = args.made(args), load_for(args)
     placement = placement_of(config)
     tables = open_for_writing(LookedAt("geo placement", config, "auto").clusters[args.cluster], config, rehearsal=args.dry_run)
     found = read_policies(tables)

@@ -9,8 +9,7 @@ from functools import partial
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, from_1_to
 from geo.cli.output import Output
-from geo.cli.running import start_spark, stop_on_signals
-from geo.config import load
+from geo.cli.running import load_for, start_spark, stop_on_signals
 from geo.config.model import Publication
 from geo.config.yaml_nodes import duration_s
 from geo.errors import NotReplicatedError, UsageError
@@ -34,45 +33,25 @@ def add_publish(verbs: Verbs, does: str) -> None:
     source.add_argument("--jsonl", metavar="PATH", help="a JSON lines file or a directory of them")
     source.add_argument("--kafka", metavar="BOOTSTRAP", help="host:port,… of a Kafka cluster; see `kafka` in the configuration")
     p.add_argument("--kafka-topic", metavar="K", help="the Kafka topic to read, one ledger per partition")
-    p.add_argument(
-        "--kafka-start",
-        choices=("earliest", "latest"),
-        default="earliest",
-        help="where nothing was read yet (default: %(default)s)",
-    )
+    does = "where nothing was read yet (default: %(default)s)"
+    p.add_argument("--kafka-start", choices=("earliest", "latest"), default="earliest", help=does)
     p.add_argument("--accept-lost", action="store_true", help="continue behind Kafka offsets that are gone")
     p.add_argument("--producer", default=DEFAULT_PRODUCER, help="name under which progress is kept (default: %(default)s)")
-    p.add_argument(
-        "--continue-from",
-        metavar="CLUSTER",
-        help="go on where the producer of this name stood in another cluster, whose place this one takes",
-    )
+    does = "go on where the producer of this name stood in another cluster, whose place this one takes"
+    p.add_argument("--continue-from", metavar="CLUSTER", help=does)
     p.add_argument("--rejects", metavar="DIR", help="where lines or records that cannot be published are listed")
+    does = f"most bytes of files in one commit (default: {jsonl.BATCH_BYTES // 2**20} MiB)"
     p.add_argument(
-        "--batch-bytes",
-        type=from_1_to(2**31, "a number of bytes, from 1 to 2 GiB"),
-        default=jsonl.BATCH_BYTES,
-        help=f"most bytes of files in one commit (default: {jsonl.BATCH_BYTES // 2**20} MiB)",
+        "--batch-bytes", type=from_1_to(2**31, "a number of bytes, from 1 to 2 GiB"), default=jsonl.BATCH_BYTES, help=does
     )
+    does = "most Kafka records in one commit (default: %(default)s)"
     p.add_argument(
-        "--batch-rows",
-        type=from_1_to(10_000_000, "a number of records, from 1 to 10000000"),
-        default=kafka.BATCH_ROWS,
-        help="most Kafka records in one commit (default: %(default)s)",
+        "--batch-rows", type=from_1_to(10_000_000, "a number of records, from 1 to 10000000"), default=kafka.BATCH_ROWS, help=does
     )
-    p.add_argument(
-        "--wait-for",
-        type=_wait_for,
-        metavar="REGION,…|N|in-sync",
-        help="end only once these regions hold what was published: by name, any N of them, or those in sync when it began",
-    )
-    p.add_argument(
-        "--wait-limit",
-        type=_duration,
-        default=WAIT_S,
-        metavar="DURATION",
-        help=f"for at most so long (default: {WAIT_S:.0f} seconds)",
-    )
+    does = "end only once these regions hold what was published: by name, any N of them, or those in sync when it began"
+    p.add_argument("--wait-for", type=_wait_for, metavar="REGION,…|N|in-sync", help=does)
+    does = f"for at most so long (default: {WAIT_S:.0f} seconds)"
+    p.add_argument("--wait-limit", type=_duration, default=WAIT_S, metavar="DURATION", help=does)
     add_running(p)
 
 
@@ -91,8 +70,7 @@ def _duration(text: str) -> float:
 
 def publish(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
-    config, topic = load(args.config), Topic.parse(args.topic)
-    config.cluster(args.cluster)
+    config, topic = load_for(args), Topic.parse(args.topic)
     if args.continue_from is not None:
         refuse_same(config, args.cluster, args.continue_from)
     if (args.kafka is None) != (args.kafka_topic is None):

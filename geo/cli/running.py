@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from dataclasses import asdict
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -27,7 +28,7 @@ from geo.session import session
 from geo.streams.trigger import parse_trigger
 from geo.text import first_line
 
-R = TypeVar("R", covariant=True)
+T = TypeVar("T")
 
 _NOISE = (b"WARNING: Using incubator modules:", b"Starting Streaming TransformWithState", b"Streaming TransformWithState")
 """How lines begin that Java and Spark's Python workers write to stderr, and that nobody can act on."""
@@ -81,11 +82,9 @@ class LookedAt:
         reads = Reads.NONE if engine == "spark" else Reads.ALL
         self.clusters = {each: connect_later(self._start, cluster, reads=reads) for each, cluster in config.clusters.items()}
 
-    def read_each(
-        self, read: Callable[[ClusterTables], list[dict[str, Any]]]
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The rows that `read` finds in every cluster, and a row of each cluster that cannot be read, with the reason."""
-        found: list[dict[str, Any]] = []
+    def read_each(self, read: Callable[[ClusterTables], Iterable[T]]) -> tuple[list[T], list[dict[str, Any]]]:
+        """What `read` finds in every cluster, and a row of each cluster that cannot be read, with the reason."""
+        found: list[T] = []
         unreadable: list[dict[str, Any]] = []
         for name, tables in self.clusters.items():
             with Tried(OtherClusterError) as tried:  # what the others say would be about other places too
@@ -118,28 +117,32 @@ def say_unreadable(output: Output, unreadable: list[dict[str, Any]]) -> int:
     return 1 if unreadable else 0
 
 
+def load_for(args: argparse.Namespace) -> Config:
+    """The configuration. Raises UsageError if it does not have the cluster that `--cluster` names."""
+    config = load(args.config)
+    config.cluster(args.cluster)
+    return config
+
+
 def writable(args: argparse.Namespace, config: Config, name: str) -> ClusterTables:
     """The tables of `--cluster`, to be written, by a session of this name."""
     cluster = config.cluster(args.cluster)
     return open_for_writing(connect(start_spark(name, config), cluster), config)
 
 
-class Runs(Protocol[R]):
-    """What runs until it is done or stopped."""
-
-    def stop(self) -> None: ...
-
-    def run(self) -> R: ...
-
-
-def run_in_cluster(args: argparse.Namespace, name: str, make: Callable[..., Runs[R]], **more: Any) -> R:
-    """Run, with the arguments `--cluster` and those of `add_running`, what `make` makes of a session, a configuration and its cluster."""
+def run_in_cluster(
+    args: argparse.Namespace, output: Output, name: str, make: Callable[..., Any], told: Callable[[Any], str], **more: Any
+) -> int:
+    """Run until it is done or stopped, with the arguments `--cluster` and those of `add_running`, what `make` makes of a session, a
+    configuration and its cluster; say what it did, and why what is `unfinished` is not done. Returns the exit code."""
     parse_trigger(args.trigger)
-    config = load(args.config)
-    config.cluster(args.cluster)
+    config = load_for(args)
     running = make(start_spark(name, config), config, args.cluster, trigger=args.trigger, take_over=args.take_over, **more)
     stop_on_signals(args, running.stop)
-    return running.run()
+    done = running.run()
+    output.data(asdict(done))
+    output.text(f"{args.cluster}: {told(done)}", *(f"{what}: {why}" for what, why in done.unfinished.items()))
+    return 1 if done.unfinished else 0
 
 
 def stop_on_signals(args: argparse.Namespace, stop: Callable[[], None]) -> None:

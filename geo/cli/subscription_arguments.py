@@ -19,13 +19,8 @@ def add_named(p: argparse.ArgumentParser, *, cluster: str | None = None, many: b
 
 
 def add_replicated(p: argparse.ArgumentParser, more: str = "", *, required: bool = False) -> None:
-    p.add_argument(
-        "--replicate-subscription-state",
-        type=flag,
-        required=required,
-        metavar="true|false",
-        help=f"whether all regions share the subscription, or it is of this region only{more}",
-    )
+    does = f"whether all regions share the subscription, or it is of this region only{more}"
+    p.add_argument("--replicate-subscription-state", type=flag, required=required, metavar="true|false", help=does)
 
 
 def add_start(p: argparse.ArgumentParser, does: str) -> None:

@@ -248,11 +248,10 @@ def status(args: argparse.Namespace, output: Output) -> int:
 
 
 def fold(args: argparse.Namespace, output: Output) -> int:
-    done = run_in_cluster(args, "geo subscriptions", Folding)
-    output.data(asdict(done))
-    output.text(
-        f"{args.cluster}: {counted(done.cursors, 'cursor')} written, {counted(done.compacted, 'compact record')} published"
+    return run_in_cluster(
+        args,
+        output,
+        "geo subscriptions",
+        Folding,
+        lambda done: f"{counted(done.cursors, 'cursor')} written, {counted(done.compacted, 'compact record')} published",
     )
-    for namespace, why in done.unfinished.items():
-        output.text(f"{namespace}: {why}")
-    return 1 if done.unfinished else 0

@@ -9,19 +9,12 @@ from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob, from_1_to
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, say_unreadable, start_spark, writable
+from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, writable
 from geo.config import load
 from geo.journal.cluster import ClusterTables
 from geo.log.admission import own_columns
 from geo.log.topic_log import count_messages, newest
-from geo.log.topics import (
-    Registered,
-    absent,
-    all_topics,
-    create_partitions,
-    create_single,
-    set_replication_clusters,
-)
+from geo.log.topics import Registered, absent, all_topics, create_partitions, create_single, set_replication_clusters
 from geo.names import Topic, topic_glob_matches
 from geo.ops.delete_topic import Deleted, delete_topics
 from geo.ops.removal import LOSE
@@ -142,8 +135,7 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
 
 
 def delete(args: argparse.Namespace, output: Output) -> int:
-    config = load(args.config)
-    config.cluster(args.cluster)
+    config = load_for(args)
     done = delete_topics(
         start_spark("geo topics delete", config), config, args.cluster, args.topic, lose=args.lose, dry_run=args.dry_run
     )
@@ -189,8 +181,7 @@ def _deleted_lines(one: Deleted, *, dry_run: bool) -> list[str]:
 
 
 def peek(args: argparse.Namespace, output: Output) -> int:
-    config, topic = load(args.config), Topic.parse(args.topic)
-    config.cluster(args.cluster)
+    config, topic = load_for(args), Topic.parse(args.topic)
     found = list(newest(LookedAt("geo peek", config, args.engine).clusters[args.cluster], topic, args.n))
     for message in found:
         raw = message.pop("payload")

@@ -27,18 +27,13 @@ log = logging.getLogger(__name__)
 
 def add_mode(p: argparse.ArgumentParser) -> None:
     """`--mode` and `--checkpoint` of `geo subscriptions create`."""
-    p.add_argument(
-        "--mode",
-        choices=("messages", "version"),
-        default="messages",
-        help="what its consumer acknowledges: messages, or versions of the topic's log as a Delta stream, a dbt model or a SQL job does "
-        "(default: %(default)s)",
+    does = (
+        "what its consumer acknowledges: messages, or versions of the topic's log as a Delta stream, a dbt model or a SQL job does "
+        "(default: %(default)s)"
     )
-    p.add_argument(
-        "--checkpoint",
-        metavar="DIR",
-        help="with --mode version: the checkpoint folder of its streaming query, which says how far it is (default: geo subscriptions ack)",
-    )
+    p.add_argument("--mode", choices=("messages", "version"), default="messages", help=does)
+    does = "with --mode version: the checkpoint folder of its streaming query, which says how far it is (default: geo subscriptions ack)"
+    p.add_argument("--checkpoint", metavar="DIR", help=does)
 
 
 def version(text: str) -> int:
@@ -96,17 +91,12 @@ def ack(args: argparse.Namespace, output: Output, config: Config, topic: Topic) 
 
 
 def sync(args: argparse.Namespace, output: Output) -> int:
-    done = run_in_cluster(
-        args,
-        "geo subscriptions",
-        VersionSync,
-        say=lambda line: log.info("%s", line) if output.as_json else output.text(line),
+    def say(line: str) -> None:
+        log.info("%s", line) if output.as_json else output.text(line)
+
+    return run_in_cluster(
+        args, output, "geo subscriptions", VersionSync, lambda done: f"{counted(done.markers, 'marker')} written", say=say
     )
-    output.data(asdict(done))
-    output.text(f"{args.cluster}: {counted(done.markers, 'marker')} written")
-    for what, why in done.unfinished.items():
-        output.text(f"{what}: {why}")
-    return 1 if done.unfinished else 0
 
 
 def listed(tables: ClusterTables, one: VersionSubscription) -> dict[str, Any]:

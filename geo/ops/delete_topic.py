@@ -228,14 +228,11 @@ def _refuse_others(tables: ClusterTables, topic: Topic, ownership: Ownership, ve
 def _remove(tables: ClusterTables, clusters: Iterable[str], topic: Topic, ownership: Ownership) -> tuple[str, ...]:
     """Steps 4 to 6. Returns the folders that cannot be removed from here; with one of them the log stays too."""
     close_ledgers(tables, topic, "the topic was deleted", ownership.generation)
-    if tables.journal(LINKS).newest(topic=str(topic)):
-        tables.journal(LINKS).clean(f"topic <> {literal(str(topic))}")
-    if tables.journal(REQUESTS).newest(topics=str(topic)):
-        tables.journal(REQUESTS).clean(f"topics <> {literal(str(topic))}")
     for one in version_subscriptions(tables, str(topic)):
         delete(tables, topic, one.subscription)
-    if tables.journal(VERSION_STARTS).newest(topic=str(topic)):
-        tables.journal(VERSION_STARTS).clean(f"topic <> {literal(str(topic))}")
+    for schema, column in ((LINKS, "topic"), (REQUESTS, "topics"), (VERSION_STARTS, "topic")):
+        if tables.journal(schema).newest(None, **{column: str(topic)}):
+            tables.journal(schema).clean(f"{column} <> {literal(str(topic))}")
     reach(CrashPoint.DELETE_ROWS_GONE)
     ownership.refuse_if_lost()
     places = [tables.checkpoint(kind, topic.path) for kind in ("publish", "held")]
