@@ -19,3 +19,8 @@ def dies_at(point: CrashPoint, nth: int = 1) -> Iterator[None]:
             yield
     finally:
         arm(None)
+
+
+def points(*begins: str) -> list[CrashPoint]:
+    """Those whose names begin with one of these."""
+    return [point for point in CrashPoint if point.value.startswith(begins)]

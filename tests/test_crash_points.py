@@ -7,61 +7,44 @@ started again and the logs are compared. Publishers go through their points one 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
 from geo.coordination.ownership import owned_now
 from geo.crash import CrashPoint
 from geo.delta.commits import Kind
-from tests.crashing import dies_at
+from tests.crashing import dies_at, points
 from tests.world import World
 
 pytestmark = pytest.mark.spark
 
-PUBLISH_POINTS = [point for point in CrashPoint if point.value.startswith(("claim-", "publish-", "topic-"))]
-LINK_POINTS = [point for point in CrashPoint if point.value.startswith(("claim-", "link-"))]
-REPAIR_POINTS = [CrashPoint.ERASE_UPDATED, CrashPoint.REBUILD_APPENDED]
-"""Met in tests/replication/test_repair.py."""
-BACKFILL_POINTS = [point for point in CrashPoint if point.value.startswith("backfill-")]
-"""Met in tests/fleet/test_backfill.py."""
-CONSUME_POINTS = [point for point in CrashPoint if point.value.startswith(("consume-", "acks-"))]
-"""Met in tests/subscription/consumer/test_consumer.py."""
-REMOVAL_POINTS = [point for point in CrashPoint if point.value.startswith(("delete-", "folder-", "remove-"))]
-"""Met in tests/ops/test_delete_topic.py and test_remove_cluster.py."""
-SINK_POINTS = [point for point in CrashPoint if point.value.startswith("sink-")]
-"""Met in tests/subscription/test_sink.py."""
-FOLD_POINTS = [point for point in CrashPoint if point.value.startswith("fold-")]
-"""Met in tests/subscription/acks/test_folding.py."""
+PUBLISH_POINTS, LINK_POINTS = points("claim-", "publish-", "topic-"), points("claim-", "link-")
+CONSUME_POINTS, SINK_POINTS, FOLD_POINTS = points("consume-", "acks-"), points("sink-"), points("fold-")
+SYNC_POINTS, CHANGE_POINTS = points("markers-", "controllers-"), points("change-")
 
-SYNC_POINTS = [point for point in CrashPoint if point.value.startswith(("markers-", "controllers-"))]
-"""Met in tests/subscription/test_version_sync.py."""
-PLACEMENT_POINTS = [point for point in CrashPoint if point.value.startswith("placement-")]
-"""Met in tests/fleet/test_member.py."""
-APPEND_POINTS = [point for point in CrashPoint if point.value.startswith(("append-", "commit-"))]
-"""Met in tests/delta/test_writer.py."""
-CHANGE_POINTS = [point for point in CrashPoint if point.value.startswith("change-")]
-"""Met in tests/ops/test_erase.py."""
-TABLE_POINTS = [point for point in CrashPoint if point.value.startswith("table-")]
-"""Met in tests/delta/test_create.py."""
+ELSEWHERE = {
+    ("erase-", "rebuild-"): "replication/test_repair.py",
+    ("backfill-",): "fleet/test_backfill.py",
+    ("consume-", "acks-"): "subscription/consumer/test_consumer.py",
+    ("delete-", "folder-"): "ops/test_delete_topic.py",
+    ("remove-",): "ops/test_remove_cluster.py",
+    ("sink-",): "subscription/test_sink.py",
+    ("fold-",): "subscription/acks/test_folding.py",
+    ("markers-", "controllers-"): "subscription/test_version_sync.py",
+    ("placement-",): "fleet/test_member.py",
+    ("append-", "commit-"): "delta/test_writer.py",
+    ("change-",): "ops/test_erase.py",
+    ("table-",): "delta/test_create.py",
+}
+"""By how the others' names begin, where they are met."""
 
 
 def test_every_point_is_exercised() -> None:
-    named = [
-        *APPEND_POINTS,
-        *CHANGE_POINTS,
-        *TABLE_POINTS,
-        *PUBLISH_POINTS,
-        *LINK_POINTS,
-        *REPAIR_POINTS,
-        *BACKFILL_POINTS,
-        *CONSUME_POINTS,
-        *SINK_POINTS,
-        *FOLD_POINTS,
-        *SYNC_POINTS,
-        *REMOVAL_POINTS,
-        *PLACEMENT_POINTS,
-    ]
-    assert set(named) == set(CrashPoint)
+    elsewhere = [point for begins in ELSEWHERE for point in points(*begins)]
+    assert {*PUBLISH_POINTS, *LINK_POINTS, *elsewhere} == set(CrashPoint)
+    assert all((Path(__file__).parent / name).exists() for name in ELSEWHERE.values())
 
 
 @pytest.fixture(scope="module")

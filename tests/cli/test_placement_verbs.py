@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -24,6 +22,7 @@ from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
 from geo.version import program_version
+from tests.cli.of_us import as_json, output_of
 from tests.members import Alone
 from tests.world import World
 
@@ -43,34 +42,23 @@ def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
     alone.member.close()
 
 
-def _said(capsys: pytest.CaptureFixture[str], world: World, *arguments: str, code: int = 0) -> str:
-    found = main([*arguments, "--config", str(world.path), "--cluster", "us"])
-    out = capsys.readouterr()
-    assert found == code, out
-    return out.out + out.err
-
-
-def _json(capsys: pytest.CaptureFixture[str], world: World, *arguments: str) -> Any:
-    return json.loads(_said(capsys, world, *arguments, "-o", "json"))
-
-
 def test_brokers_and_their_bundles_are_told(
     shared: tuple[World, Alone], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     world, _ = shared
-    (broker,) = _json(capsys, world, "brokers", "list")
+    (broker,) = as_json(capsys, world, "brokers", "list")
     assert (broker["broker"], broker["state"], broker["leads"], broker["bundles"]) == ("a", "up", True, 2)
-    assert "a       up     yes" in _said(capsys, world, "brokers")
-    bundles = _json(capsys, world, "bundles", "list")
+    assert "a       up     yes" in output_of(capsys, world, "brokers")
+    bundles = as_json(capsys, world, "bundles", "list")
     assert [(one["owner"], one["assigned"], one["moves"]) for one in bundles] == [("a", "a", False)] * 2
-    assert _json(capsys, world, "bundles", "list", "--namespace", "shop/app") == []
-    found = _json(capsys, world, "bundles", "lookup", "--topic", str(TOPICS[0]))
+    assert as_json(capsys, world, "bundles", "list", "--namespace", "shop/app") == []
+    found = as_json(capsys, world, "bundles", "lookup", "--topic", str(TOPICS[0]))
     assert (found["bundle"], found["owner"]) == (bundle_of(str(TOPICS[0]), read_bundles(world.tables("us"))), "a")
-    assert "no bundles in us yet" in _said(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/app/t", code=2)
+    assert "no bundles in us yet" in output_of(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/app/t", code=2)
     reports = tmp_path / "reports.json"
-    reports.write_text(_said(capsys, world, "brokers", "report", "-o", "json"))
+    reports.write_text(output_of(capsys, world, "brokers", "report", "-o", "json"))
     assert main(["balance", "simulate", "--reports", str(reports), "--minutes", "2"]) == 0
-    assert "us has no broker 'z'; there are: a" in _said(capsys, world, "brokers", "report", "--broker", "z", code=2)
+    assert "us has no broker 'z'; there are: a" in output_of(capsys, world, "brokers", "report", "--broker", "z", code=2)
 
 
 def test_a_bundle_is_split_as_a_person_asks(shared: tuple[World, Alone], capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,45 +66,45 @@ def test_a_bundle_is_split_as_a_person_asks(shared: tuple[World, Alone], capsys:
     us = world.tables("us")
     bundle = bundle_of(str(TOPICS[0]), read_bundles(us))
     ask = ("bundles", "split", "--bundle", bundle)
-    assert _json(capsys, world, *ask, "--dry-run")["dry_run"] is True
-    assert "cannot be split so" in _said(capsys, world, *ask, "--positions", "0", code=2)
+    assert as_json(capsys, world, *ask, "--dry-run")["dry_run"] is True
+    assert "cannot be split so" in output_of(capsys, world, *ask, "--positions", "0", code=2)
     assert len(read_bundles(us)["shop/web"].ranges) == 2
-    assert "the leader follows within seconds" in _said(capsys, world, *ask, "--wait", "0")
+    assert "the leader follows within seconds" in output_of(capsys, world, *ask, "--wait", "0")
     alone.until(lambda: len(read_bundles(us)["shop/web"].ranges) == 3)
-    assert f"there is no bundle {bundle}; its range lies in" in _said(capsys, world, *ask, code=2)
+    assert f"there is no bundle {bundle}; its range lies in" in output_of(capsys, world, *ask, code=2)
     part = bundle_of(str(TOPICS[0]), read_bundles(us))
-    assert "no other broker is up" in _said(capsys, world, "bundles", "unload", "--bundle", part, code=2)
-    assert "broker 'b' is not up" in _said(capsys, world, "bundles", "transfer", "--bundle", part, "--broker", "b", code=2)
+    assert "no other broker is up" in output_of(capsys, world, "bundles", "unload", "--bundle", part, code=2)
+    assert "broker 'b' is not up" in output_of(capsys, world, "bundles", "transfer", "--bundle", part, "--broker", "b", code=2)
 
 
 def test_policies_are_set_listed_and_removed(shared: tuple[World, Alone], capsys: pytest.CaptureFixture[str]) -> None:
     world, _ = shared
     us = world.tables("us")
     isolation = ("isolation", "set", "of b", "--namespaces", "shop/.*", "--primary", "b")
-    said = _said(capsys, world, *isolation, "--dry-run")
+    said = output_of(capsys, world, *isolation, "--dry-run")
     assert "would be set: namespaces shop/.*; primary b; min limit 1" in said
     assert "may be owned by no broker that is up, so it stays" in said
     assert read_policies(us) == {}
-    _said(capsys, world, *isolation)
-    _said(capsys, world, "domains", "set", "north", "--brokers", "a,b")
-    _said(capsys, world, "anti-affinity", "set", "shop/web", "--group", "g")
+    output_of(capsys, world, *isolation)
+    output_of(capsys, world, "domains", "set", "north", "--brokers", "a,b")
+    output_of(capsys, world, "anti-affinity", "set", "shop/web", "--group", "g")
     assert read_policies(us)["domain", "north"] == {"brokers": ["a", "b"]}
-    _said(capsys, world, "anti-affinity", "set", "shop/app", "--group", "h")
+    output_of(capsys, world, "anti-affinity", "set", "shop/app", "--group", "h")
     web = {"name": "shop/web", "group": "g", "brokers": ["a"]}
-    assert _json(capsys, world, "anti-affinity", "list") == [web, {"name": "shop/app", "group": "h", "brokers": []}]
-    assert _json(capsys, world, "anti-affinity", "namespaces", "--group", "g") == [web]
-    assert "shop/web: group g. Now: on a" in _said(capsys, world, "anti-affinity", "namespaces", "--group", "g")
-    assert "us has none in group 'i'" in _said(capsys, world, "anti-affinity", "namespaces", "--group", "i")
-    _said(capsys, world, "anti-affinity", "remove", "shop/app")
-    listed = _said(capsys, world, "isolation", "list")
+    assert as_json(capsys, world, "anti-affinity", "list") == [web, {"name": "shop/app", "group": "h", "brokers": []}]
+    assert as_json(capsys, world, "anti-affinity", "namespaces", "--group", "g") == [web]
+    assert "shop/web: group g. Now: on a" in output_of(capsys, world, "anti-affinity", "namespaces", "--group", "g")
+    assert "us has none in group 'i'" in output_of(capsys, world, "anti-affinity", "namespaces", "--group", "i")
+    output_of(capsys, world, "anti-affinity", "remove", "shop/app")
+    listed = output_of(capsys, world, "isolation", "list")
     assert "of b: min limit 1; namespaces shop/.*; primary b" in listed
     assert "Now: nobody that is up may own shop/web" in listed
-    assert "us has no isolation of c; there are: of b" in _said(capsys, world, "isolation", "remove", "of c", code=2)
+    assert "us has no isolation of c; there are: of b" in output_of(capsys, world, "isolation", "remove", "of c", code=2)
     for noun, name in (("isolation", "of b"), ("domains", "north"), ("anti-affinity", "shop/web")):
-        _said(capsys, world, noun, "remove", name)
+        output_of(capsys, world, noun, "remove", name)
     assert read_policies(us) == {}
-    assert "is no regular expression" in _said(capsys, world, *isolation[:-1], "[", code=2)
-    assert "namespace 'shop' is not of the form tenant/namespace" in _said(
+    assert "is no regular expression" in output_of(capsys, world, *isolation[:-1], "[", code=2)
+    assert "namespace 'shop' is not of the form tenant/namespace" in output_of(
         capsys, world, "anti-affinity", "set", "shop", "--group", "g", code=2
     )
 
@@ -142,19 +130,19 @@ def test_verbs_that_look_refuse_or_rehearse_start_no_spark_and_count_topics_that
         ("domains",),
         ("anti-affinity",),
     ):
-        _said(capsys, world, *looks, "--engine", "native")
+        output_of(capsys, world, *looks, "--engine", "native")
     bundle = bundle_of(str(TOPICS[0]), read_bundles(world.tables("us")))
     for refused in (("bundles", "unload", "--bundle", bundle), ("isolation", "remove", "x")):
-        _said(capsys, world, *refused, code=2)
+        output_of(capsys, world, *refused, code=2)
     for rehearsed in (("bundles", "split", "--bundle", bundle), ("anti-affinity", "set", "shop/web", "--group", "g")):
-        _said(capsys, world, *rehearsed, "--dry-run")
-    assert sum(one["topics"] for one in _json(capsys, world, "bundles", "list")) == 1
-    assert _json(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/web/of-eu-alone")["known"]
-    assert not _json(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/web/of-nobody")["known"]
+        output_of(capsys, world, *rehearsed, "--dry-run")
+    assert sum(one["topics"] for one in as_json(capsys, world, "bundles", "list")) == 1
+    assert as_json(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/web/of-eu-alone")["known"]
+    assert not as_json(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/web/of-nobody")["known"]
     eu = world.path.parent / "eu"
     eu.rename(eu.with_name("away"))
     eu.write_text("no folder")
-    assert "eu cannot be read, so topics that it alone has are not counted" in _said(capsys, world, "bundles", "list")
+    assert "eu cannot be read, so topics that it alone has are not counted" in output_of(capsys, world, "bundles", "list")
 
 
 @pytest.fixture(scope="module")
@@ -177,40 +165,40 @@ def two(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def test_bundles_move_and_split_as_people_ask_who_wait_for_it(two: World, capsys: pytest.CaptureFixture[str]) -> None:
     us, bundle = two.tables("us"), "shop/web/0x00000000_0xffffffff"
-    moved = _json(capsys, two, "bundles", "transfer", "--bundle", bundle, "--broker", "b")
+    moved = as_json(capsys, two, "bundles", "transfer", "--bundle", bundle, "--broker", "b")
     assert (moved["owner"], moved["done"], moved["became"]) == ("a", True, "b owns it, a person asked for it")
-    assert _json(capsys, two, "bundles", "lookup", "--topic", str(TOPICS[0]))["owner"] == "b"
-    assert f"broker b owns {bundle} already" in _said(
+    assert as_json(capsys, two, "bundles", "lookup", "--topic", str(TOPICS[0]))["owner"] == "b"
+    assert f"broker b owns {bundle} already" in output_of(
         capsys, two, "bundles", "transfer", "--bundle", bundle, "--broker", "b", code=2
     )
-    assert f"asked to unload bundle {bundle}: a owns it, a person asked b" in _said(
+    assert f"asked to unload bundle {bundle}: a owns it, a person asked b" in output_of(
         capsys, two, "bundles", "unload", "--bundle", bundle
     )
     dry = ("isolation", "set", "of b", "--namespaces", "shop/.*", "--primary", "b", "--dry-run")
-    assert _json(capsys, two, *dry)["moves"] == {bundle: ["b"]}
-    assert "By isolation 1 bundle then has to move" in _said(capsys, two, *dry)
+    assert as_json(capsys, two, *dry)["moves"] == {bundle: ["b"]}
+    assert "By isolation 1 bundle then has to move" in output_of(capsys, two, *dry)
     split = ("bundles", "split", "--bundle", bundle, "--algorithm", "topic_count_equally_divide")
-    assert "cannot be split so: no position lies inside it; it has 0 topics" in _said(capsys, two, *split, code=2)
+    assert "cannot be split so: no position lies inside it; it has 0 topics" in output_of(capsys, two, *split, code=2)
     for topic in TOPICS:
         create_topic(two.tables("eu"), topic)  # a link is to bring them
-    done = _json(capsys, two, *split)
+    done = as_json(capsys, two, *split)
     (position,) = done["positions"]
     assert (done["done"], sum(bundle_hash(str(topic)) < position for topic in TOPICS)) == (True, 3)
     assert done["became"].startswith("it was split into shop/web/0x00000000_")
-    parts = _json(capsys, two, "bundles", "list", "--namespace", "shop/web")
+    parts = as_json(capsys, two, "bundles", "list", "--namespace", "shop/web")
     assert [(one["topics"], one["owner"] in ("a", "b"), one["moves"]) for one in parts] == [(3, True, False)] * 2
     assert len(read_bundles(us)["shop/web"].ranges) == 2
-    _said(capsys, two, "domains", "set", "north", "--brokers", "a")
-    assert "broker a is in domain north already" in _said(capsys, two, "domains", "set", "south", "--brokers", "a,b", code=2)
+    output_of(capsys, two, "domains", "set", "north", "--brokers", "a")
+    assert "broker a is in domain north already" in output_of(capsys, two, "domains", "set", "south", "--brokers", "a,b", code=2)
 
 
 def test_what_is_no_bundle_is_refused_before_spark_starts(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.path.write_text(world.path.read_text() + "placement: {}\n")
-    assert "is not of the form tenant/namespace/0x" in _said(capsys, world, "bundles", "unload", "--bundle", "shop", code=2)
+    assert "is not of the form tenant/namespace/0x" in output_of(capsys, world, "bundles", "unload", "--bundle", "shop", code=2)
 
 
 def test_without_placement_it_says_how_to_have_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "To let several share its topics add: placement: {}" in _said(capsys, world, "brokers", code=2)
+    assert "To let several share its topics add: placement: {}" in output_of(capsys, world, "brokers", code=2)
 
 
 def test_versions_that_differ_and_a_broker_that_is_dead_are_told(
@@ -224,6 +212,6 @@ def test_versions_that_differ_and_a_broker_that_is_dead_are_told(
     with monkeypatch.context() as of_later:
         of_later.setattr(load_reports, "program_version", lambda: "99.0")
         append_report(of_c, "c", UP, a.load, a.loaded_at)
-    assert f"their versions differ: a {program_version()}, c 99.0" in _said(capsys, world, "brokers", "list")
+    assert f"their versions differ: a {program_version()}, c 99.0" in output_of(capsys, world, "brokers", "list")
     monkeypatch.setattr(brokers, "storage_now_us", lambda *_, **__: now_us() + 3_600_000_000)
-    assert "a is not up and has what others wait for" in _said(capsys, world, "brokers", "list", code=1)
+    assert "a is not up and has what others wait for" in output_of(capsys, world, "brokers", "list", code=1)

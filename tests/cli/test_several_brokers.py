@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -31,23 +30,13 @@ from geo.journal.cluster import ClusterTables
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.times import in_us
+from tests.cli.of_us import as_json, output_of
 from tests.waiting import until
 from tests.world import World
 
 pytestmark = pytest.mark.spark
 
 TOPICS = [Topic.parse(f"persistent://shop/web/t{number}") for number in range(6)]
-
-
-def _said(capsys: pytest.CaptureFixture[str], world: World, *arguments: str, code: int = 0) -> str:
-    found = main([*arguments, "--config", str(world.path), "--cluster", "us"])
-    out = capsys.readouterr()
-    assert found == code, out
-    return out.out + out.err
-
-
-def _json(capsys: pytest.CaptureFixture[str], world: World, *arguments: str, code: int = 0) -> Any:
-    return json.loads(_said(capsys, world, *arguments, "-o", "json", code=code))
 
 
 def _started(what: Callable[[], None]) -> Thread:
@@ -141,61 +130,63 @@ def test_what_several_brokers_have_is_told_without_spark(
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr(running, "start_spark", no_spark)
-    rows = {row["broker"]: row for row in _json(capsys, world, "brokers")}
+    rows = {row["broker"]: row for row in as_json(capsys, world, "brokers")}
     assert {name: (row["state"], row["leads"], row["bundles"]) for name, row in rows.items()} == {
         "a": ("up", True, 2), "b": ("up", False, 1), "c": ("leaving", False, 0), "d": ("left", False, 0), "e": ("silent", False, 0)
     }  # fmt: skip
     assert (rows["a"]["host"], rows["a"]["pid"], rows["a"]["topics"], rows["a"]["messages_per_second"]) == ("host-a", 7, 6, 300.0)
     assert (rows["a"]["bytes_per_second"], rows["a"]["cpu"]) == (9 * 1024**2, 0.25)
-    text = _said(capsys, world, "brokers")
+    text = output_of(capsys, world, "brokers")
     assert "silent for 7,2" in text
     left = next(line for line in text.splitlines() if line.startswith("d "))
     assert left.split() == ["d", "left", "7", "on", "host-d", "0"], "what it had when it left is not what it has"
 
-    views = {one["bundle"]: one for one in _json(capsys, world, "bundles")}
+    views = {one["bundle"]: one for one in as_json(capsys, world, "bundles")}
     assert [(views[name]["owner"], views[name]["assigned"], views[name]["moves"]) for name in several.bundles] == [
         ("a", "a", False), ("a", "a", False), ("b", "b", False), (None, "b", True)
     ]  # fmt: skip
     assert sum(one["topics"] for one in views.values()) == len(TOPICS)
     assert views[first]["assigned_since"] == "2030-03-17T17:46:40Z"
-    assert {one["bundle"] for one in _json(capsys, world, "bundles", "list", "--broker", "b")} == {third, fourth}
-    begins = _said(capsys, world, "bundles", "list", "--broker", "b").splitlines()[2]
+    assert {one["bundle"] for one in as_json(capsys, world, "bundles", "list", "--broker", "b")} == {third, fourth}
+    begins = output_of(capsys, world, "bundles", "list", "--broker", "b").splitlines()[2]
     assert begins.split()[:4] == [fourth, "nobody", str(views[fourth]["topics"]), "b"]
     for topic in TOPICS:
-        found = _json(capsys, world, "bundles", "lookup", "--topic", str(topic))
+        found = as_json(capsys, world, "bundles", "lookup", "--topic", str(topic))
         assert found == {"topic": str(topic), "known": True, **views[found["bundle"]]}
-    assert "for the test" in _said(capsys, world, "bundles", "lookup", "--topic", str(TOPICS[0]))
+    assert "for the test" in output_of(capsys, world, "bundles", "lookup", "--topic", str(TOPICS[0]))
 
     file = tmp_path / "reports.json"
-    assert f"geo balance simulate --reports {file}" in _said(capsys, world, "brokers", "report", "--out", str(file))
+    assert f"geo balance simulate --reports {file}" in output_of(capsys, world, "brokers", "report", "--out", str(file))
     reports = json.loads(file.read_text())
-    assert reports == _json(capsys, world, "brokers", "report")
+    assert reports == as_json(capsys, world, "brokers", "report")
     assert {name: list(load["bundles"]) for name, load in reports.items()} == {"a": [first, second], "b": [third], "c": []}
     assert reports["a"]["cpu"] == [50.0, 200.0]
     assert main(["balance", "simulate", "--reports", str(file), "--minutes", "2", "-o", "json"]) == 0
     simulated = json.loads(capsys.readouterr().out)
     assert (simulated["brokers"], simulated["bundles"], simulated["topics"]) == (3, 3, 6)
-    assert list(_json(capsys, world, "brokers", "report", "--broker", "d")["d"]["bundles"]) == [fourth]
+    assert list(as_json(capsys, world, "brokers", "report", "--broker", "d")["d"]["bundles"]) == [fourth]
 
     ask = ("bundles", "transfer", "--bundle", first, "--broker")
     for broker, says in (("a", "already"), ("c", "is not up; those that are: a, b"), ("e", "is not up"), ("f", "is not up")):
-        assert says in _said(capsys, world, *ask, broker, code=2)
-    assert "shop/web/0xc0000000_0xffffffff is on its way to b already" in _said(
+        assert says in output_of(capsys, world, *ask, broker, code=2)
+    assert "shop/web/0xc0000000_0xffffffff is on its way to b already" in output_of(
         capsys, world, "bundles", "transfer", "--bundle", fourth, "--broker", "b", code=2
     )
-    assert "would ask to transfer bundle" in _said(capsys, world, *ask, "b", "--dry-run")
-    assert "- it may go to b\n" in _said(capsys, world, "bundles", "unload", "--bundle", first, "--dry-run")
-    halves = _said(capsys, world, "bundles", "split", "--bundle", first, "--dry-run")
+    assert "would ask to transfer bundle" in output_of(capsys, world, *ask, "b", "--dry-run")
+    assert "- it may go to b\n" in output_of(capsys, world, "bundles", "unload", "--bundle", first, "--dry-run")
+    halves = output_of(capsys, world, "bundles", "split", "--bundle", first, "--dry-run")
     assert "at 0x20000000, which a owns; nothing was written" in halves
     assert "- shop/web/0x00000000_0x20000000: " in halves
     flow = ("bundles", "split", "--bundle", first, "--algorithm", "flow_or_qps_equally_divide")
-    assert "needs the load of each topic" in _said(capsys, world, *flow, code=2)
-    assert "us has no broker 'z'; there are: a, b, c, d, e" in _said(capsys, world, "bundles", "list", "--broker", "z", code=2)
-    assert "namespace 'shop' is not of the form" in _said(capsys, world, "bundles", "list", "--namespace", "shop", code=2)
-    assert "--out '/' cannot be written" in _said(capsys, world, "brokers", "report", "--out", "/", code=2)
+    assert "needs the load of each topic" in output_of(capsys, world, *flow, code=2)
+    assert "us has no broker 'z'; there are: a, b, c, d, e" in output_of(
+        capsys, world, "bundles", "list", "--broker", "z", code=2
+    )
+    assert "namespace 'shop' is not of the form" in output_of(capsys, world, "bundles", "list", "--namespace", "shop", code=2)
+    assert "--out '/' cannot be written" in output_of(capsys, world, "brokers", "report", "--out", "/", code=2)
     isolation = ("isolation", "set", "x", "--namespaces", "shop/.*", "--primary", "b", "--secondary", "a", "--dry-run")
-    assert _json(capsys, world, *isolation)["moves"] == {first: ["b"], second: ["b"]}
-    assert _json(capsys, world, *isolation, "--min-limit", "2")["moves"] == {}
+    assert as_json(capsys, world, *isolation)["moves"] == {first: ["b"], second: ["b"]}
+    assert as_json(capsys, world, *isolation, "--min-limit", "2")["moves"] == {}
     assert read_requests(several.us) == []
     assert read_policies(several.us) == {}
 
@@ -214,35 +205,35 @@ def test_a_person_asks_waits_and_is_told_what_became_of_it(several: Several, cap
         return _started(run)
 
     following = follow(Request(first, TRANSFER, 1, "b"), several.b)
-    told = _json(capsys, world, "bundles", "transfer", "--bundle", first, "--broker", "b", *wait)
+    told = as_json(capsys, world, "bundles", "transfer", "--bundle", first, "--broker", "b", *wait)
     following.join()
     assert (told["owner"], told["done"]) == ("a", True)
     assert told["became"].startswith("b owns it, for the test")
     following = follow(Request(second, UNLOAD, 2), several.b)
-    assert ": b owns it, for the test" in _said(capsys, world, "bundles", "unload", "--bundle", second, *wait)
+    assert ": b owns it, for the test" in output_of(capsys, world, "bundles", "unload", "--bundle", second, *wait)
     following.join()
     following = follow(Request(second, TRANSFER, 3, "a"), several.b)  # a is gone when the leader looks
-    assert "b owns it: a was not up when the leader looked, or it has moved again since" in _said(
+    assert "b owns it: a was not up when the leader looked, or it has moved again since" in output_of(
         capsys, world, "bundles", "transfer", "--bundle", second, "--broker", "a", *wait, code=1
     )
     following.join()
     several.order(Orders({first: several.said(NOBODY)}))
-    assert "is about to be split" in _said(capsys, world, "bundles", "unload", "--bundle", first, code=2)
-    assert _json(capsys, world, "bundles")[0]["splits"] is True
+    assert "is about to be split" in output_of(capsys, world, "bundles", "unload", "--bundle", first, code=2)
+    assert as_json(capsys, world, "bundles")[0]["splits"] is True
     release([several.leader])
-    said = _said(capsys, world, "bundles", "split", "--bundle", second, "--positions", "0x50000000,0x60000000", "--wait", "0")
+    said = output_of(capsys, world, "bundles", "split", "--bundle", second, "--positions", "0x50000000,0x60000000", "--wait", "0")
     assert "nobody leads now, and whoever does next follows" in said
     assert Request(second, SPLIT, 4, "", (0x50000000, 0x60000000)) in read_requests(several.us)
-    assert "no broker leads now, so nothing is placed anew" in _said(capsys, world, "brokers", code=1)
+    assert "no broker leads now, so nothing is placed anew" in output_of(capsys, world, "brokers", code=1)
     assert not read_owners(several.us).lead.is_owned  # type: ignore[union-attr]
 
 
 def test_isolation_is_obeyed_by_what_people_ask(several: Several, capsys: pytest.CaptureFixture[str]) -> None:
     world, third = several.world, several.bundles[2]
-    _said(capsys, world, "isolation", "set", "x", "--namespaces", "shop/.*", "--primary", "b")
-    (one,) = _json(capsys, world, "isolation")
+    output_of(capsys, world, "isolation", "set", "x", "--namespaces", "shop/.*", "--primary", "b")
+    (one,) = as_json(capsys, world, "isolation")
     assert (one["name"], one["secondary"], one["may_own"]) == ("x", [], {"shop/web": ["b"]})
-    assert "isolation does not let broker a own" in _said(
+    assert "isolation does not let broker a own" in output_of(
         capsys, world, "bundles", "transfer", "--bundle", third, "--broker", "a", code=2
     )
-    assert "isolation lets b own" in _said(capsys, world, "bundles", "unload", "--bundle", third, code=2)
+    assert "isolation lets b own" in output_of(capsys, world, "bundles", "unload", "--bundle", third, code=2)

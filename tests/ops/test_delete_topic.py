@@ -39,14 +39,12 @@ from geo.subscription import changes
 from geo.subscription.status import subscriptions_in
 from geo.subscription.version_subscriptions import create, version_subscriptions
 from schemas import LEDGERS, LINKS, MARKERS, OWNERS, REQUESTS, TOPIC_LOG, TOPICS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
-from tests.crashing import dies_at
+from tests.crashing import dies_at, points
 from tests.running import TRIGGER, running
 from tests.version_starts import found_start, read_up_to
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
-
-POINTS = [point for point in CrashPoint if point.value.startswith(("claim-", "delete-", "folder-"))]
 
 
 def _delete(world: World, cluster: str = "eu", *, lose: bool = False, dry_run: bool = False) -> Deleted:
@@ -167,7 +165,7 @@ def test_who_lives_is_named_and_nothing_is_deleted(linked: World) -> None:
     assert len(linked.messages("eu")) == 40
 
 
-@pytest.mark.parametrize("point", POINTS, ids=lambda p: p.value)
+@pytest.mark.parametrize("point", points("claim-", "delete-", "folder-"), ids=lambda p: p.value)
 def test_a_delete_that_stops_here_is_ended_by_another_one_and_nobody_takes_half_a_topic_for_a_new_one(
     published: World, point: CrashPoint
 ) -> None:

@@ -18,14 +18,12 @@ from geo.replication.link_table import read_links
 from geo.replication.request_table import ask
 from geo.streams.life import State
 from schemas import REQUESTS, VERSION_STARTS
-from tests.crashing import dies_at
+from tests.crashing import dies_at, points
 from tests.running import running
 from tests.version_starts import found_start
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
-
-POINTS = [point for point in CrashPoint if point.value.startswith("remove-")]
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +163,7 @@ def test_a_link_that_lives_is_named_and_nothing_is_removed(three: World) -> None
     assert {("ap", "eu"), ("ap", "us")} < _links(three)
 
 
-@pytest.mark.parametrize("point", POINTS, ids=lambda p: p.value)
+@pytest.mark.parametrize("point", points("remove-"), ids=lambda p: p.value)
 def test_a_removal_that_stops_here_is_ended_by_another_one(three: World, point: CrashPoint) -> None:
     for name in ("eu", "us"):
         ask(three.tables(name), "ap", "persistent://shop/*/*", Action.RESTART)
