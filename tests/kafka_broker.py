@@ -118,20 +118,17 @@ class Broker:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def create(self, topic: str, partitions: int, **configs: str) -> None:
-        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
-        admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)])
-        admin.close()
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
+            admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)])
 
     def keep_all(self, topic: str) -> None:
         """No record of a topic goes any more."""
-        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
-        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.bytes": "-1"})])
-        admin.close()
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
+            admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.bytes": "-1"})])
 
     def delete(self, topic: str) -> None:
-        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
-        admin.delete_topics([topic])
-        admin.close()
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
+            admin.delete_topics([topic])
 
     def produce(self, topic: str, records: Iterable[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]]]]) -> None:
         """Records are partition, key, value and headers. Returns when all are acknowledged."""

@@ -70,11 +70,15 @@ class InThread(Generic[R]):
         self._is_asked = True
         return self._outcome.result(0.0)
 
+    @property
+    def is_done(self) -> bool:
+        return self._outcome.done()
+
     def until(self, condition: Callable[[], bool]) -> None:
         every = (self, *self.beside)
         told, goes_on = (
             lambda: [(one._outcome, one._told()) for one in every],
-            lambda: not any(one._outcome.done() for one in every),
+            lambda: not any(one.is_done for one in every),
         )
         until(condition, told, limit_s=self.limit_s, every_s=self.every_s, goes_on=goes_on)
 

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from geo.ops.maintain import maintain
 from geo.session import session
 from tests.benchmarks.backfills import backfills
-from tests.benchmarks.bench import Bench
+from tests.benchmarks.bench import Bench, at, percentiles
 from tests.benchmarks.brokers import idle, many_idle
 from tests.benchmarks.day import FLUSHES_OF_A_DAY, day
 from tests.benchmarks.faults import faults
@@ -34,7 +34,7 @@ from tests.benchmarks.publishing import PublishBench
 from tests.benchmarks.regions import effects, longest_log
 from tests.benchmarks.starts import many_starts, one_start, start_after
 from tests.benchmarks.state import forgotten, states
-from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench, never_acknowledged
+from tests.benchmarks.subscriptions import SubscriptionBench, never_acknowledged
 from tests.benchmarks.versions import ages
 from tests.benchmarks.versions import many as many_versions
 from tests.benchmarks.waiting import waiting
@@ -69,10 +69,10 @@ def latency(bench: Bench, commits: int, rounds: int) -> None:
         for kind in found:
             seconds = bench.follow(kind, f"latency{number}", commits)
             found[kind] += seconds
-            print(f"  round {number + 1}: {_percentiles(kind, seconds)}", flush=True)
+            print(f"  round {number + 1}: {percentiles(kind, seconds)}", flush=True)
     for kind, seconds in found.items():
-        print(f"    {_percentiles(kind, seconds)}")
-    ratio = {q: _at(found["plain"], q) / _at(found["link"], q) for q in (50, 95)}
+        print(f"    {percentiles(kind, seconds)}")
+    ratio = {q: at(found["plain"], q) / at(found["link"], q) for q in (50, 95)}
     print(f"(b) latency: link is {ratio[50]:.2f} x better at p50 (wanted: 1.5, and p50 under 0.5 s), {ratio[95]:.2f} x at p95")
 
 
@@ -117,13 +117,13 @@ def kafka(spark: SparkSession, folder: Path, records: int, seconds: float) -> No
             mirror.terminate()
             mirror.wait()
         print(f"  MirrorMaker 2, broker to broker: {_rates(copied, mb)} of {records:,} x 1 KB", flush=True)
-        print(f"  at 200 a second, record to consumer of the other broker: {_percentiles('MM2', theirs, 'records')}", flush=True)
+        print(f"  at 200 a second, record to consumer of the other broker: {percentiles('MM2', theirs, 'records')}", flush=True)
         print(f"  delta-geo, broker to log: {_rates(bench.published(records), mb)}", end="", flush=True)
         took = bench.replicated(records)
         print(f"; log to the other region's log, a link's start included: {records * mb / took:.0f} MB/s", flush=True)
         ours = bench.geo_latency(seconds)
         for cluster, what in (("us", "record to commit in the log"), ("eu", "record to commit in the other region's log")):
-            print(f"  at 200 a second, {what}: {_percentiles('geo', ours[cluster], 'records')}", flush=True)
+            print(f"  at 200 a second, {what}: {percentiles('geo', ours[cluster], 'records')}", flush=True)
     finally:
         bench.close()
 
@@ -154,68 +154,11 @@ def acks(spark: SparkSession, folder: Path, batches: int, commits: int) -> None:
         for pace_s, found in effects(spark, folder / str(number), batches, processes=processes, commits=aged).items():
             wanted = "p50 1.0, p95 2.5 s" if pace_s < 1 else "p50 0.45, p95 1 s"
             print(
-                f"  a commit each {pace_s} s: {_percentiles('acknowledgement in us to effect in eu', found, 'batches')} (wanted: {wanted})",
+                f"  a commit each {pace_s} s: {percentiles('acknowledgement in us to effect in eu', found, 'batches')} (wanted: {wanted})",
                 flush=True,
             )
         if aged:
             print(f"  at the end the longest log has {longest_log(folder / str(number)):,} commits", flush=True)
-
-
-def subscription(bench: SubscriptionBench, holes: int, records: int) -> None:
-    """From the start of a consumer to its function's first call, when all but some messages of a long topic are acknowledged."""
-    bench.holes("warm", 100, 10)
-    bench.start("warm")
-    bench.holes("holes", holes, records)
-    found, count = bench.start("holes"), holes * HOLE_EVERY
-    wanted = range(HOLE_EVERY - 1, count, HOLE_EVERY)
-    assert found.entries == list(wanted), f"{len(found.entries):,} were delivered of {holes:,}, or others"
-    print(
-        f"start of a consumer, {count:,} messages, {count - holes:,} acknowledged in {records:,} records: "
-        f"first batch after {found.first_s:.1f} s, all {holes:,} holes in {found.batches} batches after {found.all_s:.1f} s; "
-        f"state {found.state_bytes / 1e6:.3f} MB, {found.state_bytes_after / 1e6:.3f} MB with the holes as delivered once "
-        f"(wanted: under 10 s, under 5 MB)"
-    )
-
-
-def long_lived(bench: SubscriptionBench, messages: int, ledgers: int, holes: int) -> None:
-    """From the start of a consumer to its first batch, after months."""
-    found, jvm_mb, own_mb = bench.long_lived("long", messages, ledgers, holes)
-    print(
-        f"start of a consumer, {messages:,} messages in {ledgers} ledgers, begun at a time, a hundredth expired, {found.delivered:,} "
-        f"not acknowledged: first batch after {found.first_s:.1f} s (wanted: 10); heap {jvm_mb:+,.0f} MB, this process {own_mb:+,.0f} MB "
-        "(wanted: under 200)",
-        flush=True,
-    )
-
-
-def unacknowledged(messages: int, minutes: int) -> None:
-    """Scattered messages that nobody acknowledges, delivered again each minute."""
-    found = never_acknowledged(messages, minutes)
-    print(
-        f"{messages:,} scattered messages never acknowledged for {minutes:,} minutes: state {found.state_bytes / 1e6:.3f} MB (wanted: 5), "
-        f"largest record {found.largest_bytes / 1e3:.1f} kB (wanted: 200), {found.records:,} records; "
-        f"{found.round_s * 1000:.0f} ms a round",
-        flush=True,
-    )
-
-
-def many(bench: SubscriptionBench, topics: int, active: int, seconds: float) -> None:
-    """Many subscriptions of a namespace in one process."""
-    found = bench.many(topics, active, seconds, pace_s=5.0)
-    print(
-        f"{topics} topics in one process, {active} of them active, ten messages each 5 s: all begun after {found.started_s:.0f} s; "
-        f"{_percentiles('flush', found.flushes_s, 'batches')} (wanted: p95 5 s); idle {found.idle_cores:.2f} cores (wanted: 0.25), "
-        f"active {found.busy_cores:.2f}",
-        flush=True,
-    )
-
-
-def _at(seconds: list[float], percentile: int) -> float:
-    return statistics.quantiles(seconds, n=100)[percentile - 1]
-
-
-def _percentiles(kind: str, seconds: list[float], of: str = "commits") -> str:
-    return f"{kind:5} p50 {_at(seconds, 50):.2f} s  p95 {_at(seconds, 95):.2f} s  ({len(seconds):,} {of})"
 
 
 def _versions(spark: SparkSession, folder: Path, part: int) -> Iterator[str]:
@@ -281,10 +224,10 @@ _WHICH: Mapping[str, Callable[[_Run], Iterable[str] | None]] = {
     "publish": lambda of: publish(PublishBench(of.spark, of.folder, 500_000 // of.part), of.rounds(3, 2)),
     "kafka": lambda of: kafka(of.spark, of.folder, 2_000_000 // of.part, 60.0 / of.part),
     "acks": lambda of: acks(of.spark, of.folder, 30 // of.part, FLUSHES_OF_A_DAY // of.part),
-    "subscription": lambda of: subscription(of.subscriptions, 10_000 // of.part, 1_000 // of.part),
-    "long": lambda of: long_lived(of.subscriptions, 10_000_000 // of.part, 500 // of.part, 10_000 // of.part),
-    "many": lambda of: many(of.subscriptions, 100 // of.part, 20 // of.part, 60.0 / of.part),
-    "unacknowledged": lambda of: unacknowledged(10_000 // of.part, 1_440),
+    "subscription": lambda of: of.subscriptions.scattered(10_000 // of.part, 1_000 // of.part),
+    "long": lambda of: of.subscriptions.long_lived(10_000_000 // of.part, 500 // of.part, 10_000 // of.part),
+    "many": lambda of: of.subscriptions.many(100 // of.part, 20 // of.part, 60.0 / of.part),
+    "unacknowledged": lambda of: never_acknowledged(10_000 // of.part, 1_440),
     "looking": lambda of: looked(of.spark, of.folder, 200 // of.part),
 }
 """What each prints, or the lines that it tells, as they are measured."""

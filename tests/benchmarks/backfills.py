@@ -32,8 +32,7 @@ def backfills(bench: Bench, rows: int, rounds: int) -> Iterator[str]:
         yield f"{way:5} {mb / statistics.median(found):7.1f} MB/s (median of {[round(one, 1) for one in found]} s, {mb:,.0f} MB of files)"
     ratios = [by_rows / by_files for by_rows, by_files in zip(seconds["rows"], seconds["files"], strict=True)]
     yield f"files are {statistics.median(ratios):.1f} times as fast as rows (wanted: 3), each round: {[round(one, 1) for one in ratios]}"
-    report = bench.world.verify()
-    yield f"verify: {'clean' if report.clean else 'NOT CLEAN'}"
+    yield bench.verified()
 
 
 def _timed(call: Callable[[], None]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
@@ -157,6 +158,10 @@ class Bench:
         assert found == wanted, f"the link copied {found} of {wanted} rows"
         return seconds
 
+    def verified(self) -> str:
+        report = self.world.verify()
+        return f"verify: {'clean' if report.clean else 'NOT CLEAN: ' + '; '.join(report.lines())}"
+
     def drop(self, name: str, *clusters: str) -> None:
         for cluster in clusters or ("eu", "us"):
             shutil.rmtree(self.world.log(cluster, self.topic(name)).name)
@@ -276,6 +281,14 @@ def commits(log: Path, first: int = 0, column: str = "entry_id") -> list[tuple[f
             values = [v for file in added for v in pq.ParquetFile(log / unquote(file)).read([column])[column].to_pylist()]
             found.append((path.stat().st_mtime, values))
     return found
+
+
+def at(seconds: Sequence[float], percentile: int) -> float:
+    return statistics.quantiles(seconds, n=100)[percentile - 1]
+
+
+def percentiles(kind: str, seconds: Sequence[float], of: str = "commits") -> str:
+    return f"{kind:5} p50 {at(seconds, 50):.2f} s  p95 {at(seconds, 95):.2f} s  ({len(seconds):,} {of})"
 
 
 def replica_lags(world: World, topic: Topic) -> Iterator[float]:

@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -23,11 +22,13 @@ from pyspark.sql import SparkSession
 from geo.fleet.replicator import Replicator
 from geo.jars import default_folder, ensure_jars, find_java, parse_lock
 from geo.log.publish import PublishOptions, publish_kafka
+from geo.log.publish_stream import SourceStream
 from geo.log.sources.kafka import BATCH_ROWS
 from geo.names import Topic
 from tests.benchmarks.bench import commits
 from tests.kafka_broker import Broker
 from tests.running import Running
+from tests.waiting import InThread
 from tests.world import World
 
 PARTITIONS = 4
@@ -130,7 +131,7 @@ class KafkaBench:
         consumer.seek_to_beginning()
         found: list[float] = []
         with Sender(self.a.bootstrap, "bench-mirrored", seconds) as sender:
-            while time.monotonic() < deadline and (sender.is_sending or len(found) < sender.sent):
+            while time.monotonic() < deadline and (not sender.is_done or len(found) < sender.sent):
                 for records in consumer.poll(timeout_ms=100).values():
                     now = time.time()
                     found += [now - record.timestamp / 1000 for record in records]
@@ -143,20 +144,17 @@ class KafkaBench:
         """How the records came into the log of us. In ten batches at least, none larger than usual."""
         topic = self.messages("backlog")
         rows = min(BATCH_ROWS, records // 10)
-        stream = publish_kafka(
-            self.spark,
-            self.a.bootstrap,
-            "bench-backlog",
-            topic,
-            config=self.world.config,
-            cluster="us",
-            options=PublishOptions(batch_rows=rows),
-        )
+        stream = self._publish("bench-backlog", topic, PublishOptions(batch_rows=rows))
         stream.await_termination()
         assert stream.published.rows == records
         landed = commits(Path(self.world.log("us", topic).name), column="entry_id")
         there = itertools.accumulate(len(entries) for _, entries in landed)
         return Arrivals([(at, count) for (at, _), count in zip(landed, there, strict=True)])
+
+    def _publish(self, kafka_topic: str, topic: Topic, options: PublishOptions) -> SourceStream:
+        return publish_kafka(
+            self.spark, self.a.bootstrap, kafka_topic, topic, config=self.world.config, cluster="us", options=options
+        )
 
     def replicated(self, records: int) -> float:
         """Seconds of a link's run over the log that was published, its start included."""
@@ -169,15 +167,7 @@ class KafkaBench:
         """Seconds from a record's timestamp to the commit that has it, in each region's log, at 200 records a second."""
         topic, kafka_topic = self.messages("latency"), "bench-latency"
         self.a.create(kafka_topic, PARTITIONS)
-        stream = publish_kafka(
-            self.spark,
-            self.a.bootstrap,
-            kafka_topic,
-            topic,
-            config=self.world.config,
-            cluster="us",
-            options=PublishOptions(trigger="100 ms"),
-        )
+        stream = self._publish(kafka_topic, topic, PublishOptions(trigger="100 ms"))
         try:
             with Running(self.world, "eu", topics=str(topic), trigger="100 ms"):
                 self._send(topic, 60.0)  # the link finds the topic, both get warm
@@ -196,20 +186,23 @@ class KafkaBench:
         """Send records, and wait until all that were ever sent are in eu."""
         log, deadline = self.world.log("eu", topic).name, time.monotonic() + _LIMIT_S
         with Sender(self.a.bootstrap, "bench-latency", seconds) as sender:
-            self._sent += sender.wait()
+            pass
+        self._sent += sender.sent
         while not DeltaTable.is_deltatable(log) or DeltaTable(log).count() < self._sent:
             assert time.monotonic() < deadline, "the link did not bring all of it"
             time.sleep(0.5)
 
 
-class Sender:
-    """Sends 200 records of 1 KB a second to a topic, in a thread of its own."""
+class Sender(InThread[None]):
+    """Sends 200 records of 1 KB a second to a topic, in a thread of its own, to its end."""
+
+    limit_s = _LIMIT_S
 
     def __init__(self, bootstrap: str, topic: str, seconds: float) -> None:
         self.sent, self._bootstrap, self._topic, self._records = 0, bootstrap, topic, int(seconds * PER_SECOND)
-        self._thread = threading.Thread(target=self._run)
+        super().__init__(self._send, lambda: None)
 
-    def _run(self) -> None:
+    def _send(self) -> None:
         producer = KafkaProducer(bootstrap_servers=self._bootstrap, linger_ms=0)
         began = time.monotonic()
         for number in range(self._records):
@@ -218,22 +211,6 @@ class Sender:
             self.sent += 1
         producer.flush()
         producer.close()
-
-    def __enter__(self) -> Sender:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join()
-
-    @property
-    def is_sending(self) -> bool:
-        return self._thread.is_alive()
-
-    def wait(self) -> int:
-        """How many were sent, when all are."""
-        self._thread.join()
-        return self.sent
 
 
 def payload(number: int) -> bytes:

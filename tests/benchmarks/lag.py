@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from geo.session import session
-from tests.benchmarks.bench import Bench, commits, message_rows
+from tests.benchmarks.bench import Bench, at, commits, message_rows
 from tests.benchmarks.brokers import RUNS, UP, broker_of, plain_streams, running, up_until_ended, used
 
 PACE_S = 5.0
@@ -52,7 +52,7 @@ class Lags:
 
     @property
     def p95(self) -> float:
-        return statistics.quantiles(self.all, n=100)[94]
+        return at(self.all, 95)
 
     @property
     def worst(self) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.replication.link_state import LinkRecord
 from geo.replication.turns import TURN_BYTES
-from tests.benchmarks.bench import Bench, replica_lags
+from tests.benchmarks.bench import Bench, at, replica_lags
 from tests.benchmarks.brokers import RUNS, broker_of, running, used
 
 _EVERY_S = 1.0
@@ -76,10 +75,9 @@ def outage(bench: Bench, commits: int, rows: int, others: int) -> Iterator[str]:
     lags = sorted(lag for topic in active for lag in replica_lags(bench.world, topic))
     yield (
         f"{others} topics with a commit each {_EVERY_S:.0f} s meanwhile, {len(lags):,} commits: "
-        f"behind by {statistics.median(lags):.2f} s (p50), {lags[int(0.95 * len(lags))]:.2f} s (p95), {lags[-1]:.1f} s at most (the kill and the start after it are in it)"
+        f"behind by {at(lags, 50):.2f} s (p50), {at(lags, 95):.2f} s (p95), {lags[-1]:.1f} s at most (the kill and the start after it are in it)"
     )
-    report = world.verify()
-    yield f"verify: {'clean' if report.clean else 'NOT CLEAN: ' + '; '.join(report.lines())}"
+    yield bench.verified()
 
 
 def _made(bench: Bench, topic: Topic) -> Table:

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 
 from pyspark.sql import SparkSession
 
@@ -34,8 +34,10 @@ from geo.fleet.replicator import Replicator
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.ops.verify.verify import verify
+from tests import waiting
 from tests.benchmarks.bench import Bench
 from tests.members import bundle_owners, leader
+from tests.waiting import InThread
 
 NAMESPACE, BUNDLES = "bench/web", 24
 TIMEOUT_S = 30
@@ -109,30 +111,25 @@ class Brokers:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-class Load:
+class Load(InThread[None]):
     """Writes commits of ten rows into the topics of us, each topic as often as its weight says and at even distances, by a thread."""
 
     def __init__(self, bench: Bench, topics: Sequence[Topic], weights: Mapping[Topic, float]) -> None:
-        self._bench, self._topics, self.weights, self._stop = bench, topics, weights, Event()
-        self.fault: BaseException | None = None
+        self._bench, self._topics, self.weights, self._stopped = bench, topics, weights, Event()
         self._entries, self._one_at_a_time = Counter[Topic](), Lock()
-        self._thread = Thread(target=self._run, daemon=True)
-        self._thread.start()
+        super().__init__(self._write, self._stopped.set)
 
-    def _run(self) -> None:
-        due, waiting = time.monotonic(), defaultdict[Topic, float](float)
-        try:
-            while not self._stop.is_set():
-                weights = self.weights
-                for topic, weight in weights.items():
-                    waiting[topic] += weight
-                topic = max(weights, key=waiting.__getitem__)
-                waiting[topic] -= sum(weights.values())
-                self.commit(topic)
-                due += 1 / COMMITS_PER_S
-                self._stop.wait(max(0.0, due - time.monotonic()))
-        except BaseException as error:
-            self.fault = error
+    def _write(self) -> None:
+        due, share = time.monotonic(), defaultdict[Topic, float](float)
+        while not self._stopped.is_set():
+            weights = self.weights
+            for topic, weight in weights.items():
+                share[topic] += weight
+            topic = max(weights, key=share.__getitem__)
+            share[topic] -= sum(weights.values())
+            self.commit(topic)
+            due += 1 / COMMITS_PER_S
+            self._stopped.wait(max(0.0, due - time.monotonic()))
 
     def commit(self, topic: Topic) -> int:
         """Write a commit of the topic; how many rows its log has then."""
@@ -140,12 +137,6 @@ class Load:
             self._bench.small_commit(Path(self._bench.world.log("us", topic).name), self._entries[topic])
             self._entries[topic] += ROWS
             return self._entries[topic]
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self.fault is not None:
-            raise self.fault
 
 
 class Seen:
@@ -181,23 +172,18 @@ class Seen:
         return [str(topic) for topic in self._topics if owners.get(bundle_of(str(topic), bundles)) != runs.get(topic)]
 
 
-class Policies:
+class Policies(InThread[None]):
     """Looks every half second whether isolation and anti-affinity hold, by a thread."""
 
     def __init__(self, seen: Seen) -> None:
-        self._seen, self._stop, self.looks = seen, Event(), 0
+        self._seen, self._stopped, self.looks = seen, Event(), 0
         self.broken: list[str] = []
-        self.fault: BaseException | None = None
-        self._thread = Thread(target=self._run, daemon=True)
-        self._thread.start()
+        super().__init__(self._look, self._stopped.set)
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(0.5):
-                self.broken += self.broken_by(self._seen.owners())
-                self.looks += 1
-        except BaseException as error:
-            self.fault = error
+    def _look(self) -> None:
+        while not self._stopped.wait(0.5):
+            self.broken += self.broken_by(self._seen.owners())
+            self.looks += 1
 
     @staticmethod
     def broken_by(owners: Mapping[str, str]) -> list[str]:
@@ -209,21 +195,11 @@ class Policies:
         both = found[PAIR[0]] & found[PAIR[1]]
         return [*broken, *([f"{' and '.join(PAIR)} are owned by {both}"] if both else [])]
 
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self.fault is not None:
-            raise self.fault
-        assert not self.broken, self.broken[:3]
 
-
-def until(what: str, limit_s: float, holds: object) -> float:
+def until(what: str, limit_s: float, holds: Callable[[], bool]) -> float:
     """Seconds until something holds. AssertionError after the limit."""
-    assert callable(holds)
     began = time.monotonic()
-    while not holds():
-        assert time.monotonic() - began < limit_s, f"{what}: not within {limit_s:.0f} s"
-        time.sleep(0.5)
+    waiting.until(holds, lambda: f"{what}: not within {limit_s:.0f} s", limit_s=limit_s, every_s=0.5)
     return time.monotonic() - began
 
 
@@ -254,9 +230,8 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         seen = Seen(bench, names)
         took = until("every topic runs where its bundle is", 600, lambda: not seen.misplaced() and brokers.running() >= topics)
         apart = until("anti-affinity holds", 120, lambda: not Policies.broken_by(seen.owners()))
-        load = Load(bench, names, _skewed(names, chance))
-        ends.callback(load.stop)
-        policies = Policies(seen)
+        load = ends.enter_context(Load(bench, names, _skewed(names, chance)))
+        policies = ends.enter_context(Policies(seen))
         yield f"other than by default: {', '.join(line.strip() for line in CONF.splitlines()[1:] if 'settings:' not in line)}"
         yield f"{topics} topics, {BUNDLES} bundles a namespace, 3 brokers{' on hosts of their own' if own_host else ''}: all run after {took:.0f} s, anti-affinity holds {apart:.0f} s later"
 
@@ -296,6 +271,8 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         assert stale == 0
         yield f"none of the {commits:,} commits to these topics since {paused} was resumed is by what it owned before"
         policies.stop()
+        policies.join()
+        assert not policies.broken, policies.broken[:3]
         yield f"isolation and anti-affinity held each of the {policies.looks:,} times that was looked"
 
         had = [topic for topic, host in seen.runs().items() if host == led]

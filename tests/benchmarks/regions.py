@@ -12,10 +12,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -33,6 +32,7 @@ from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.consumer import Subscription
 from tests.benchmarks.bench import grown
 from tests.running import Running
+from tests.waiting import InThread, until
 from tests.world import World
 
 TOPIC = Topic.parse("persistent://bench/acks/topic")
@@ -152,13 +152,14 @@ def _acknowledging(world: World, noted: Noted, stop: Path, batches: int) -> None
             consumer.start(acknowledge)
             running.callback(consumer.await_termination, _LIMIT_S)
             running.callback(consumer.stop)
-            with _paced(lambda: publisher.publish_rows(rows)) as pace:
+            with _Paced(lambda: publisher.publish_rows(rows)) as pace:
                 settled = time.monotonic() + _SETTLED_S
                 _until(lambda: time.monotonic() >= settled, consumer)
                 for pace.seconds in PACES_S:
                     first = len(told) + _IN_FLIGHT
-                    _until(partial(_has, told, first + batches), consumer)
-                    noted.told[pace.seconds] = told[first : first + batches]
+                    last = first + batches
+                    _until(lambda last=last: len(told) >= last, consumer)  # type: ignore[misc]
+                    noted.told[pace.seconds] = told[first:last]
             settled = time.monotonic() + 20
             _until(lambda: time.monotonic() >= settled, consumer)
     finally:
@@ -185,40 +186,23 @@ def _knowing(world: World, noted: Noted, stop: Path, batches: int) -> None:
 
 
 def _until(condition: Callable[[], bool], consumer: Subscription) -> None:
-    deadline = time.monotonic() + _LIMIT_S
-    while not condition():
-        assert not consumer.await_termination(0), "the consumer ended by itself"
-        assert time.monotonic() < deadline, "did not happen"
-        time.sleep(0.2)
+    until(condition, limit_s=_LIMIT_S, every_s=0.2, goes_on=lambda: not consumer.await_termination(0))
 
 
-def _has(found: Sequence[object], count: int) -> bool:
-    return len(found) >= count
+class _Paced(InThread[None]):
+    """Does it again and again, each `seconds`."""
 
+    seconds = 0.5
 
-@dataclass(slots=True)
-class _Pace:
-    seconds: float = 0.5
+    def __init__(self, do: Callable[[], None]) -> None:
+        self._do, self._stopped = do, threading.Event()
+        super().__init__(self._repeat, self._stopped.set)
 
-
-@contextmanager
-def _paced(do: Callable[[], None]) -> Iterator[_Pace]:
-    """Do it again and again, in a thread of its own."""
-    stopped, pace = threading.Event(), _Pace()
-
-    def run() -> None:
-        while not stopped.is_set():
+    def _repeat(self) -> None:
+        while not self._stopped.is_set():
             began = time.monotonic()
-            do()
-            stopped.wait(max(0.0, pace.seconds - (time.monotonic() - began)))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield pace
-    finally:
-        stopped.set()
-        thread.join()
+            self._do()
+            self._stopped.wait(max(0.0, self.seconds - (time.monotonic() - began)))
 
 
 def main() -> None:

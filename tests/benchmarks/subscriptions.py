@@ -28,7 +28,7 @@ from geo.subscription.acks.record import decode, encode
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer import Subscription, Subscriptions
 from geo.subscription.consumer.delivery import Answer, Delivery
-from tests.benchmarks.bench import Bench, commits
+from tests.benchmarks.bench import Bench, commits, percentiles
 
 NAME = "bench"
 HOLE_EVERY = 101
@@ -39,6 +39,7 @@ _COMMITS = 10
 _PAYLOAD = 100
 _RECORDS_A_CALL = 100
 _SETTLES_S = 20.0
+_PACE_S = 5.0
 
 
 @dataclass(slots=True)
@@ -58,47 +59,25 @@ class Started:
     memory_mb: tuple[float, float] = (0.0, 0.0)
 
 
-@dataclass(slots=True)
-class Many:
-    """What consuming many topics in one process took."""
-
-    started_s: float = 0.0
-    """Until each had its subscription."""
-    idle_cores: float = 0.0
-    busy_cores: float = 0.0
-    flushes_s: list[float] = field(default_factory=list)
-    """From the return of the function to the record in the log."""
-
-
-@dataclass(slots=True)
-class Unacknowledged:
-    """What messages that nobody acknowledges take."""
-
-    state_bytes: int = 0
-    largest_bytes: int = 0
-    """Of a record."""
-    records: int = 0
-    round_s: float = 0.0
-    """To deliver them in vain once more."""
-
-
-def never_acknowledged(messages: int, minutes: int) -> Unacknowledged:
-    """So many messages, each with one before it that is acknowledged, come in vain each minute. No Spark."""
+def never_acknowledged(messages: int, minutes: int) -> Iterator[str]:
+    """So many scattered messages, each with one before it that is acknowledged, come in vain each minute. No Spark."""
     ledger = LedgerId("eu", ledger_id(1_800_000_000, 1))
     waiting, acked = (MessageSet({ledger: tuple((2 * n + odd, 2 * n + odd) for n in range(messages))}) for odd in (0, 1))
-    delivery, found = Delivery(AckState(base=Base(), acked=acked), 60.0), Unacknowledged()
+    delivery, records = Delivery(AckState(base=Base(), acked=acked), 60.0), list[int]()
     began, wanted = time.monotonic(), delivery.wanted(waiting)
     for minute in range(minutes):
         assert wanted.size == messages
         delivery.hand_out(wanted)
         delivery.settle(wanted, Answer(), delivery.state.epoch, minute * 60.0)
         if (told := delivery.take_unpublished()) is not None:
-            found.largest_bytes = max(found.largest_bytes, len(encode(told)))
-            found.records += 1
+            records.append(len(encode(told)))
         wanted = delivery.due(minute * 60.0 + 60.1)
-    found.round_s = (time.monotonic() - began) / minutes
-    found.state_bytes = len(encode(delivery.state, limited=False))
-    return found
+    round_s = (time.monotonic() - began) / minutes
+    yield (
+        f"{messages:,} scattered messages never acknowledged for {minutes:,} minutes: state "
+        f"{len(encode(delivery.state, limited=False)) / 1e6:.3f} MB (wanted: 5), largest record {max(records) / 1e3:.1f} kB (wanted: 200), "
+        f"{len(records):,} records; {round_s * 1000:.0f} ms a round"
+    )
 
 
 class SubscriptionBench(Bench):
@@ -133,6 +112,21 @@ class SubscriptionBench(Bench):
             publisher.publish((topic, NAME, SubscriptionState(state)) for state in part)
         publisher.close()
 
+    def scattered(self, holes: int, records: int) -> Iterator[str]:
+        """From the start of a consumer to its function's first call, when all but some messages of a long topic are acknowledged."""
+        self.holes("warm", 100, 10)
+        self.start("warm")
+        self.holes("holes", holes, records)
+        found, count = self.start("holes"), holes * HOLE_EVERY
+        wanted = range(HOLE_EVERY - 1, count, HOLE_EVERY)
+        assert found.entries == list(wanted), f"{len(found.entries):,} were delivered of {holes:,}, or others"
+        yield (
+            f"start of a consumer, {count:,} messages, {count - holes:,} acknowledged in {records:,} records: "
+            f"first batch after {found.first_s:.1f} s, all {holes:,} holes in {found.batches} batches after {found.all_s:.1f} s; "
+            f"state {found.state_bytes / 1e6:.3f} MB, {found.state_bytes_after / 1e6:.3f} MB with the holes as delivered once "
+            f"(wanted: under 10 s, under 5 MB)"
+        )
+
     def start(self, name: str, measure: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)) -> Started:
         """A consumer that delivers what is there and acknowledges nothing."""
         found, began = Started(), time.monotonic()
@@ -152,10 +146,10 @@ class SubscriptionBench(Bench):
         found.state_bytes_after = len(encode(consumer.state, limited=False))
         return found
 
-    def long_lived(self, name: str, messages: int, ledgers: int, holes: int) -> tuple[Started, float, float]:
+    def long_lived(self, messages: int, ledgers: int, holes: int) -> Iterator[str]:
         """A topic of eu as months leave it: many ledgers, of each the first hundredth expired, all acknowledged but some messages, in a
-        subscription that begins at a time. Returns what its start found, and how many MB the heap of the JVM and this process grew
-        until the function was called first."""
+        subscription that begins at a time: what its start takes until the function is called first."""
+        name = "long"
         topic, tables, length = self.topic(name), self.world.tables("eu"), messages // ledgers
         expired, gap = length // 100, (length - length // 100) * ledgers // holes
         create_topic(tables, topic)
@@ -187,7 +181,12 @@ class SubscriptionBench(Bench):
         before = self._memory_mb()
         found = self.start(name, lambda: self._memory_mb())
         assert found.delivered == wanted, f"{found.delivered:,} were delivered of {wanted:,}"
-        return found, found.memory_mb[0] - before[0], found.memory_mb[1] - before[1]
+        jvm_mb, own_mb = (then - now for then, now in zip(found.memory_mb, before, strict=True))
+        yield (
+            f"start of a consumer, {messages:,} messages in {ledgers} ledgers, begun at a time, a hundredth expired, {found.delivered:,} "
+            f"not acknowledged: first batch after {found.first_s:.1f} s (wanted: 10); heap {jvm_mb:+,.0f} MB, this process {own_mb:+,.0f} MB "
+            "(wanted: under 200)"
+        )
 
     def _memory_mb(self) -> tuple[float, float]:
         """Of the JVM's heap what is in use after a collection, and of this process what is resident."""
@@ -200,9 +199,9 @@ class SubscriptionBench(Bench):
 
     # -- many in one process --------------------------------------------------------------------------------------------
 
-    def many(self, topics: int, active: int, seconds: float, pace_s: float) -> Many:
-        """One consumer of so many topics of a namespace, in some of which ten messages are published each `pace_s` seconds."""
-        tables, found = self.world.tables("eu"), Many()
+    def many(self, topics: int, active: int, seconds: float) -> Iterator[str]:
+        """One consumer of so many topics of a namespace, in some of which ten messages are published each _PACE_S seconds."""
+        tables = self.world.tables("eu")
         names = [Topic.parse(f"persistent://bench/many/topic-{number}") for number in range(topics)]
         for topic in names:
             create_topic(tables, topic)
@@ -220,11 +219,11 @@ class SubscriptionBench(Bench):
         acks = self.world.log("eu", names[0].acks)
         while len(read_known(tables, names[0]).states if acks.exists() else ()) < topics:
             time.sleep(0.5)
-        found.started_s = time.monotonic() - began
+        started_s = time.monotonic() - began
         time.sleep(_SETTLES_S)
         used, began = self._cpu_s(), time.monotonic()
         time.sleep(seconds)
-        found.idle_cores = (self._cpu_s() - used) / (time.monotonic() - began)
+        idle_cores = (self._cpu_s() - used) / (time.monotonic() - began)
         entries = dict.fromkeys(names[:active], 0)
         deadline, used, began = time.monotonic() + seconds, self._cpu_s(), time.monotonic()
         for topic in cycle(entries):
@@ -232,8 +231,8 @@ class SubscriptionBench(Bench):
                 break
             self.world.write("eu", entries[topic], entries[topic] + 10, topic=topic)
             entries[topic] += 10
-            time.sleep(pace_s / active)
-        found.busy_cores = (self._cpu_s() - used) / (time.monotonic() - began)
+            time.sleep(_PACE_S / active)
+        busy_cores = (self._cpu_s() - used) / (time.monotonic() - began)
         while consumer.done.acknowledged < sum(entries.values()):
             time.sleep(0.2)
         consumer.stop()
@@ -245,10 +244,15 @@ class SubscriptionBench(Bench):
             )
             for key, payload in zip(keys, payloads, strict=True)
         ]
-        for when, name, last in told:
-            one = MessageId("eu", 1, last)
-            found.flushes_s.append(min(at for at, key, state in landed if key == f"{name}/{NAME}" and one in state.acked) - when)
-        return found
+        flushes_s = [
+            min(at for at, key, state in landed if key == f"{name}/{NAME}" and MessageId("eu", 1, last) in state.acked) - when
+            for when, name, last in told
+        ]
+        yield (
+            f"{topics} topics in one process, {active} of them active, ten messages each {_PACE_S:.0f} s: all begun after {started_s:.0f} s; "
+            f"{percentiles('flush', flushes_s, 'batches')} (wanted: p95 5 s); idle {idle_cores:.2f} cores (wanted: 0.25), "
+            f"active {busy_cores:.2f}"
+        )
 
     def _cpu_s(self) -> float:
         """Of this process and its JVM."""

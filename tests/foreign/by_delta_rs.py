@@ -24,27 +24,13 @@ from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
 from tests.foreign.by_spark import aged
-from tests.foreign.place import LATER, OLD, STRANGE_LEDGER, Kind, Place, arrow, message, messages
-
-_SOME = "entry_id IN (7, 22)"
-
-
-def _new(place: Place) -> pa.Table:
-    return arrow(messages(place.here, range(5), STRANGE_LEDGER))
-
-
-def _there(place: Place) -> pa.Table:
-    return arrow([*messages(place.here, range(10, 15)), *messages(place.there, range(10, 15))])
-
-
-def _old_date() -> object:
-    return message("us", OLD[0])["publish_date"]
+from tests.foreign.place import LATER, OF_OLD_DATE, OLD, SOME, Kind, Place, arrow, message, messages, published_at
 
 
 def _transaction(place: Place) -> None:
     write_deltalake(
         place.path,
-        _new(place),
+        arrow(place.new()),
         mode="append",
         commit_properties=CommitProperties(
             app_transactions=[Transaction("somebody", 1)], custom_metadata={"userMetadata": "by hand"}
@@ -52,15 +38,10 @@ def _transaction(place: Place) -> None:
     )
 
 
-def _with_column(place: Place) -> None:
-    rows = _new(place)
-    write_deltalake(place.path, rows.append_column("seats", pa.array([2] * len(rows))), mode="append", schema_mode="merge")
-
-
 def _merge(*clauses: str) -> Callable[[Place], object]:
     def make(place: Place) -> None:
         rows = pa.concat_tables(
-            [arrow([message(place.here, 7, key="merged"), message(place.there, 8, key="merged")]), _new(place)]
+            [arrow([message(place.here, 7, key="merged"), message(place.there, 8, key="merged")]), arrow(place.new())]
         )
         condition = "t.origin = s.origin AND t.ledger_id = s.ledger_id AND t.entry_id = s.entry_id"
         merger = place.delta_rs().merge(rows, condition, "s", "t")
@@ -75,22 +56,18 @@ def _merge(*clauses: str) -> Callable[[Place], object]:
     return make
 
 
-def _restore(place: Place) -> None:
-    place.delta_rs().restore(place.version() - 1)
-
-
 def _delete_and_restore(place: Place) -> None:
     version = place.version()
-    place.delta_rs().delete(f"publish_date = '{_old_date()}'")
+    place.delta_rs().delete(OF_OLD_DATE)
     place.delta_rs().restore(version)
 
 
 def _write_transaction(place: Place) -> None:
     """A file that was written by another library, committed as a whole."""
-    rows, folder = _new(place).drop(["publish_date"]), f"publish_date={_old_date()}"
-    name = f"{folder}/somebody-{uuid.uuid4()}.parquet"
-    pq.write_table(rows, Path(place.path) / name)
-    size, date = (Path(place.path) / name).stat().st_size, folder.partition("=")[2]
+    date = str(published_at(OLD[0]).date())
+    name = f"publish_date={date}/somebody-{uuid.uuid4()}.parquet"
+    pq.write_table(arrow(place.new()).drop(["publish_date"]), Path(place.path) / name)
+    size = (Path(place.path) / name).stat().st_size
     add = AddAction(
         path=name, size=size, partition_values={"publish_date": date}, modification_time=0, data_change=True, stats="{}"
     )
@@ -134,20 +111,21 @@ def _feature(feature: TableFeatures) -> Callable[[DeltaTable], object]:
 _SEATS = Field("seats", PrimitiveType("integer"))
 
 KINDS = [
-    _kind("append of new messages", lambda place: write_deltalake(place.path, _new(place), mode="append")),
-    _kind("append of messages that are there", lambda place: write_deltalake(place.path, _there(place), mode="append")),
+    _kind("append of new messages", lambda place: write_deltalake(place.path, arrow(place.new()), mode="append")),
+    _kind("append of messages that are there", lambda place: write_deltalake(place.path, arrow(place.old()), mode="append")),
     _kind("append of messages that are coming", lambda place: write_deltalake(place.path, arrow(messages(place.there, LATER)), mode="append")),
     _kind("append with a transaction and userMetadata", _transaction),
-    _kind("append that adds a column", _with_column),
+    _kind("append that adds a column", lambda place: write_deltalake(
+        place.path, arrow(place.new()).append_column("seats", pa.array([2] * 5)), mode="append", schema_mode="merge")),
     _kind("append by create_write_transaction", _write_transaction),
-    _kind("overwrite with fewer messages", lambda place: write_deltalake(place.path, _there(place), mode="overwrite")),
+    _kind("overwrite with fewer messages", lambda place: write_deltalake(place.path, arrow(place.old()), mode="overwrite")),
     _kind("overwrite of a date (predicate)", lambda place: write_deltalake(
-        place.path, arrow([message(place.here, 2)]), mode="overwrite", predicate=f"publish_date = '{_old_date()}'")),
-    _on("delete of a date (metadata only)", lambda table: table.delete(f"publish_date = '{_old_date()}'")),
-    _on("delete of messages", lambda table: table.delete(_SOME)),
+        place.path, arrow([message(place.here, 2)]), mode="overwrite", predicate=OF_OLD_DATE)),
+    _on("delete of a date (metadata only)", lambda table: table.delete(OF_OLD_DATE)),
+    _on("delete of messages", lambda table: table.delete(SOME)),
     _on("delete of nothing", lambda table: table.delete("entry_id = 777")),
     _on("delete of everything", lambda table: table.delete()),
-    _on("update", lambda table: table.update({"key": "'changed'"}, predicate=_SOME)),
+    _on("update", lambda table: table.update({"key": "'changed'"}, predicate=SOME)),
     _on("update of nothing", lambda table: table.update({"key": "'changed'"}, predicate="entry_id = 777")),
     _kind("merge that inserts", _merge("insert")),
     _kind("merge that updates", _merge("update")),
@@ -158,7 +136,7 @@ KINDS = [
     _on("vacuum", lambda table: table.vacuum(0, dry_run=False, enforce_retention_duration=False)),
     _on("compact and vacuum of what it replaced", lambda table: (
         table.optimize.compact(), table.vacuum(0, dry_run=False, enforce_retention_duration=False))),
-    _kind("restore that removes only", _restore),
+    _kind("restore that removes only", lambda place: place.delta_rs().restore(place.version() - 1)),
     _kind("restore that adds only, after a delete", _delete_and_restore),
     _on("add_columns", lambda table: table.alter.add_columns(_SEATS)),
     _on("set_table_properties", lambda table: table.alter.set_table_properties({"delta.logRetentionDuration": "interval 31 days"})),

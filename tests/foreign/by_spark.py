@@ -5,24 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from tests.foreign.place import LATER, OLD, STRANGE_LEDGER, Kind, Place, message, messages
-
-_SOME = "entry_id IN (7, 22)"
-"""Messages of both regions: one that every log holds, and one that was written right before."""
-
-
-def _new(place: Place) -> list[dict[str, object]]:
-    """Messages of a ledger that nobody of ours writes."""
-    return messages(place.here, range(5), STRANGE_LEDGER)
-
-
-def _there(place: Place) -> list[dict[str, object]]:
-    """Messages that the log has, of both regions, as they are there."""
-    return [*messages(place.here, range(10, 15)), *messages(place.there, range(10, 15))]
+from tests.foreign.place import LATER, OF_OLD_DATE, SOME, Kind, Place, message, messages
 
 
 def _set(**properties: str) -> str:
@@ -49,46 +37,16 @@ def _sql(name: str, *statements: str, before: str | tuple[str, ...] = (), **sett
 
 def _stream(place: Place) -> None:
     folder = Path(place.path).parent / f"in-{time.monotonic_ns()}"
-    place.frame(_new(place)).write.parquet(str(folder / "rows"))
+    place.frame(place.new()).write.parquet(str(folder / "rows"))
     source = place.spark.readStream.schema(place.rows().schema).parquet(str(folder / "rows"))
     query = source.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
     query.trigger(availableNow=True).start(place.path).awaitTermination()
 
 
-def _overwrite(place: Place) -> None:
-    place.write(place.frame(_there(place)), "overwrite")
-
-
-def _overwrite_alike(place: Place) -> None:
-    place.write(place.rows(), "overwrite")
-
-
-def _replace_where(place: Place) -> None:
-    place.write(place.frame([message(place.here, 2)]), "overwrite", replaceWhere=f"publish_date = '{_old_date()}'")
-
-
-def _replace_where_alike(place: Place) -> None:
-    place.write(
-        place.rows().where(f"publish_date = '{_old_date()}'"), "overwrite", replaceWhere=f"publish_date = '{_old_date()}'"
-    )
-
-
-def _dynamic(place: Place) -> None:
-    place.write(place.frame([message(place.here, 2)]), "overwrite", partitionOverwriteMode="dynamic")
-
-
-def _rearranged(place: Place) -> None:
-    place.write(place.rows().coalesce(1), "overwrite", dataChange="false")
-
-
-def _old_date() -> object:
-    return message("us", OLD[0])["publish_date"]
-
-
 def _merge(place: Place, *clauses: str, vectors: bool = False) -> None:
     if vectors:
         place.sql(VECTORS)
-    rows = [message(place.here, 7, key="merged"), message(place.there, 8, key="merged"), *_new(place)]
+    rows = [message(place.here, 7, key="merged"), message(place.there, 8, key="merged"), *place.new()]
     place.frame(rows).createOrReplaceTempView("merged")
     condition = "t.origin = s.origin AND t.ledger_id = s.ledger_id AND t.entry_id = s.entry_id"
     place.sql(f"MERGE INTO {{log}} t USING merged s ON {condition} {' '.join(clauses)}")
@@ -116,12 +74,8 @@ def _restore_before(operation: str | None):  # type: ignore[no-untyped-def]
 
 def _delete_and_restore(place: Place) -> None:
     version = place.version()
-    place.sql(f"DELETE FROM {{log}} WHERE publish_date = '{_old_date()}'")
+    place.sql(f"DELETE FROM {{log}} WHERE {OF_OLD_DATE}")
     place.sql(f"RESTORE TABLE {{log}} TO VERSION AS OF {version}")
-
-
-def _delete_old(place: Place) -> None:
-    place.sql(f"DELETE FROM {{log}} WHERE publish_date = '{_old_date()}'")
 
 
 def _clone_over(place: Place) -> None:
@@ -131,7 +85,7 @@ def _clone_over(place: Place) -> None:
 
 
 def _replaced_by_select(place: Place) -> None:
-    place.frame(_there(place)).createOrReplaceTempView("selected")
+    place.frame(place.old()).createOrReplaceTempView("selected")
     place.sql("CREATE OR REPLACE TABLE {log} USING delta PARTITIONED BY (publish_date) AS SELECT * FROM selected")
 
 
@@ -165,50 +119,43 @@ def _cleaned_up(place: Place) -> None:
     checkpoint(place)
 
 
-def _with_schema(place: Place) -> None:
-    place.write(place.frame(_new(place)).withColumn("seats", F.lit(2)), mergeSchema="true")
-
-
-def _transaction(place: Place) -> None:
-    place.write(place.frame(_new(place)), txnAppId="somebody", txnVersion="1")
-
-
 def _protocol(place: Place) -> None:
     from delta.tables import DeltaTable
 
     DeltaTable.forPath(place.spark, place.path).upgradeTableProtocol(1, 7)
 
 
-def _kind(name: str, make, before=None) -> Kind:  # type: ignore[no-untyped-def]
+def _kind(name: str, make: Callable[[Place], object], before: Callable[[Place], object] | None = None) -> Kind:
     return Kind(name, "Spark", make, before)
 
 
 KINDS = [
-    _kind("append of new messages", lambda place: place.write(place.frame(_new(place)))),
-    _kind("append of messages that are there", lambda place: place.write(place.frame(_there(place)))),
+    _kind("append of new messages", lambda place: place.write(place.frame(place.new()))),
+    _kind("append of messages that are there", lambda place: place.write(place.frame(place.old()))),
     _kind("append of messages that are coming", lambda place: place.write(place.frame(messages(place.there, LATER)))),
     _kind("append of other messages under ids that are used", lambda place: place.write(place.frame(messages(place.here, range(10, 12), key="other")))),
     _kind("append by a stream", _stream),
-    _kind("append with a transaction id", _transaction),
-    _kind("append that adds a column", _with_schema),
-    _kind("overwrite with fewer messages", _overwrite),
-    _kind("overwrite with the same messages", _overwrite_alike),
-    _kind("overwrite of a date (replaceWhere)", _replace_where),
-    _kind("overwrite of a date with the same messages", _replace_where_alike),
-    _kind("overwrite of dates (dynamic)", _dynamic),
-    _kind("overwrite that changes no data (dataChange false)", _rearranged),
+    _kind("append with a transaction id", lambda place: place.write(place.frame(place.new()), txnAppId="somebody", txnVersion="1")),
+    _kind("append that adds a column", lambda place: place.write(place.frame(place.new()).withColumn("seats", F.lit(2)), mergeSchema="true")),
+    _kind("overwrite with fewer messages", lambda place: place.write(place.frame(place.old()), "overwrite")),
+    _kind("overwrite with the same messages", lambda place: place.write(place.rows(), "overwrite")),
+    _kind("overwrite of a date (replaceWhere)", lambda place: place.write(place.frame([message(place.here, 2)]), "overwrite", replaceWhere=OF_OLD_DATE)),
+    _kind("overwrite of a date with the same messages", lambda place: place.write(place.rows().where(OF_OLD_DATE), "overwrite", replaceWhere=OF_OLD_DATE)),
+    _kind("overwrite of dates (dynamic)", lambda place: place.write(
+        place.frame([message(place.here, 2)]), "overwrite", partitionOverwriteMode="dynamic")),
+    _kind("overwrite that changes no data (dataChange false)", lambda place: place.write(place.rows().coalesce(1), "overwrite", dataChange="false")),
     _sql("INSERT OVERWRITE", "INSERT OVERWRITE {log} SELECT * FROM {log} WHERE entry_id < 12"),
     _sql("TRUNCATE by DELETE of everything", "DELETE FROM {log}"),
     _kind("CREATE OR REPLACE TABLE AS SELECT", _replaced_by_select),
-    _kind("DELETE of a date (metadata only)", _delete_old),
-    _sql("DELETE of messages", f"DELETE FROM {{log}} WHERE {_SOME}"),
+    _sql("DELETE of a date (metadata only)", f"DELETE FROM {{log}} WHERE {OF_OLD_DATE}"),
+    _sql("DELETE of messages", f"DELETE FROM {{log}} WHERE {SOME}"),
     _sql("DELETE of nothing", "DELETE FROM {log} WHERE entry_id = 777"),
-    _sql("DELETE with deletion vectors", VECTORS, f"DELETE FROM {{log}} WHERE {_SOME}"),
-    _sql("UPDATE", f"UPDATE {{log}} SET key = 'changed' WHERE {_SOME}"),
-    _sql("UPDATE to what is there", f"UPDATE {{log}} SET key = key WHERE {_SOME}"),
+    _sql("DELETE with deletion vectors", VECTORS, f"DELETE FROM {{log}} WHERE {SOME}"),
+    _sql("UPDATE", f"UPDATE {{log}} SET key = 'changed' WHERE {SOME}"),
+    _sql("UPDATE to what is there", f"UPDATE {{log}} SET key = key WHERE {SOME}"),
     _sql("UPDATE of nothing", "UPDATE {log} SET key = 'changed' WHERE entry_id = 777"),
-    _sql("UPDATE with deletion vectors", VECTORS, f"UPDATE {{log}} SET key = 'changed' WHERE {_SOME}"),
-    _sql("UPDATE without a change feed", _set(enableChangeDataFeed="false"), f"UPDATE {{log}} SET key = 'changed' WHERE {_SOME}"),
+    _sql("UPDATE with deletion vectors", VECTORS, f"UPDATE {{log}} SET key = 'changed' WHERE {SOME}"),
+    _sql("UPDATE without a change feed", _set(enableChangeDataFeed="false"), f"UPDATE {{log}} SET key = 'changed' WHERE {SOME}"),
     _kind("MERGE that inserts", lambda place: _merge(place, _INSERT)),
     _kind("MERGE that updates", lambda place: _merge(place, _UPDATE)),
     _kind("MERGE that deletes", lambda place: _merge(place, _DELETE)),
@@ -217,14 +164,14 @@ KINDS = [
     _kind("MERGE that does nothing", lambda place: _merge(place, "WHEN MATCHED AND t.entry_id = 777 THEN DELETE")),
     _sql("OPTIMIZE", "OPTIMIZE {log}"),
     _sql("OPTIMIZE ZORDER", "OPTIMIZE {log} ZORDER BY (entry_id)"),
-    _sql("OPTIMIZE over deletion vectors", "OPTIMIZE {log}", before=(VECTORS, f"DELETE FROM {{log}} WHERE {_SOME}")),
-    _sql("REORG PURGE over deletion vectors", "REORG TABLE {log} APPLY (PURGE)", before=(VECTORS, f"DELETE FROM {{log}} WHERE {_SOME}")),
+    _sql("OPTIMIZE over deletion vectors", "OPTIMIZE {log}", before=(VECTORS, f"DELETE FROM {{log}} WHERE {SOME}")),
+    _sql("REORG PURGE over deletion vectors", "REORG TABLE {log} APPLY (PURGE)", before=(VECTORS, f"DELETE FROM {{log}} WHERE {SOME}")),
     _sql("VACUUM, logged", "VACUUM {log}", vacuum__logging__enabled="true"),
     _sql("VACUUM of all that is not current", "VACUUM {log} RETAIN 0 HOURS", retentionDurationCheck__enabled="false", vacuum__logging__enabled="true"),
     _sql("OPTIMIZE and VACUUM of what it replaced", "OPTIMIZE {log}", "VACUUM {log} RETAIN 0 HOURS", retentionDurationCheck__enabled="false"),
     _kind("RESTORE that removes only", _restore_before(None)),
     _kind("RESTORE that adds only, after a DELETE", _delete_and_restore),
-    _kind("RESTORE that does both", _restore_before("DELETE"), _delete_old),
+    _kind("RESTORE that does both", _restore_before("DELETE"), lambda place: place.sql(f"DELETE FROM {{log}} WHERE {OF_OLD_DATE}")),
     _kind("SHALLOW CLONE over the log", _clone_over),
     _kind("CONVERT TO DELTA of the folder", _converted),
     _sql("ADD COLUMNS", SEATS),
@@ -257,7 +204,7 @@ KINDS = [
     _sql("domain metadata on", _set(feature__domainMetadata="supported")),
     _sql("append only on", _set(appendOnly="true")),
     _sql("change feed off", _set(enableChangeDataFeed="false")),
-    _sql("DROP FEATURE deletionVectors", "ALTER TABLE {log} DROP FEATURE deletionVectors", before=(VECTORS, f"DELETE FROM {{log}} WHERE {_SOME}")),
+    _sql("DROP FEATURE deletionVectors", "ALTER TABLE {log} DROP FEATURE deletionVectors", before=(VECTORS, f"DELETE FROM {{log}} WHERE {SOME}")),
     _sql("DROP FEATURE v2Checkpoint", "ALTER TABLE {log} DROP FEATURE v2Checkpoint", before=_set(checkpointPolicy="v2")),
     _kind("protocol upgraded", _protocol),
     _kind("checkpoint", checkpoint),

@@ -16,8 +16,8 @@ from geo.names import Topic
 from geo.subscription.consumer import Subscription
 from geo.text import first_line
 from tests.foreign.held import Held, Id, held, ids_of
-from tests.foreign.place import FIRST, LATER, PENDING, Kind, Place, batches
-from tests.foreign.verdicts import Cell, Verdict, loud, right
+from tests.foreign.place import FIRST, LATER, PENDING, Kind, Place, write
+from tests.foreign.verdicts import Cell, Verdict, cells, loud, right
 from tests.world import World
 
 CLUSTER, COLUMN = "us", "consumer"
@@ -57,11 +57,6 @@ class ConsumersTopic:
         self.given += zip(ids_of(rows), map(str, rows["key"].to_pylist() if "key" in rows.column_names else ()), strict=False)
         return messages
 
-    def _write(self, entries: range) -> None:
-        for origin in ("us", "eu"):
-            for rows, record in batches(origin, entries):
-                self._log.append_rows(rows, record)
-
     def _until_given(self, wanted: set[Id]) -> None:
         """Raises what ended the consumer."""
         self._until(lambda: wanted <= {one for one, _ in self.given})
@@ -73,7 +68,7 @@ class ConsumersTopic:
 
     def cell(self) -> Cell:
         create_topic(self._world.tables(CLUSTER), self.topic)
-        self._write(FIRST)
+        write(self._log, FIRST, "us", "eu")
         if self.kind.before is not None:
             self.kind.before(self.place)
         before = held(self.place)
@@ -82,13 +77,13 @@ class ConsumersTopic:
         CONSUMERS.addHandler(self._said)
         try:
             self._until_given(before.ids)
-            self._write(PENDING)
+            write(self._log, PENDING, "us", "eu")
             try:
                 self.kind.make(self.place)
             except Exception as error:
                 return Cell(Verdict.NONE, first_line(error))
             try:
-                self._write(LATER)
+                write(self._log, LATER, "us", "eu")
             except Exception:  # the log takes no rows of ours any more
                 time.sleep(MORE_S)
             after = held(self.place)
@@ -136,11 +131,4 @@ class ConsumersTopic:
 def with_consumers(spark: SparkSession, folder: Path, kinds: Sequence[Kind]) -> Mapping[Kind, Mapping[str, Cell]]:
     """A consumer has had all there is, and waits for more."""
     world = World(spark, folder, (CLUSTER,), ())
-    return {kind: {COLUMN: _cell(world, kind)} for kind in kinds}
-
-
-def _cell(world: World, kind: Kind) -> Cell:
-    try:
-        return ConsumersTopic(world, kind).cell()
-    except Exception as error:  # one kind does not end the others
-        return right(first_line(error))
+    return cells(kinds, COLUMN, lambda kind: ConsumersTopic(world, kind).cell())

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
-from tests.foreign.place import STRANGE_LEDGER, Kind, Place, arrow, batches, messages
+from tests.foreign.place import Kind, Place, arrow, batches, messages
 
 _Action = dict[str, object]
 
@@ -45,10 +45,6 @@ def _added(
     return {"add": add}
 
 
-def _new(place: Place, entries: range = range(5)) -> list[dict[str, object]]:
-    return messages(place.here, entries, STRANGE_LEDGER)
-
-
 def _first_add(place: Place) -> Mapping[str, object]:
     """The oldest file that holds messages of this region."""
     for version in range(place.version() + 1):
@@ -68,12 +64,12 @@ def _removed(add: Mapping[str, object]) -> _Action:
 
 
 def _twice(place: Place) -> None:
-    write_deltalake(place.path, arrow(_new(place)), mode="append")
+    write_deltalake(place.path, arrow(place.new()), mode="append")
     place.put(place.actions(place.version()))
 
 
 def _twice_with_one_between(place: Place) -> None:
-    write_deltalake(place.path, arrow(_new(place)), mode="append")
+    write_deltalake(place.path, arrow(place.new()), mode="append")
     actions = place.actions(place.version())
     place.put([_info("SOMETHING")])
     place.put(actions)
@@ -101,7 +97,7 @@ def _again(place: Place) -> None:
 
 def _again_beside_new(place: Place) -> None:
     """One file that was added before, and one that was not."""
-    place.put([_info(), {"add": {**_first_add(place)}}, _added(place, _new(place))])
+    place.put([_info(), {"add": {**_first_add(place)}}, _added(place, place.new())])
 
 
 def _thinned(place: Place, *, counted: bool) -> None:
@@ -137,23 +133,23 @@ KINDS = [
     _kind("append twice, with a commit between", _twice_with_one_between),
     _kind("an old file added again, without commitInfo", lambda place: place.put([{"add": {**_first_add(place)}}])),
     _kind("an old file added again, beside a new one", _again_beside_new),
-    _kind("append that says it changes no data", lambda place: place.put([_info(), _added(place, _new(place), dataChange=False)])),
+    _kind("append that says it changes no data", lambda place: place.put([_info(), _added(place, place.new(), dataChange=False)])),
     _kind("compaction that loses messages", lambda place: _thinned(place, counted=True)),
     _kind("compaction that loses messages and counts none", lambda place: _thinned(place, counted=False)),
-    _kind("append without commitInfo", lambda place: place.put([_added(place, _new(place))])),
+    _kind("append without commitInfo", lambda place: place.put([_added(place, place.new())])),
     _kind("append of messages that are there, without commitInfo", lambda place: place.put([_added(place, messages(place.here, range(10, 15)))])),
-    _kind("append without operationMetrics", lambda place: place.put([_info(), _added(place, _new(place))])),
-    _kind("append with commitInfo last", lambda place: place.put([_added(place, _new(place)), {"txn": {"appId": "x", "version": 1}}, _info()])),
+    _kind("append without operationMetrics", lambda place: place.put([_info(), _added(place, place.new())])),
+    _kind("append with commitInfo last", lambda place: place.put([_added(place, place.new()), {"txn": {"appId": "x", "version": 1}}, _info()])),
     _kind("append of two dates under an unknown operation", lambda place: place.put(
-        [_info("LOAD"), _added(place, _new(place)), _added(place, _new(place, range(5, 10)))])),
-    _kind("append beside the folders of dates", lambda place: place.put([_info(), _added(place, _new(place), "somebody-{uuid}.parquet")])),
-    _kind("append of a file whose name has a space", lambda place: place.put([_info(), _added(place, _new(place), "publish_date={date}/some body-{uuid}.parquet")])),
-    _kind("append with a userMetadata of somebody", lambda place: place.put([_info(userMetadata='{"geo.somebody": 1}'), _added(place, _new(place))])),
+        [_info("LOAD"), _added(place, place.new()), _added(place, place.new(range(5, 10)))])),
+    _kind("append beside the folders of dates", lambda place: place.put([_info(), _added(place, place.new(), "somebody-{uuid}.parquet")])),
+    _kind("append of a file whose name has a space", lambda place: place.put([_info(), _added(place, place.new(), "publish_date={date}/some body-{uuid}.parquet")])),
+    _kind("append with a userMetadata of somebody", lambda place: place.put([_info(userMetadata='{"geo.somebody": 1}'), _added(place, place.new())])),
     _kind("append with a copy of our record", _again),
     _kind("removal that calls itself an append", _removed_under_another_name("WRITE")),
     _kind("removal that calls itself OPTIMIZE", _removed_under_another_name("OPTIMIZE")),
     _kind("removal without commitInfo", lambda place: place.put([_removed(_first_add(place))])),
-    _kind("append that calls itself VACUUM END", lambda place: place.put([_info("VACUUM END"), _added(place, _new(place))])),
+    _kind("append that calls itself VACUUM END", lambda place: place.put([_info("VACUUM END"), _added(place, place.new())])),
     _kind("file rewritten with the same messages", _rewritten),
     _kind("commit with nothing but an unknown operation", lambda place: place.put([_info("SOMETHING")])),
     _kind("commit with a txn alone", lambda place: place.put([{"txn": {"appId": "x", "version": 7}}])),

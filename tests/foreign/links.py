@@ -20,7 +20,7 @@ from geo.replication.link_topics import LinkReport
 from geo.streams.life import State
 from geo.text import first_line
 from tests.foreign.held import Effect, Held, Id, differences, disorder, held, ids_brought, ids_of, ids_put, link_appends
-from tests.foreign.place import FIRST, LATER, PENDING, Kind, Place, batches
+from tests.foreign.place import FIRST, LATER, PENDING, Kind, Place, write
 from tests.foreign.verdicts import Cell, Verdict, loud, right
 from tests.running import Running, running
 from tests.world import World
@@ -49,9 +49,7 @@ class LinkedTopic:
         return Place(self.world.spark, self.world.log(cluster, self.topic).name)
 
     def write(self, cluster: str, entries: range) -> None:
-        log = self.world.log(cluster, self.topic)
-        for rows, record in batches(cluster, entries):
-            log.append_rows(rows, record)
+        write(self.world.log(cluster, self.topic), entries, cluster)
 
     def begin(self) -> None:
         for cluster in (SOURCE, TARGET):

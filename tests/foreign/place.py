@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.delta.arrow_rows import rows_frame, rows_table
+from geo.delta.table import Table
 from geo.log.ledgers import Batch, LedgerKey, SourceEnd, Span
 from geo.session import own_session
 from geo.times import in_us
@@ -47,6 +48,11 @@ def messages(origin: str, entries: Iterable[int], ledger: int = LEDGER, **other:
     return [message(origin, entry, ledger, **other) for entry in entries]
 
 
+OF_OLD_DATE = f"publish_date = '{published_at(OLD[0]).date()}'"
+SOME = "entry_id IN (7, 22)"
+"""Messages of both regions: one that every log holds, and one that was written right before."""
+
+
 def batches(origin: str, entries: range) -> Iterable[tuple[pa.Table, str]]:
     """Entries of the region's own ledger as its producer commits them: rows, and the record of their commit."""
     for first in range(entries.start, entries.stop, 5):
@@ -54,6 +60,13 @@ def batches(origin: str, entries: range) -> Iterable[tuple[pa.Table, str]]:
         spans = (Span(LedgerKey("", None), LEDGER, batch[0], batch[-1]),)
         ends = {"": SourceEnd(f'["{batch[-1]}"]', batch[-1] + 1)}
         yield arrow(messages(origin, batch)), Batch("w", in_us(published_at(first)), spans, ends).encode()
+
+
+def write(log: Table, entries: range, *origins: str) -> None:
+    """Let the producers of these regions commit entries."""
+    for origin in origins:
+        for rows, record in batches(origin, entries):
+            log.append_rows(rows, record)
 
 
 def arrow(rows: Iterable[Mapping[str, object]]) -> pa.Table:
@@ -68,6 +81,14 @@ class Place:
     path: str
     here: str = "us"
     there: str = "eu"
+
+    def new(self, entries: range = range(5)) -> list[dict[str, object]]:
+        """Messages of a ledger that nobody of ours writes."""
+        return messages(self.here, entries, STRANGE_LEDGER)
+
+    def old(self) -> list[dict[str, object]]:
+        """Messages that the log has, of both regions, as they are there."""
+        return [*messages(self.here, range(10, 15)), *messages(self.there, range(10, 15))]
 
     @property
     def log(self) -> Path:

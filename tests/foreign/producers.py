@@ -17,8 +17,8 @@ from geo.names import Topic
 from geo.streams import timetable
 from geo.text import first_line
 from tests.foreign.held import Effect, Held, Id, Row, held
-from tests.foreign.place import FIRST, PENDING, Kind, Place, batches
-from tests.foreign.verdicts import Cell, Verdict, loud, right
+from tests.foreign.place import FIRST, PENDING, Kind, Place, write
+from tests.foreign.verdicts import Cell, Verdict, cells, loud, right
 from tests.world import World
 
 CLUSTER, PRODUCER, COLUMN = "us", "live", "producer"
@@ -40,11 +40,6 @@ class ProducersTopic:
         self.place = Place(world.spark, self._log.name)
         self._seen: list[Held] = []
 
-    def _write(self, entries: range) -> None:
-        for origin in ("us", "eu"):
-            for rows, record in batches(origin, entries):
-                self._log.append_rows(rows, record)
-
     @contextmanager
     def _open(self) -> Iterator[Publisher]:
         publisher = Publisher(self._world.tables(CLUSTER), self._world.config, self.topic, PRODUCER)
@@ -65,7 +60,7 @@ class ProducersTopic:
 
     def cell(self) -> Cell:
         create_topic(self._world.tables(CLUSTER), self.topic)
-        self._write(FIRST)
+        write(self._log, FIRST, "us", "eu")
         if self.kind.before is not None:
             self.kind.before(self.place)
         said: list[str] = []
@@ -73,7 +68,7 @@ class ProducersTopic:
         try:
             with self._open() as publisher:
                 publisher.publish_rows(_rows(range(10)))
-                self._write(PENDING)
+                write(self._log, PENDING, "us", "eu")
                 before = self._look()
                 try:
                     self.kind.make(self.place)
@@ -158,11 +153,4 @@ def with_live_producers(spark: SparkSession, folder: Path, kinds: Sequence[Kind]
     """A producer publishes, and looks at its log before each batch."""
     world = World(spark, folder, (CLUSTER,), ())
     with mock.patch.object(timetable, "LOG_LOOK_S", 0.0):  # an interval only
-        return {kind: {COLUMN: _cell(world, kind)} for kind in kinds}
-
-
-def _cell(world: World, kind: Kind) -> Cell:
-    try:
-        return ProducersTopic(world, kind).cell()
-    except Exception as error:  # one kind does not end the others
-        return right(first_line(error))
+        return cells(kinds, COLUMN, lambda kind: ProducersTopic(world, kind).cell())

@@ -19,7 +19,7 @@ from geo.replication.repair import reconcile_links
 from geo.streams.life import State
 from geo.text import first_line
 from tests.foreign.held import Held, Id, Row, differences, held
-from tests.foreign.place import FIRST, Kind, Place, batches
+from tests.foreign.place import FIRST, Kind, Place, write
 from tests.world import World
 
 CLUSTERS = ("eu", "us")
@@ -51,9 +51,7 @@ class Story:
             self._write(cluster, FIRST)
 
     def _write(self, cluster: str, entries: range) -> None:
-        log = self.world.log(cluster, self.topic)
-        for rows, record in batches(cluster, entries):
-            log.append_rows(rows, record)
+        write(self.world.log(cluster, self.topic), entries, cluster)
 
     def step(self) -> None:
         for cluster in CLUSTERS:

@@ -1,10 +1,13 @@
-"""Verdicts on cells, and the matrix that is printed. Pure."""
+"""Verdicts on cells, and the matrix that is printed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+from geo.text import first_line
+from tests.foreign.place import Kind
 
 
 class Verdict(str, Enum):
@@ -32,6 +35,18 @@ def right(*faults: str) -> Cell:
 def loud(why: str, *faults: str) -> Cell:
     """LOUD if nothing wrong was done beside it."""
     return Cell(Verdict.WRONG, f"it said: {why}; but {'; '.join(faults)}") if faults else Cell(Verdict.LOUD, why)
+
+
+def cells(kinds: Sequence[Kind], column: str, cell: Callable[[Kind], Cell]) -> dict[Kind, dict[str, Cell]]:
+    """One of each kind, in its column. One that fails does not end the others."""
+
+    def made(kind: Kind) -> Cell:
+        try:
+            return cell(kind)
+        except Exception as error:
+            return right(first_line(error))
+
+    return {kind: {column: made(kind)} for kind in kinds}
 
 
 Matrix = Mapping[tuple[str, str], Mapping[str, Cell]]
