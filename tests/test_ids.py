@@ -12,10 +12,7 @@ from geo.errors import InvalidNameError, UsageError
 from geo.ids import END_INDEX, ENTRY_ID_LIMIT, LEDGER_ID_LIMIT, MessageId, Position
 
 IDS = st.builds(
-    MessageId,
-    st.sampled_from(["eu", "us", "us-east-1"]),
-    st.integers(1, LEDGER_ID_LIMIT - 1),
-    st.integers(0, ENTRY_ID_LIMIT - 1),
+    MessageId, st.sampled_from(["eu", "us", "us-east-1"]), st.integers(1, LEDGER_ID_LIMIT - 1), st.integers(0, ENTRY_ID_LIMIT - 1)
 )
 
 

@@ -166,8 +166,7 @@ def test_text_that_is_no_topic_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["", "a/b", "a/b/c/d", "/a/b/c", "a/b/", "a//c", "a/b/C", "a/b/../c", "../b/c", "a/b/_c", "a/b/x_9", "a/b/_2"],
+    "path", ["", "a/b", "a/b/c/d", "/a/b/c", "a/b/", "a//c", "a/b/C", "a/b/../c", "../b/c", "a/b/_c", "a/b/x_9", "a/b/_2"]
 )
 def test_a_path_that_no_topic_has_is_refused(path: str) -> None:
     with pytest.raises(InvalidNameError):

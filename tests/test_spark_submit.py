@@ -98,11 +98,7 @@ def test_sigterm_ends_spark_submit_and_the_job(tmp_path: Path) -> None:
     ready = tmp_path / "pid"
     with open(tmp_path / "log", "w") as log:
         process = subprocess.Popen(
-            [str(ROOT / "spark-submit.sh"), "job.py", str(ready)],
-            cwd=tmp_path,
-            env=environment(),
-            stdout=log,
-            stderr=log,
+            [str(ROOT / "spark-submit.sh"), "job.py", str(ready)], cwd=tmp_path, env=environment(), stdout=log, stderr=log
         )
     job = None
     try:

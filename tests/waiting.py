@@ -76,10 +76,7 @@ class InThread(Generic[R]):
 
     def until(self, condition: Callable[[], bool]) -> None:
         every = (self, *self.beside)
-        told, goes_on = (
-            lambda: [(one._outcome, one._told()) for one in every],
-            lambda: not any(one.is_done for one in every),
-        )
+        told, goes_on = (lambda: [(one._outcome, one._told()) for one in every], lambda: not any(one.is_done for one in every))
         until(condition, told, limit_s=self.limit_s, every_s=self.every_s, goes_on=goes_on)
 
     def join(self) -> None:

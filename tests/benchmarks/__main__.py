@@ -217,10 +217,7 @@ _WHICH: Mapping[str, Callable[[_Run], Iterable[str] | None]] = {
     "faults": lambda of: faults(of.spark, of.folder, 60 // of.part),
     "placement": lambda of: (f"  {line}" for line in placed(of.spark, of.folder, 60 // of.part, 150 / of.part)),
     "versions": lambda of: _versions(of.spark, of.folder, of.part),
-    "state": lambda of: (
-        *states(1_000_000 // of.part, 10_000 // of.part, 1_000 // of.part),
-        *forgotten(500_000 // of.part, 30),
-    ),
+    "state": lambda of: (*states(1_000_000 // of.part, 10_000 // of.part, 1_000 // of.part), *forgotten(500_000 // of.part, 30)),
     "publish": lambda of: publish(PublishBench(of.spark, of.folder, 500_000 // of.part), of.rounds(3, 2)),
     "kafka": lambda of: kafka(of.spark, of.folder, 2_000_000 // of.part, 60.0 / of.part),
     "acks": lambda of: acks(of.spark, of.folder, 30 // of.part, FLUSHES_OF_A_DAY // of.part),

@@ -110,9 +110,7 @@ def test_policies_are_set_listed_and_removed(shared: tuple[World, Alone], capsys
 
 
 def test_verbs_that_look_refuse_or_rehearse_start_no_spark_and_count_topics_that_links_are_to_bring(
-    shared: tuple[World, Alone],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    shared: tuple[World, Alone], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, _ = shared
     create_topic(world.tables("eu"), Topic.parse("persistent://shop/web/of-eu-alone"))

@@ -72,9 +72,7 @@ def test_the_json_of_a_report() -> None:
             {"topic": TOPIC, "cluster": "eu", "version": 9, "messages": 1_500, **clean},
             {"topic": TOPIC, "cluster": "us", "version": 8, "messages": 1_497, **clean},
         ],
-        "findings": [
-            {"category": "in_flight", "topic": TOPIC, "where": "eu->us", "count": 3, "examples": ["eu:1:7"]},
-        ],
+        "findings": [{"category": "in_flight", "topic": TOPIC, "where": "eu->us", "count": 3, "examples": ["eu:1:7"]}],
         "notes": ["a note"],
         "faults": [],
     }

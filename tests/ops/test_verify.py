@@ -204,9 +204,7 @@ def both_clean(mesh: Mesh, name: str) -> None:
     mesh.end("us", "eu", name)
 
 
-def test_logs_that_hold_the_same_are_clean_whatever_stayed_at_home_and_whichever_markers_crossed(
-    report: VerifyReport,
-) -> None:
+def test_logs_that_hold_the_same_are_clean_whatever_stayed_at_home_and_whichever_markers_crossed(report: VerifyReport) -> None:
     assert found(report, "both_clean") == {}
     assert link(report, "both_clean", "eu->us").compared == 6  # 5 messages and the marker that crossed
     assert link(report, "both_clean", "us->eu").compared == 4
@@ -319,10 +317,7 @@ def both_doubled(mesh: Mesh, name: str) -> None:
 
 
 def test_a_message_id_twice_in_a_log_is_a_duplicate_there_a_replica_or_not(report: VerifyReport) -> None:
-    assert found(report, "both_doubled") == {
-        ("us", DUPLICATES): (1, ("eu:1:1",)),
-        ("eu", DUPLICATES): (1, ("eu:1:2",)),
-    }
+    assert found(report, "both_doubled") == {("us", DUPLICATES): (1, ("eu:1:1",)), ("eu", DUPLICATES): (1, ("eu:1:2",))}
 
 
 MICROSECOND = timedelta(microseconds=1)
@@ -354,12 +349,7 @@ CHANGES: list[dict[str, object]] = [
 @scenario
 def typed(mesh: Mesh, name: str) -> None:
     tags, reordered = {"a": ["x", "y"], "b": None}, {"b": None, "a": ["x", "y"]}
-    typed = {
-        "amount": Decimal("1.10"),
-        "tags": tags,
-        "seen": {"at": EVER, "by": "me"},
-        "properties": {"a": "1", "b": "2"},
-    }
+    typed = {"amount": Decimal("1.10"), "tags": tags, "seen": {"at": EVER, "by": "me"}, "properties": {"a": "1", "b": "2"}}
     written = [row("eu", 1 + i, 0, **typed) for i in range(len(CHANGES))]
     changed = [{**one, **change} for one, change in zip(written, CHANGES, strict=True)]
     same = rows("eu", 100, range(2), **typed)

@@ -6,18 +6,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from types import MappingProxyType
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from geo.config.model import Link
+from geo.config.model import Config, Link
 from geo.delta.arrow_rows import rows_frame
 from geo.delta.history import CommitName
 from geo.delta.table import Table
 from geo.ids import LedgerId
+from geo.journal.cluster import ClusterTables
 from geo.log.promises import Promise, due, lost_entries, passed, told_range
+from geo.log.topics import Registered
 from geo.names import Topic
 from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
 from geo.ops.verify.link_ends import Ends, floors_by_target, key
@@ -36,10 +37,37 @@ class Log:
 Promises = Mapping[str, Sequence[Promise]]
 """Of one topic, by cluster."""
 
+TopicIn = tuple[Topic, str]
+"""A topic in a cluster."""
+
+Registries = Mapping[str, Mapping[Topic, Registered]]
+"""By cluster and topic."""
+
 _Stands = tuple[CommitName | None, Mapping[str, int] | None]
 
 Way = tuple[str, str, str]
 """Target, origin and topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What is read of all clusters before any log is. `pins`: the versions of the logs that are there, the early ones first; `floors`: how
+    links stand after the last of them, `now_us` the time then."""
+
+    config: Config
+    clusters: Mapping[str, ClusterTables]
+    registries: Registries
+    topics: Sequence[Topic]
+    logs: Mapping[TopicIn, Table]
+    ends: Ends
+    promises: Mapping[Topic, Promises]
+    pins: Sequence[Mapping[TopicIn, int]]
+    floors: Ends
+    now_us: int
+
+    def of(self, topic: Topic) -> list[dict[str, int]]:
+        """The pins of a topic, each by cluster."""
+        return [{name: pin[topic, name] for name in self.clusters if (topic, name) in pin} for pin in self.pins]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +99,22 @@ class Comparison:
     """One topic in all clusters. Two jobs, ledgers and then ids side by side, and a third if holes are to be shown."""
 
     def __init__(
-        self,
-        topic: Topic,
-        logs: Mapping[str, Log],
-        links: Sequence[Link],
-        ends: Ends,
-        floors: Ends,
-        expired_before_us: int | None,
-        now_us: int,
-        ways: Collection[Way] = (),
-        promises: Promises = MappingProxyType({}),
-        due_before: Mapping[str, int] = MappingProxyType({}),
+        self, seen: Pinned, topic: Topic, links: Sequence[Link], ways: Collection[Way], due_before: Mapping[str, int]
     ) -> None:
-        """`promises`: by cluster the ends that its own producers recorded, read before the early pins. `due_before`: of links by name,
-        before which time a message was published that is no longer in flight."""
-        self._topic, self._logs, self._links = topic, logs, links
+        """`due_before`: of links by name, before which time a message was published that is no longer in flight."""
+        self._topic, self._links = topic, links
+        early, late = seen.of(topic)
+        logs = self._logs = {name: Log(seen.logs[topic, name], early.get(name), version) for name, version in late.items()}
+        ends, ttl_s = seen.ends, seen.config.policy(topic).message_ttl_s
+        expired_before_us = None if ttl_s is None else seen.now_us - ttl_s * 1_000_000
         self._ends = {link.name: end for link in links if (end := ends.get(key(link, topic)))}
         self._expires = expired_before_us is not None
         self._promises = {
             name: unaccepted(of, logs[name].table.table_id(), expired_before_us, standings(name, topic, links, ends))
-            for name, of in promises.items()
+            for name, of in seen.promises[topic].items()
             if name in logs
         }
-        self._rows = {name: facts(log.table.read(log.late), expired_before_us, now_us) for name, log in logs.items()}
+        self._rows = {name: facts(log.table.read(log.late), expired_before_us, seen.now_us) for name, log in logs.items()}
         # Also of clusters without a log, into which all is still in flight.
         self._names = sorted({*logs, *(name for link in links for name in (link.source, link.target))})
         self._carried = {n: {o for link in links if link.target == n for o in link.origins} for n in self._names}
@@ -103,7 +124,7 @@ class Comparison:
             - {link.source for link in links if link.target == name}
             for name in self._names
         }
-        self._floors = floors_by_target(topic, links, floors)
+        self._floors = floors_by_target(topic, links, seen.floors)
         self._due_before = due_before
         self._found: _Counts = {}
         self.notes: list[str] = []

@@ -13,12 +13,12 @@ from geo.journal.cluster import ClusterTables
 from geo.log.ledger_parts import ledger_parts
 from geo.log.promises import lost_entries
 from geo.names import ALL_TOPICS, Topic
-from geo.ops.verify.comparison import standings, unaccepted
+from geo.ops.verify.comparison import Pinned, standings, unaccepted
 from geo.ops.verify.ends import Parts, check_link, check_log, overdue_in
 from geo.ops.verify.faults import faults, uncounted
 from geo.ops.verify.link_ends import End, floors_by_target, key, limits, overdue
 from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
-from geo.ops.verify.verify import Pinned, TopicResult, carrying, notes, verify_each
+from geo.ops.verify.verify import TopicResult, carrying, notes, verify_each
 from geo.times import from_us, in_us
 
 _NOTE = "only ends and counts of ledgers were looked at; `geo verify` without --quick compares content"

@@ -24,7 +24,7 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.log.promised_ends import read_promises
 from geo.log.topics import Registered, all_topics, unlike
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.ops.verify.comparison import Comparison, Log, Promises, Way
+from geo.ops.verify.comparison import Comparison, Pinned, Promises, Registries, TopicIn, Way
 from geo.ops.verify.faults import faults, gone
 from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
 from geo.ops.verify.report import ClusterResult, LinkResult, VerifyReport
@@ -36,33 +36,6 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 4
 """Logs and topics looked at side by side: most of a small topic's time is planning, which leaves the cores idle."""
-
-TopicIn = tuple[Topic, str]
-"""A topic in a cluster."""
-
-Registries = Mapping[str, Mapping[Topic, Registered]]
-"""By cluster and topic."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pinned:
-    """What is read of all clusters before any log is. `pins`: the versions of the logs that are there, the early ones first; `floors`: how
-    links stand after the last of them, `now_us` the time then."""
-
-    config: Config
-    clusters: Mapping[str, ClusterTables]
-    registries: Registries
-    topics: Sequence[Topic]
-    logs: Mapping[TopicIn, Table]
-    ends: Ends
-    promises: Mapping[Topic, Promises]
-    pins: Sequence[Mapping[TopicIn, int]]
-    floors: Ends
-    now_us: int
-
-    def of(self, topic: Topic) -> list[dict[str, int]]:
-        """The pins of a topic, each by cluster."""
-        return [{name: pin[topic, name] for name in self.clusters if (topic, name) in pin} for pin in self.pins]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +117,19 @@ def _compared(seen: Pinned) -> Callable[[Topic], TopicResult]:
     progress = Progress(log, "verify", "topics", len(seen.topics))
 
     def compare(topic: Topic) -> TopicResult:
-        early, late = seen.of(topic)
-        pinned = {name: Log(seen.logs[topic, name], early.get(name), version) for name, version in late.items()}
-        policy = seen.config.policy(topic)
-        expired_before_us = None if policy.message_ttl_s is None else seen.now_us - policy.message_ttl_s * 1_000_000
+        *_, late = seen.of(topic)
         # Those that replicated it before the pins or after: a policy may change meanwhile.
         carried = {*carrying(seen.config, topic, seen.registries, seen.ends), *carrying(seen.config, topic, later, seen.floors)}
         links = tuple(link for link in seen.config.links if link in carried)
-        due_before = limits(topic, links, seen.ends, seen.now_us, policy.longest_outage_s)
-        comparison = Comparison(
-            topic, pinned, links, seen.ends, seen.floors, expired_before_us, seen.now_us, ways, seen.promises[topic], due_before
-        )
+        due_before = limits(topic, links, seen.ends, seen.now_us, seen.config.policy(topic).longest_outage_s)
+        comparison = Comparison(seen, topic, links, ways, due_before)
         comparison.notes += [
-            *notes(topic, seen.registries, pinned, links, seen.floors),
+            *notes(topic, seen.registries, late, links, seen.floors),
             *_of_removed(topic, links, seen.floors, ways),
         ]
         comparison.run()
         found = (
-            *faults(topic, seen.registries, pinned, links, seen.ends),
+            *faults(topic, seen.registries, late, links, seen.ends),
             *overdue(topic, links, seen.ends, comparison.overdue(), due_before),
         )
         progress.add(1)
