@@ -1,4 +1,4 @@
-"""Verbs as a user types them, about cluster us of a world."""
+"""Verbs as a user types them, about cluster us of a world; and no Spark for those that need none."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import json
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from geo.cli.main import main
 from tests.world import World
+
+
+def no_spark(*_: object, **__: object) -> SparkSession:
+    """In the place of what starts it."""
+    raise AssertionError("Spark was started")
 
 
 def output_of(capsys: pytest.CaptureFixture[str], world: World, *arguments: str, code: int = 0) -> str:

@@ -35,6 +35,7 @@ from geo.log.topics import create_topic, registered_topics
 from geo.names import Topic
 from geo.subscription import changes, version_subscriptions
 from geo.subscription.consumer import Subscription
+from tests.cli.of_us import no_spark
 from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore
 from tests.version_starts import found_start
@@ -48,10 +49,6 @@ NESTED = Topic.parse("persistent://shop/orders/nested")
 
 def _messages(engine: Engine) -> int:
     return engine.count_nulls("marker")
-
-
-def _no_spark() -> SparkSession:
-    raise AssertionError("Spark was started")
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +95,13 @@ def consume(world: World, cluster: str) -> None:
 @pytest.mark.parametrize("topic", [TOPIC, TYPED])
 @pytest.mark.parametrize("count", [1, 7, 500])
 def test_the_newest_messages_are_the_same_with_and_without_spark(looked_at: World, topic: Topic, count: int) -> None:
-    without = list(newest(connect_later(_no_spark, looked_at.config.cluster("us")), topic, count))
+    without = list(newest(connect_later(no_spark, looked_at.config.cluster("us")), topic, count))
     assert without == list(newest(looked_at.tables("us"), topic, count))
     assert len(without) == min(count, 60 if topic == TOPIC else 30)
 
 
 def test_messages_are_counted_the_same_with_and_without_spark(looked_at: World) -> None:
-    tables = connect_later(_no_spark, looked_at.config.cluster("us"))
+    tables = connect_later(no_spark, looked_at.config.cluster("us"))
     for topic in (TOPIC, TYPED, NESTED):
         log = looked_at.log("us", topic)
         assert count_messages(tables.log(topic)) == count_messages(log) == log.read().where(is_message()).count()
@@ -145,7 +142,7 @@ def test_ledgers_are_the_same_with_and_without_spark(spark: SparkSession, tmp_pa
     log.append(world.entries("us", 40, 45).withColumns(of_second))
     log.append(world.entries("us", 45, 48).withColumns(of_second))
     version = log.latest_version()
-    without = connect_later(_no_spark, world.config.cluster("us")).log(TOPIC)
+    without = connect_later(no_spark, world.config.cluster("us")).log(TOPIC)
     by_spark = connect_later(lambda: world.spark, world.config.cluster("us"), reads=Reads.NONE).log(TOPIC)
     for since in (None, datetime(2020, 1, 1, tzinfo=timezone.utc), datetime.fromtimestamp(1_800_000_010, timezone.utc)):
         assert ledger_parts(without, version, since) == ledger_parts(by_spark, version, since)
@@ -171,7 +168,7 @@ def test_a_quick_verify_finds_rows_that_were_taken_away(
 
 def test_what_only_spark_knows_as_columns_with_structure_is_asked_of_spark(looked_at: World) -> None:
     with pytest.raises(AssertionError, match="Spark was started"):
-        list(newest(connect_later(_no_spark, looked_at.config.cluster("us")), NESTED, 1))
+        list(newest(connect_later(no_spark, looked_at.config.cluster("us")), NESTED, 1))
     (message,) = newest(looked_at.tables("us"), NESTED, 1)
     assert set(message["columns"]["line"]) == {"amount", "day"}
 
@@ -318,7 +315,7 @@ def _cluster(beside: Path, root: str, conf: Mapping[str, str], *, single_driver:
 def test_the_doctor_looks_at_tables_without_spark(
     looked_at: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(running, "session", lambda _: _no_spark())
+    monkeypatch.setattr(running, "session", no_spark)
     assert main(["doctor", "--config", str(looked_at.path), "--engine", "native", "-o", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     topics = len(registered_topics(looked_at.tables("us")))
@@ -335,5 +332,5 @@ def test_what_spark_alone_can_read_is_refused_natively(
 
 
 def test_a_folder_that_is_no_table_is_left_to_spark(tmp_path: Path) -> None:
-    table = Table(Driver(_no_spark), str(tmp_path), by_path=True, lock=None)
+    table = Table(Driver(no_spark), str(tmp_path), by_path=True, lock=None)
     assert table.ask_here(_messages) is None

@@ -22,7 +22,7 @@ from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
 from geo.version import program_version
-from tests.cli.of_us import as_json, output_of
+from tests.cli.of_us import as_json, no_spark, output_of
 from tests.members import Alone
 from tests.world import World
 
@@ -114,9 +114,6 @@ def test_verbs_that_look_refuse_or_rehearse_start_no_spark_and_count_topics_that
 ) -> None:
     world, _ = shared
     create_topic(world.tables("eu"), Topic.parse("persistent://shop/web/of-eu-alone"))
-
-    def no_spark(_: str) -> SparkSession:
-        raise AssertionError("Spark was started")
 
     monkeypatch.setattr(running, "start_spark", no_spark)
     for looks in (

@@ -12,7 +12,6 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from pyspark.sql import SparkSession
 
 from geo.cli import running
 from geo.cli.main import main
@@ -30,7 +29,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.times import in_us
-from tests.cli.of_us import as_json, output_of
+from tests.cli.of_us import as_json, no_spark, output_of
 from tests.waiting import until
 from tests.world import World
 
@@ -125,9 +124,6 @@ def test_what_several_brokers_have_is_told_without_spark(
 ) -> None:
     world = several.world
     first, second, third, fourth = several.bundles
-
-    def no_spark(_: str) -> SparkSession:
-        raise AssertionError("Spark was started")
 
     monkeypatch.setattr(running, "start_spark", no_spark)
     rows = {row["broker"]: row for row in as_json(capsys, world, "brokers")}
