@@ -310,6 +310,11 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         (_cluster('{root: /a}\ntopics: [{match: "persistent://*/*/*", longest_outage: 5}]'), 4, "longest_outage: '5' is not"),
         (_cluster("{root: /a}\nsnapshots: {max_cached: 2}"), 4, "snapshots: max_cached 2; allowed: 3 to 300"),
         (_cluster("{root: /a}\nsnapshots: {max_cached: 301}"), 4, "snapshots: max_cached 301; allowed: 3 to 300"),
+        (
+            _cluster("{root: /a}\nsnapshots: {frequency: 2 seconds, timeout: 201 seconds}"),
+            4,
+            "timeout 201 s; allowed: 1 to 100 times",
+        ),
         (_publish("{cluster: us, topic: T, jsonl: in}"), 4, "cluster: cluster 'us' is unknown; clusters: eu"),
         (_publish("{cluster: eu, jsonl: in}"), 4, "publish: topic is missing"),
         (_publish("{cluster: eu, topic: clicks, jsonl: in}"), 4, "topic: topic 'clicks' is not of the form"),
