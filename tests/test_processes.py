@@ -49,9 +49,7 @@ def test_a_publish_killed_between_commit_and_checkpoint_goes_on_where_it_was(wor
     assert world.count("eu") == 300, "the commit landed, the checkpoint does not know"
     path.write_text(path.read_text() + json.dumps({"key": "k300", "payload": "p300"}) + "\n")
     for added in (1, 0):
-        stream = publish_json_lines(world.spark, str(path), TOPIC, config=world.config, cluster="eu")
-        stream.await_termination()
-        assert stream.published.rows == added
+        assert world.publish_lines("eu", path).published.rows == added
     rows = world.log("eu").read()
     assert rows.count() == 301
     assert rows.select("key").distinct().count() == 301

@@ -12,17 +12,18 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.config import load
-from geo.config.model import Config
+from geo.config.model import Config, Publication
 from geo.coordination.ownership import Ownership, claim
 from geo.delta.arrow_rows import rows_table
 from geo.delta.table import Table
 from geo.fleet.replicator import Replicator
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.ledgers import Batch, LedgerKey, Span
-from geo.log.publish import publish
+from geo.log.publish import PublishOptions, publish, publish_source
+from geo.log.publish_stream import SourceStream
 from geo.log.publisher import Published
 from geo.log.topics import create_topic
-from geo.names import Topic
+from geo.names import DEFAULT_PRODUCER, Topic
 from geo.now import now_us
 from geo.ops.verify.quick import verify_by_ends
 from geo.ops.verify.report import VerifyReport
@@ -148,6 +149,16 @@ class World:
         done = publish(rows, TOPIC, config=self.config, cluster=cluster, producer=producer, order_by="number")
         assert isinstance(done, Published)
         return done
+
+    def published(self, what: Publication, **options: Any) -> SourceStream:
+        """Publish what a publication says, to its end. `options`: of PublishOptions."""
+        stream = publish_source(self.spark, what, config=self.config, options=PublishOptions(**options))
+        stream.await_termination()
+        return stream
+
+    def publish_lines(self, cluster: str, path: Path, *, producer: str = DEFAULT_PRODUCER, **options: Any) -> SourceStream:
+        """As `published`, of JSON lines."""
+        return self.published(Publication(cluster, TOPIC, producer, jsonl=str(path)), **options)
 
     def write(self, cluster: str, first: int, end: int, *, topic: Topic = TOPIC) -> None:
         """Entries `first` to `end` - 1 of ledger 1 in one commit, past the publisher: for tests that are about links."""

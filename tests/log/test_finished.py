@@ -14,7 +14,7 @@ from geo.delta.engines.native.engine import NativeEngine
 from geo.errors import SourceChangedError
 from geo.log import finished, ledger_writer
 from geo.log.finished import forget, key_of, move_ended, recall
-from geo.log.publish import publish, publish_json_lines
+from geo.log.publish import publish
 from geo.log.publisher import Published
 from geo.log.topics import create_single
 from geo.ops.delete_topic import delete_topics
@@ -45,9 +45,7 @@ def _write(folder: Path, name: str, *keys: str) -> None:
 
 
 def _published(world: World, folder: Path) -> int:
-    stream = publish_json_lines(world.spark, str(folder), TOPIC, config=world.config, cluster="us", producer="p")
-    stream.await_termination()
-    return stream.published.rows
+    return world.publish_lines("us", folder, producer="p").published.rows
 
 
 def _two_published(world: World, folder: Path) -> None:

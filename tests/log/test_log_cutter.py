@@ -172,13 +172,6 @@ def test_what_is_left_by_an_interrupted_cut_is_without_a_gap(log: Log) -> None:
     assert log.cut() == LogCut(4, 6)
 
 
-def test_without_a_checkpoint_nothing_is_cut(log: Log) -> None:
-    for checkpoint in log.folder.glob("*.checkpoint.parquet"):
-        checkpoint.unlink()
-    assert log.cut() == LogCut(0, 15)
-    assert log.entries() == list(range(2, 15))
-
-
 def test_a_small_log_is_not_looked_at_further(log: Log) -> None:
     assert log.cut(least=15) == LogCut(0, 15)
     assert LogCutter(log.us, log.config).cut(Topic.parse("persistent://shop/web/none")) is None

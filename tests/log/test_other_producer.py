@@ -1,11 +1,10 @@
 """A producer that goes on in another region (`--continue-from`), on real tables, with JSON lines: each line once, and loud where
-nobody can tell. Kafka's offsets: sources/test_kafka_failover.py."""
+nobody can tell. Kafka's offsets: sources/test_kafka_failover.py; there and back, and a region that is lost: scenarios/a-producer-moves.txt."""
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -26,15 +25,8 @@ def _add(path: Path, first: int, end: int) -> None:
         file.writelines(f'{{"key": "{number}"}}\n' for number in range(first, end))
 
 
-def _stream(world: World, cluster: str, path: Path, other: str | None = None, trigger: str = "available-now") -> SourceStream:
-    options = PublishOptions(continue_from=other, trigger=trigger)
-    return publish_json_lines(world.spark, str(path), TOPIC, config=world.config, cluster=cluster, producer="p", options=options)
-
-
 def _publish(world: World, cluster: str, path: Path, other: str | None = None) -> SourceStream:
-    stream = _stream(world, cluster, path, other)
-    stream.await_termination()
-    return stream
+    return world.publish_lines(cluster, path, producer="p", continue_from=other)
 
 
 def _keys(world: World, origin: str) -> list[int]:
@@ -77,31 +69,6 @@ def test_the_first_messages_after_a_switch_are_all_there_once(world: World, capl
         world.replicate(target)
     world.assert_clean()
     assert sorted(int(row["key"]) for row in world.messages("us").values()) == list(range(300))
-
-
-def test_a_later_start_goes_on_from_its_own_records_also_when_the_other_region_is_lost(
-    world: World, lines: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    _publish(world, "us", lines, "eu")
-    _add(lines, 300, 310)
-    assert _publish(world, "us", lines, "eu").published.rows == 10
-    (world.folder / "eu").rename(world.folder / "away")
-    _add(lines, 310, 320)
-    with caplog.at_level(logging.INFO, "geo"):
-        assert _publish(world, "us", lines, "eu").published.rows == 10
-    assert f"goes on from its own records in us: eu cannot be read ({world.folder / 'eu'} is not there), and" in caplog.text
-    assert _publish(world, "us", lines).published.rows == 0, "and so it does without the option"
-    assert _keys(world, "us") == list(range(200, 320))
-
-
-def test_production_goes_back_and_forth_and_each_line_is_published_once(world: World, lines: Path) -> None:
-    published = 200
-    for at, (cluster, other) in enumerate([("us", "eu"), ("eu", "us"), ("us", "eu"), ("us", "eu"), ("eu", "us")]):
-        done = _publish(world, cluster, lines, other).published.rows
-        published += done
-        assert done == (10 if at else 100), "without the other's place it would publish all since its own last time"
-        _add(lines, published, published + 10)
-    assert Counter([*_keys(world, "eu"), *_keys(world, "us")]) == Counter(range(340))
 
 
 def test_what_was_read_and_not_published_is_not_reported_again(world: World) -> None:
@@ -166,7 +133,8 @@ def test_of_a_region_that_was_put_back_from_a_backup_it_is_said_that_lines_come_
 
 
 def test_a_producer_that_lives_is_named_and_not_doubled(world: World, lines: Path) -> None:
-    running = _stream(world, "eu", lines, trigger="1 second")
+    options = PublishOptions(trigger="1 second")
+    running = publish_json_lines(world.spark, str(lines), TOPIC, config=world.config, cluster="eu", producer="p", options=options)
     try:
         with pytest.raises(
             AlreadyOwnedError, match=rf"producer p of {TOPIC} in eu: already run by .* publish the same records twice"

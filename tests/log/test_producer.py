@@ -25,16 +25,13 @@ from geo.log.publish import publish
 from geo.log.publish_stream import FrameStream
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_order
+from geo.now import now_us
 from geo.streams import timetable
 from schemas import LEDGERS
 from tests.crashing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 @contextmanager
@@ -107,7 +104,7 @@ def test_what_a_stale_publisher_records_late_counts_for_nothing(world: World) ->
     stale = _ledger_table(world, 1)
     seen = world.log("eu").look()
     assert seen is not None
-    progress, _ = stale.resume(seen, _now_us())
+    progress, _ = stale.resume(seen, now_us())
     with _open(world) as other:
         assert _publish(other, world.rows(0, 10)) == 5
     stale.record_ends(progress, progress.ledgers)
@@ -311,7 +308,7 @@ class Clock:
     off_us: int = 0
 
     def __call__(self) -> int:
-        return _now_us() + self.off_us
+        return now_us() + self.off_us
 
 
 def test_a_clock_that_is_behind_or_ahead_publishes_nothing(world: World) -> None:
@@ -342,7 +339,7 @@ def test_ledgers_of_a_clock_that_was_ahead_are_left_behind(world: World) -> None
     world.publish("eu", 5)
     table, seen = _ledger_table(world, 1), world.log("eu").look()
     assert seen is not None
-    progress, _ = table.resume(seen, _now_us())
+    progress, _ = table.resume(seen, now_us())
     in_2035 = int(datetime(2035, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_000_000
     table.record_ends(
         replace(progress, ledgers={k: replace(ledger, time_us=in_2035) for k, ledger in progress.ledgers.items()}),
@@ -359,7 +356,7 @@ def test_ledgers_of_a_clock_that_was_ahead_are_left_behind(world: World) -> None
 
 def test_new_ledgers_never_share_an_id_however_many_are_opened_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = world.rows(0, 12).withColumn("gate", F.expr("number % 6"))
-    now = _now_us()
+    now = now_us()
     for producer in ("p", "q"):
         drawn = itertools.chain((0, 0, 1, 1, 0, 2), itertools.count())
         monkeypatch.setattr(secrets, "randbits", lambda _, drawn=drawn: next(drawn))

@@ -1,8 +1,8 @@
-"""Recorded ends against what logs hold, as tables of cases."""
+"""Recorded ends against what logs hold, as tables of cases; and that what many ask for one by one is read once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -10,8 +10,9 @@ import pytest
 
 from geo.delta.history import CommitName
 from geo.ids import LedgerId
+from geo.log.promised_ends import FRESH_S, Promised, SharedPromises
 from geo.log.promises import LOST, Promise, as_accepted, due, lost_entries, passed, promise_of
-from geo.names import MARKERS_PRODUCER
+from geo.names import MARKERS_PRODUCER, Topic
 
 LEDGER, OTHER = LedgerId("us", 1), LedgerId("us", 2)
 ROW: Mapping[str, Any] = {
@@ -108,3 +109,39 @@ def test_what_was_accepted_as_lost_is_not_lost_again_and_what_comes_after_it_is(
     floors = as_accepted({LEDGER: (8, 9)})
     assert lost_entries([promise(9)], {LEDGER: 7}, floors) == {}
     assert lost_entries([promise(11)], {LEDGER: 7}, floors) == {LEDGER: (10, 11)}
+
+
+# -- what many ask for one by one ------------------------------------------------------------------------------------------
+
+ONE, TWO, THREE = (Topic.parse(f"persistent://shop/web/{name}") for name in ("one", "two", "three"))
+
+
+class Reads:
+    """What was read, and the time."""
+
+    def __init__(self, *expected: Topic) -> None:
+        self.topics: list[set[Topic]] = []
+        self.now = 100.0
+        self.shared = SharedPromises(self._read, lambda: self.now)
+        self.shared.expect(expected)
+
+    def _read(self, topics: Collection[Topic]) -> Promised:
+        self.topics.append(set(topics))
+        return {topic: [] for topic in topics}
+
+
+def test_the_second_that_asks_reads_for_all_and_who_asks_alone_for_itself() -> None:
+    reads = Reads(ONE, TWO, THREE)
+    for topic in (ONE, TWO, THREE, ONE):
+        assert reads.shared.of(topic) == []
+    assert reads.topics == [{ONE}, {ONE, TWO, THREE}]
+    reads.now += FRESH_S
+    reads.shared.of(TWO)
+    assert reads.topics[2:] == [{TWO}], "what was read long ago does not count"
+
+
+def test_a_topic_that_nobody_expected_is_read_too() -> None:
+    reads = Reads(ONE)
+    for topic in (ONE, TWO):
+        assert reads.shared.of(topic) == []
+    assert reads.topics == [{ONE}, {ONE, TWO}]

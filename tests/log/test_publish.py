@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from geo.crash import CrashPoint
 from geo.delta import small_batch
 from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, UnsafeError, UsageError
-from geo.log.publish import PublishOptions, publish, publish_json_lines
+from geo.log.publish import publish
 from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_order
@@ -183,27 +183,11 @@ def test_every_way_of_numbering_gives_the_same(world: World, monkeypatch: pytest
     assert len(lines["few"]) == 60
 
 
-def test_heavy_rows_are_left_to_spark(world: World) -> None:
-    heavy = "encode(repeat('x', if(number = 3, 40000, 10)), 'UTF-8')"
-    rows = world.rows(0, 9).withColumn("payload", F.expr(heavy))
-    world.leave_to_spark("eu")
-    assert _publish(world, rows, order_by="number").rows == 9
-    found = world.log("eu").read().orderBy("entry_id").selectExpr("octet_length(payload) AS size").collect()
-    assert [row["size"] for row in found] == [10, 10, 10, 40000, 10, 10, 10, 10, 10]
-
-
 # -- JSON lines ----------------------------------------------------------------------------------------------------------
 
 
-def _stream(world: World, path: Path, batch_bytes: int = jsonl.BATCH_BYTES) -> PublishStream:
-    options = PublishOptions(batch_bytes=batch_bytes)
-    stream = publish_json_lines(world.spark, str(path), TOPIC, config=world.config, cluster="eu", options=options)
-    stream.await_termination()
-    return stream
-
-
 def _lines(world: World, path: Path) -> Published:
-    return _stream(world, path).published
+    return world.publish_lines("eu", path).published
 
 
 @pytest.mark.parametrize("way", ["here", "by tasks", "by Spark"])
@@ -215,7 +199,7 @@ def test_bad_lines_are_listed_and_the_others_are_published(world: World, monkeyp
     path = world.folder / "in.jsonl"
     path.write_text('{"key": "a"}\n{broken\n{"key": "b", "replicate_to": ["mars"]}\n\n{"key": "c", "payload": "x"}\n')
 
-    first = _stream(world, path)
+    first = world.publish_lines("eu", path)
     assert (first.published.rows, first.published.rejected) == (2, 2)
     assert first.rejects_file is not None
     rejects = [json.loads(line) for line in Path(first.rejects_file).read_text().splitlines()]
@@ -303,8 +287,8 @@ def test_a_crash_between_many_sources_leaves_nothing_out(world: World) -> None:
 
     for nth in (3, 1):
         with dies_at(CrashPoint.PUBLISH_LEDGERS_OPENED, nth):
-            _stream(world, folder, 1)
-    _stream(world, folder, 1)
+            world.publish_lines("eu", folder, batch_bytes=1)
+    world.publish_lines("eu", folder, batch_bytes=1)
     assert _ledgers(world) == [(None, 0, 1, 2)] * 4
     assert sorted(row["key"] for row in world.log("eu").read().collect()) == [f"{n}{x}" for n in range(4) for x in "ab"]
 

@@ -10,22 +10,32 @@ import pytest
 from pyspark.sql import functions as F
 
 from geo.config import load
+from geo.config.model import Publication
 from geo.errors import SourceChangedError, UsageError
-from geo.log.ledgers import SourceEnd
 from geo.log.publish import publish_kafka
 from geo.log.publisher import Published
-from geo.log.sources.kafka import KafkaReader, refuse_other_topic
+from geo.log.sources.kafka import BATCH_ROWS
 from geo.names import Topic
 from tests.kafka_broker import PASSWORD, USER, Broker
-from tests.log.sources.published import published
 from tests.processes import geo
 from tests.world import TOPIC, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 
-def _publish(world: World, broker: Broker, topic: str, **options: Any) -> Published:
-    return published(world, broker, topic, **options).published
+def _publish(
+    world: World,
+    broker: Broker,
+    topic: str,
+    to: Topic = TOPIC,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    accept_lost: bool = False,
+    **of: Any,
+) -> Published:
+    """`of`: of the publication."""
+    what = Publication("eu", to, kafka=broker.bootstrap, kafka_topic=topic, **of)
+    return world.published(what, batch_rows=batch_rows, accept_lost=accept_lost).published
 
 
 def test_a_record_keeps_everything_it_has(world: World, broker: Broker) -> None:
@@ -70,13 +80,13 @@ def test_where_a_latest_start_began_counts_though_nothing_was_published_and_if_i
 ) -> None:
     broker.create("lost", 2)
     broker.produce("lost", [(0, None, b"before", []), (1, None, b"before", [])])
-    assert _publish(world, broker, "lost", begin="latest").rows == 0
+    assert _publish(world, broker, "lost", kafka_start="latest").rows == 0
     broker.produce("lost", [(0, None, b"while nothing ran", [])])
-    assert _publish(world, broker, "lost", begin="latest").rows == 1
+    assert _publish(world, broker, "lost", kafka_start="latest").rows == 1
     (note,) = Path(world.config.cluster("eu").checkpoints).rglob("position.json")
     note.unlink()
     broker.produce("lost", [(1, None, b"while nothing ran", [])])
-    assert _publish(world, broker, "lost", begin="latest").rows == 2, "all of the partition of which nothing is known"
+    assert _publish(world, broker, "lost", kafka_start="latest").rows == 2, "all of the partition of which nothing is known"
 
 
 def test_a_partition_that_was_read_and_is_gone_stops_the_stream(world: World, broker: Broker) -> None:
@@ -243,18 +253,3 @@ def test_records_arrive_once_in_order_though_publisher_and_broker_fall(world: Wo
     assert [r[1:] for r in ledgers] == [(0, each - 1, each, 1, True)] * partitions
     world.replicate("us")
     world.assert_clean()
-
-
-def test_a_topic_is_refused_that_has_another_id_than_what_was_published_of_it() -> None:
-    known = {"kafka:t:0": [5, ""], "kafka:t:1": [9, "id"]}
-    refuse_other_topic("t", "id", known)
-    refuse_other_topic("t", "", known)  # a broker too old to have ids
-    with pytest.raises(SourceChangedError, match=r"of another Kafka cluster.*its id is new, it was id"):
-        refuse_other_topic("t", "new", known)
-
-
-def test_the_places_to_go_on_from_are_those_of_the_topic_alone() -> None:
-    reader = KafkaReader({}, "a:b")
-    ends = {"kafka:a:b:0": '["4","id"]', "kafka:a:b:12": '["0"]', "kafka:a:1": '["9"]', "file": '["2024-01-01"]'}
-    places = {name: reader.place_of(name, SourceEnd(end, 1)) for name, end in ends.items()}
-    assert places == {"kafka:a:b:0": [5, "id"], "kafka:a:b:12": [1, ""], "kafka:a:1": None, "file": None}

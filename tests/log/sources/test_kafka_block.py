@@ -9,7 +9,7 @@ import pytest
 from geo.errors import SourceChangedError
 from geo.log.ledgers import SourceEnd
 from geo.log.source_identity import by_columns
-from geo.log.sources.kafka import KafkaReader, _block, gone_offsets
+from geo.log.sources.kafka import KafkaReader, _block, gone_offsets, refuse_other_topic
 from geo.times import FIRST_US, LAST_US, in_us
 
 
@@ -73,3 +73,18 @@ def test_a_partition_of_which_nothing_is_known_begins_with_its_first_offset_and_
     assert position == {"kafka:t:0": [9, "id"], "kafka:t:1": [0, "id"]}
     with pytest.raises(SourceChangedError, match="partition 1: 0 to 2"):
         reader.next(position)
+
+
+def test_a_topic_is_refused_that_has_another_id_than_what_was_published_of_it() -> None:
+    known = {"kafka:t:0": [5, ""], "kafka:t:1": [9, "id"]}
+    refuse_other_topic("t", "id", known)
+    refuse_other_topic("t", "", known)  # a broker too old to have ids
+    with pytest.raises(SourceChangedError, match=r"of another Kafka cluster.*its id is new, it was id"):
+        refuse_other_topic("t", "new", known)
+
+
+def test_the_places_to_go_on_from_are_those_of_the_topic_alone() -> None:
+    reader = KafkaReader({}, "a:b")
+    ends = {"kafka:a:b:0": '["4","id"]', "kafka:a:b:12": '["0"]', "kafka:a:1": '["9"]', "file": '["2024-01-01"]'}
+    places = {name: reader.place_of(name, SourceEnd(end, 1)) for name, end in ends.items()}
+    assert places == {"kafka:a:b:0": [5, "id"], "kafka:a:b:12": [1, ""], "kafka:a:1": None, "file": None}

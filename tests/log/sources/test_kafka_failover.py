@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from geo.config.model import Publication
 from geo.crash import CrashPoint
 from geo.errors import SourceChangedError, UsageError
 from geo.fleet.backfill import Backfill, backfill
@@ -22,7 +23,6 @@ from geo.names import DEFAULT_PRODUCER
 from geo.replication.repair import reconcile_links
 from tests.crashing import dies_at
 from tests.kafka_broker import Broker
-from tests.log.sources.published import published
 from tests.world import TOPIC, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -38,8 +38,10 @@ def _produce_all(broker: Broker, topic: str, first: int, end: int) -> None:
     broker.produce(topic, [(0, f"k{n}".encode(), str(n).encode(), []) for n in range(first, end)])
 
 
-def _publish(world: World, broker: Broker, topic: str, cluster: str, other: str | None = None, **options: Any) -> SourceStream:
-    return published(world, broker, topic, cluster, continue_from=other, **options)
+def _publish(world: World, broker: Broker, topic: str, cluster: str, other: str | None = None, **more: Any) -> SourceStream:
+    """`more`: of the publication."""
+    what = Publication(cluster, TOPIC, kafka=broker.bootstrap, kafka_topic=topic, **more)
+    return world.published(what, continue_from=other)
 
 
 def _numbers(world: World, cluster: str, origin: str) -> list[int]:
@@ -62,7 +64,7 @@ def test_a_producer_goes_on_at_the_offsets_of_a_region_that_can_be_read(
 ) -> None:
     _published(world, broker, "readable")
     with caplog.at_level(logging.INFO, "geo"):
-        stream = _publish(world, broker, "readable", "us", "eu", begin="latest")
+        stream = _publish(world, broker, "readable", "us", "eu", kafka_start="latest")
     assert _numbers(world, "us", "us") == list(range(200, 300))
     assert [(one.source, one.place[0], one.by, one.may_repeat) for one in stream.continued] == [
         ("kafka:readable:0", 100, By.RECORDED, False),
