@@ -32,6 +32,7 @@ ROOMS = (
         "version",
         "remedies",
         "text",
+        "slices",
         "locations",
         "disk",
         "sql_text",

@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame
 
 from geo.delta.commits import KEPT, Commit, Kind
 from geo.delta.engine import Scan
-from geo.delta.engines.spark.scan import scanned
+from geo.delta.engines.spark.scan import filtered, scanned
 from geo.delta.history import LOOK_BACK, CommitName, Gone, parted, turn_of
+from geo.delta.predicate import Predicate
+from geo.delta.predicate_arrow import kept
 from geo.delta.scan import few_added
 from geo.delta.table import Table
 from geo.errors import RetryableError
@@ -151,6 +153,12 @@ class Tail:
     def rows(self, turn: Turn) -> DataFrame:
         """The rows that it added."""
         return self._table.read_added(turn.first, turn.last.version)
+
+    def rows_where(self, turn: Turn, columns: Sequence[str], where: Predicate) -> pa.Table:
+        """As `Engine.rows_where`, of the rows that it added."""
+        if (few := self.few(turn)) is not None:
+            return kept(where, few.select(columns))
+        return filtered(self.rows(turn), where).select(*columns).toArrow()
 
     def scan(self, turn: Turn, asked: Scan[T]) -> list[T]:
         """As `Engine.scan`, of the rows that it added, by Spark."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -51,6 +51,7 @@ from geo.replication.source_history import Fault
 from geo.replication.source_look import SourceLook, open_source_log
 from geo.replication.whole_files import Whole, all_files, copied, plain_state, whole_files, without
 from geo.session import require_delta
+from geo.slices import slices
 from geo.text import first_line
 from geo.times import in_us
 from schemas import TOPIC_LOG
@@ -284,7 +285,7 @@ class _Filling:
         progress = Progress(log, str(self), "messages", self._done.total)
         record = backfill_record(self._link.name, self._rule.origins, at)
         most_bytes = most_of(self._allowance).size
-        for part in _parts(files, most_bytes):
+        for part in slices(files, lambda one: one.size, most_bytes):
             if not self._may_go_on():
                 return
             written = copied(part, self._log, plain_state(self._log, "target"))
@@ -334,17 +335,3 @@ class _Filling:
         )
         progress.add(compared)
         self._on_step(self._done)
-
-
-def _parts(files: Sequence[Whole], most_bytes: int) -> Iterator[list[Whole]]:
-    """The files in order, in parts of at most so many bytes, one at least."""
-    part: list[Whole] = []
-    size = 0
-    for one in files:
-        if part and size + one.size > most_bytes:
-            yield part
-            part, size = [], 0
-        part.append(one)
-        size += one.size
-    if part:
-        yield part

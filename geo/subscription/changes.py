@@ -21,7 +21,7 @@ from geo.subscription.acks.ack_publisher import Told, publish_once
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold import Fold
-from geo.subscription.acks.peer_acks import known_by_peers, peers_of
+from geo.subscription.acks.peer_acks import fold_peers, peers_of
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import StartPosition, base_at, split_at
 from geo.subscription.acks.subscription_state import SubscriptionState, merged_all
@@ -106,9 +106,8 @@ def switch(
 
 def _known_by_peers(tables: ClusterTables, config: Config, topic: Topic, subscription: str) -> SubscriptionState:
     """What those peers tell of it whose links will bring it here and that answer in time."""
-    key, fold = key_of(topic, subscription), Fold(tables.cluster.name)
-    fold.add(known_by_peers(peers_of(tables, config, topic.acks), key))
-    return fold.known.get(key, SubscriptionState())
+    peers, fold = peers_of(tables, config, topic.acks), Fold(tables.cluster.name)
+    return fold_peers(peers, key_of(topic, subscription), fold).known.state
 
 
 def reset(

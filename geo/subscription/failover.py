@@ -7,7 +7,7 @@ in the target. It works when the source is gone; then the target goes on with wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -156,34 +156,39 @@ class _Move:
         states: dict[Subscribed, AckState] = {}
         refused: dict[Subscribed, GeoError] = {}
         for one in wanted:
+            here, there = ours[one], theirs.get(one)
             try:
-                self._refuse_regional(one, ours, theirs)
-                state = _united(*(known[one].state_of(*one) for known in (ours, theirs) if one in known))
+                self._refuse_regional(one, here, there)
+                found = [known.state_of(*one) for known in (here, there) if known is not None]
             except (UnsafeError, UsageError) as error:
                 refused[one] = error
                 continue
-            if state is None or state.deleted:
+            state = merged(known for known in found if known is not None)
+            if state.deleted or not any(found):
                 refused[one] = UsageError(f"neither {self._source} nor {self._target} knows a subscription {one[1]} of {one[0]}.")
                 continue
             states[one] = state
-        told = {one: self._report(one, consumers.get(one), ours, theirs, state, last.get(one)) for one, state in states.items()}
+        told = [
+            self._report(one, consumers.get(one), ours[one], theirs.get(one), state, last.get(one))
+            for one, state in states.items()
+        ]
         if not self._dry_run:
             of_namespace: dict[Topic, list[Told]] = {}
             for (topic, name), state in states.items():
                 of_namespace.setdefault(topic.acks, []).append((topic, name, SubscriptionState(state)))
             for namespace, moved in of_namespace.items():
                 publish_once(self._here, self._config, namespace, moved.copy, {MOVED: f"{self._source}->{self._target}"})
-        return list(told.values()), refused
+        return told, refused
 
-    def _refuse_regional(self, one: Subscribed, ours: Mapping[Subscribed, Known], theirs: Mapping[Subscribed, Known]) -> None:
+    def _refuse_regional(self, one: Subscribed, ours: Known, theirs: Known | None) -> None:
         """Raises UsageError for a subscription that is of one region only in one of the clusters: it is not the other one's."""
         (topic, name), source, target = one, self._source, self._target
-        if one in theirs and theirs[one].all_of(*one).is_regional:
+        if theirs is not None and theirs.all_of(*one).is_regional:
             raise UsageError(
                 f"subscription {name} of {topic} in {source} is of that region only, so it does not move. To let the other regions have it "
                 f"exactly as it is there, and then move it: {how_to_share(source, topic, name)}"
             )
-        if one in ours and ours[one].all_of(*one).is_regional:
+        if ours.all_of(*one).is_regional:
             raise UsageError(
                 f"{target} has a subscription {name} of {topic} of its own, of that region only, so that of {source} does not move there. If its own "
                 f"is not needed any more, delete it there, and then: {how_to_share(target, topic, name)}"
@@ -219,13 +224,13 @@ class _Move:
         self,
         one: Subscribed,
         consumer: ConsumerState | None,
-        ours: Mapping[Subscribed, Known],
-        theirs: Mapping[Subscribed, Known],
+        ours: Known,
+        theirs: Known | None,
         state: AckState,
         last: datetime | None,
     ) -> Failover:
         topic, subscription = one
-        here, there = ((known[one].all_of(*one).here if one in known else None) or AckState() for known in (ours, theirs))
+        here, there = (AckState() if known is None else known.all_of(*one).here or AckState() for known in (ours, theirs))
         log = self._here.log(topic)
         present, before = split_at(state.base, log, log.latest_version()) if log.exists() else (MessageSet(), MessageSet())
         left = present - state.acked - before
@@ -236,11 +241,6 @@ class _Move:
             (there.acked - here.acked).size, state.acked.size, left.size,
             again.size, again.shown(), again.size if sure else left.size, last, not self._dry_run,
         )  # fmt: skip
-
-
-def _united(*states: AckState | None) -> AckState | None:
-    there = [state for state in states if state is not None]
-    return merged(there) if there else None
 
 
 def _refuse_empty(there: ClusterTables, wanted: Sequence[Subscribed]) -> None:

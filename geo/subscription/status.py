@@ -107,7 +107,7 @@ def subscriptions_in(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[Li
     for namespace in (one.topic for one in registered_topics(tables) if one.topic == one.topic.acks):
         known = read_known(tables, namespace)
         for key, state in sorted(known.states.items()):
-            replicated = not known.fold.known[key].is_regional
+            replicated = not known.known[key].is_regional
             topic, subscription = parse_key(key)
             if topic_glob_matches(topics, topic):
                 consumer = of_shares(shares.get(subscription_prefix(tables, topic, subscription), {}))
@@ -161,7 +161,7 @@ def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: st
         ()
         if is_regional
         else tuple(_peer(clusters, config, cluster, peer, topic, subscription, here) for peer in clusters if peer != cluster),
-        {why.value: count for why, count in sorted(known.fold.refused.items())},
+        {why.value: count for why, count in sorted(known.refused.get(key_of(topic, subscription), {}).items())},
         consumer=consumer.value,
         lacking_shares=tuple(lacking_shares(shares)),
         replicated=not is_regional,

@@ -18,12 +18,15 @@ from geo.ids import MessageId
 from geo.log.topic_log import ID
 from geo.names import Topic
 from geo.streams.trigger import AVAILABLE_NOW
+from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumers_in
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import key_of
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer import Subscription
 from geo.subscription.consumer.consumed import Consumed
-from geo.subscription.consumer.dead_letters import ORIGIN_MESSAGE_ID, dead_letter_topic
+from geo.subscription.consumer.dead_letters import ORIGIN_MESSAGE_ID
+from geo.subscription.consumer.settings import dead_letter_topic
 from geo.subscription.consumer.user_function import Listener
 from tests.processes import environment
 from tests.running import TRIGGER
@@ -125,9 +128,21 @@ def kill_at(
     assert died.returncode == -signal.SIGKILL, died.stderr
 
 
+def tell(world: World, cluster: str, state: AckState, name: str = NAME, producer: str = "forger") -> None:
+    """Publish a record of a subscription, as another producer."""
+    publisher = AckPublisher(world.tables(cluster), world.config, TOPIC, producer)
+    publisher.publish([(TOPIC, name, SubscriptionState(state))])
+    publisher.close()
+
+
 def known(world: World, cluster: str, name: str = NAME) -> AckState:
     """What the published records tell a cluster of a subscription; nothing where there are none."""
     return read_known(world.tables(cluster), TOPIC, name).states.get(key_of(TOPIC, name), AckState())
+
+
+def consumer_in(world: World, cluster: str, name: str = NAME) -> ConsumerState:
+    """What is known in a cluster of the consumer of a subscription."""
+    return consumers_in(world.tables(cluster), [(TOPIC, name)])[TOPIC, name]
 
 
 def letters(world: World, cluster: str, name: str = NAME) -> list[Row]:

@@ -16,18 +16,17 @@ from geo.ids import LedgerId, MessageId
 from geo.log import peers
 from geo.names import Topic
 from geo.subscription import failover as failover_module
-from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumer_in
+from geo.subscription.acks.ack_publisher import ConsumerState
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription
 from geo.subscription.failover import Failover, failover, failover_all
 from geo.subscription.status import status, subscriptions_in
 from tests.delta.logs import checksum_of
 from tests.running import running
-from tests.subscription.consuming import NAME, NONE, Given, consume, ids, known, subscription
+from tests.subscription.consuming import NAME, NONE, Given, consume, consumer_in, consuming, ids, known, subscription, tell
 from tests.world import SHAPES, TOPIC, Link, World
 
 pytestmark = pytest.mark.spark
@@ -145,11 +144,8 @@ def test_all_that_match_move_at_once_and_one_that_is_refused_holds_up_no_other(l
     for topic, name in ((TOPIC, "bills"), (TOPIC, "stock"), (other, "bills"), (TOPIC, "unreadable")):
         named = Subscription(linked.spark, topic, name, config=linked.config, cluster="eu")
         named.run(lambda messages: messages.where("entry_id < 3"), trigger="available-now")
-    tables = linked.tables("eu")
-    newer = AckPublisher(tables, linked.config, TOPIC, "newer")
-    newer.publish([(TOPIC, "unreadable", SubscriptionState(AckState()))])
-    newer.close()
-    tables.log(TOPIC.acks).delta().update("producer = 'newer'", {"payload": "X'0F00'"})
+    tell(linked, "eu", AckState(), name="unreadable", producer="newer")
+    linked.log("eu", TOPIC.acks).delta().update("producer = 'newer'", {"payload": "X'0F00'"})
     done, refused = failover_all(linked.spark, linked.config, "persistent://shop/web/*", "*", "eu", "us")
     moved = {(one.topic, one.subscription): (one.consumer, one.acknowledged, one.to_deliver) for one in done}
     assert moved == {
@@ -173,14 +169,11 @@ def test_a_failover_of_what_nobody_knows_is_refused(linked: World) -> None:
 
 
 def test_a_failover_waits_for_a_consumer_that_still_runs(linked: World) -> None:
-    first = subscription(linked, "eu")
-    first.start(lambda messages: messages)
-    with running(linked, "us") as links:
-        links.until(lambda: first.done.delivered == 40)
+    with consuming(linked, "eu") as first, running(linked, "us"):
+        first.until(lambda: first.subscription.done.delivered == 40)
         assert moved(linked, "eu", "us", wait_s=0).consumer == "running"
-        first.stop()
+        first.subscription.stop()
         assert moved(linked, "eu", "us", wait_s=60).consumer == "stopped"
-        assert first.await_termination(60)
 
 
 @pytest.mark.parametrize("first", ["reset", "acknowledgements"])
@@ -205,17 +198,14 @@ def test_a_reset_wins_over_acknowledgements_of_before_whichever_comes_first(cons
 def test_two_resets_at_once_converge_and_a_running_consumer_follows(consumed: World) -> None:
     world = consumed
     world.replicate("us", topics=ACKS)
-    given, consumer = Given(), subscription(world, "eu")
     reset(world.spark, world.config, "eu", TOPIC, NAME, MessageId("eu", 1, 15))
     reset(world.spark, world.config, "us", TOPIC, NAME, "earliest")
-    consumer.start(given)
-    with running(world, "eu") as into_eu, running(world, "us"):
+    with consuming(world, "eu") as consumer, running(world, "eu") as into_eu, running(world, "us"):
         into_eu.until(lambda: known(world, "eu") == known(world, "us") and known(world, "eu").epoch.counter == 1)
         assert known(world, "eu").epoch.cluster == "us", "the cluster decides"
-        into_eu.until(lambda: consumer.state.acked.size == 40 and consumer.state.epoch.cluster == "us")
-    consumer.stop()
-    assert consumer.await_termination(60)
-    assert set(given.ids) == {*ids("eu", 0, 20), *ids("us", 0, 20)}
+        eu = consumer.subscription
+        into_eu.until(lambda: eu.state.acked.size == 40 and eu.state.epoch.cluster == "us")
+    assert set(consumer.given.ids) == {*ids("eu", 0, 20), *ids("us", 0, 20)}
 
 
 def test_a_deleted_subscription_does_not_come_back_until_somebody_creates_it(consumed: World) -> None:
@@ -230,7 +220,7 @@ def test_a_deleted_subscription_does_not_come_back_until_somebody_creates_it(con
     assert [one.deleted for name in ("eu", "us") for one in subscriptions_in(world.tables(name))] == [True, True]
     with pytest.raises(UnsafeError, match="was deleted"):
         consume(world, "eu")
-    assert consumer_in(world.tables("eu"), TOPIC, NAME) is ConsumerState.STOPPED
+    assert consumer_in(world, "eu") is ConsumerState.STOPPED
     create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
     with pytest.raises(UsageError, match="is there already"):
         create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
@@ -262,10 +252,7 @@ def test_the_status_says_how_far_each_cluster_is_and_why_one_is_behind(consumed:
 
 def test_a_record_that_names_more_than_can_exist_is_counted_and_changes_nothing(linked: World) -> None:
     consume(linked, "us", NONE)
-    publisher = AckPublisher(linked.tables("eu"), linked.config, TOPIC, "forger")
-    absurd = MessageSet({LedgerId("us", 1_800_000_000 << 20): ((0, 2**62),)})
-    publisher.publish([(TOPIC, NAME, SubscriptionState(AckState(acked=absurd)))])
-    publisher.close()
+    tell(linked, "eu", AckState(acked=MessageSet({LedgerId("us", 1_800_000_000 << 20): ((0, 2**62),)})))
     linked.replicate("us")
     assert len(consume(linked, "us").ids) == 40
     _, us = status(linked.spark, linked.config, TOPIC, NAME)

@@ -13,11 +13,10 @@ import pytest
 from geo.config.model import TopicPolicy
 from geo.errors import UnsafeError, UsageError
 from geo.streams.trigger import AVAILABLE_NOW
-from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.namespace_folds import Folding
-from geo.subscription.acks.record import is_newer, key_of
+from geo.subscription.acks.record import is_newer
 from geo.subscription.changes import create, delete, reset, switch
 from geo.subscription.failover import failover, failover_all
 from geo.subscription.status import standings, subscriptions_in
@@ -254,10 +253,3 @@ def _sync(world: World) -> int:
     """Two passes of us's version sync, since its controllers hear in one what its tail has told in the one before. Returns how many markers
     were written."""
     return sum(VersionSync(world.spark, world.config, "us", trigger=AVAILABLE_NOW).run().markers for _ in range(2))
-
-
-def test_what_a_region_has_of_its_own_is_found_by_its_key(linked: World) -> None:
-    own(linked)
-    assert read_known(linked.tables("us"), TOPIC).fold.known[key_of(TOPIC, NAME)].replicated is None
-    assert read_known(linked.tables("eu"), TOPIC).states == {}
-    assert isinstance(known(linked, "us"), AckState)

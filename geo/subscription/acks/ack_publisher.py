@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any
 
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
@@ -14,7 +13,6 @@ from geo.coordination.ownership import name_of_share, owner_of, owners_of, subsc
 from geo.crash import CrashPoint, reach
 from geo.errors import UnsafeError
 from geo.journal.cluster import ClusterTables
-from geo.journal.journal import Journal
 from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.now import now_us
@@ -65,6 +63,7 @@ class AckPublisher:
             StructField("event_time", TimestampType()),
         ]
         self._publisher.open(StructType(columns), take_over=take_over)
+        self.writer = self._publisher.writer
 
     def publish(self, states: Iterable[Told], properties: Mapping[str, str] | None = None) -> None:
         """Publish what states of (topic, subscription) tell, in one commit: what is of this region only so that it stays here."""
@@ -90,22 +89,11 @@ class AckPublisher:
             reach(CrashPoint.ACKS_BEFORE_FLUSH)
             self._publisher.publish_rows(rows)
             reach(CrashPoint.ACKS_AFTER_FLUSH)
-            self._publisher.writer.record_ends_if_due(timetable.RECORD_ACKS_ENDS_S)
-
-    def append_to(self, journal: Journal, rows: Sequence[Mapping[str, Any]]) -> None:
-        """As `LedgerWriter.append_to`."""
-        self._publisher.writer.append_to(journal, rows)
+            self.writer.record_ends_if_due(timetable.RECORD_ACKS_ENDS_S)
 
     def close(self, *, clean: bool = True) -> None:
-        self._publisher.close(clean=clean)
-
-    def abandon(self) -> None:
-        """As `LedgerWriter.abandon`."""
-        self._publisher.writer.abandon()
-
-    def refuse_if_replaced(self) -> None:
-        """As `LedgerWriter.refuse_if_replaced`."""
-        self._publisher.writer.refuse_if_replaced()
+        """As `LedgerWriter.close`."""
+        self.writer.close(clean=clean)
 
 
 def publish_once(
@@ -138,14 +126,9 @@ def publish_once(
     return told
 
 
-def consumer_in(tables: ClusterTables, topic: Topic, subscription: str) -> ConsumerState:
-    """What is known in a cluster of its consumer of the subscription, or, where several share its keys, of all of them: one
-    that runs goes before one that was killed."""
-    return consumers_in(tables, [(topic, subscription)])[topic, subscription]
-
-
 def consumers_in(tables: ClusterTables, wanted: Sequence[tuple[Topic, str]]) -> dict[tuple[Topic, str], ConsumerState]:
-    """As `consumer_in`, of several subscriptions: owners are read once."""
+    """What is known in a cluster of its consumer of each of the subscriptions, or, where several share its keys, of all of them. Owners are
+    read once."""
     only = subscription_prefix(tables, *wanted[0]) if len(wanted) == 1 else "subscription "
     states = shares_by_prefix(tables, only)
     return {one: of_shares(states.get(subscription_prefix(tables, *one), {})) for one in wanted}

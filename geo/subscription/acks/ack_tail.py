@@ -6,14 +6,12 @@ from collections.abc import Callable, Collection
 
 import pyarrow as pa
 
-from geo.delta.predicate import Among, Predicate, to_sql
-from geo.delta.predicate_arrow import kept
+from geo.delta.predicate import Among, Predicate
 from geo.delta.scan import rows_where
 from geo.delta.table import Table
-from geo.delta.tail import Tail, Turn
-from geo.log.conditions import IS_MESSAGE
+from geo.delta.tail import Tail
 from geo.subscription.acks.fold import Received
-from geo.subscription.acks.gathered_frames import RECORD_COLUMNS, as_ack_columns, received
+from geo.subscription.acks.gathered_frames import RECORD, RECORD_COLUMNS, records_of
 
 Crossing = Callable[[pa.Table], pa.Table]
 """Which of the rows count."""
@@ -36,15 +34,9 @@ class AckTail:
         if turn is None:
             return None
         wanted = keys() if turn.brings else ()
-        found = self._read(turn, wanted) if wanted else []
+        found = _records(self._tail.rows_where(turn, _READ, _records_of(wanted)), self._crossing) if wanted else []
         self._tail.take(turn)
         return found
-
-    def _read(self, turn: Turn, keys: Collection[str]) -> list[Received]:
-        where, rows = _records_of(keys), self._tail.few(turn)
-        if rows is None:
-            return _records(self._tail.rows(turn).where(to_sql(where)).select(*_READ).toArrow(), self._crossing)
-        return _records(kept(where, rows.select(_READ)), self._crossing)
 
 
 def read_records(log_table: Table, version: int, keys: Collection[str], crossing: Crossing) -> list[Received]:
@@ -53,11 +45,9 @@ def read_records(log_table: Table, version: int, keys: Collection[str], crossing
 
 
 def _records_of(keys: Collection[str]) -> Predicate:
-    return IS_MESSAGE & Among("key", frozenset(keys))
+    return RECORD & Among("key", frozenset(keys))
 
 
 def _records(rows: pa.Table, crossing: Crossing | None) -> list[Received]:
     """Those records of an `__acks` log that cross, as the fold takes them."""
-    if crossing is not None and rows.num_rows:
-        rows = crossing(rows)
-    return [received(row) for row in as_ack_columns(rows)]
+    return list(records_of(crossing(rows) if crossing is not None and rows.num_rows else rows))

@@ -1,4 +1,4 @@
-"""The `__acks` topic of a namespace: what its records tell of subscriptions, and publishing records to it.
+"""The `__acks` topic of a namespace: what its records tell of subscriptions.
 
 What is known of a subscription in a cluster is `system/cursors`, as far as they were folded, and all newer records; both
 together are right whether or not a fold runs.
@@ -7,42 +7,42 @@ together are right whether or not a fold runs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from geo.delta.scan import scan
 from geo.errors import UnsafeError
-from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
+from geo.journal.rows import Row
 from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.cursor import parse_ends
-from geo.subscription.acks.fold import Fold
 from geo.subscription.acks.gathered import joined
 from geo.subscription.acks.gathered_frames import news
-from geo.subscription.acks.record import Refusal, decode_all, decode_epochs, key_of, told_unreadable
+from geo.subscription.acks.record import Refusal, decode_all, key_of, told_unreadable
 from geo.subscription.acks.subscription_state import SubscriptionState
 from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Known:
     """What a cluster knows of the subscriptions of one namespace. By their records' key (`topic/subscription`)."""
 
-    fold: Fold
+    known: Mapping[str, SubscriptionState]
+    refused: Mapping[str, Mapping[Refusal, int]]
+    """How many of the records that are in no cursor changed nothing."""
     version: int | None
     """Of the `__acks` log up to which it was read; None: there is none."""
 
     @property
     def states(self) -> dict[str, AckState]:
         """The subscriptions as they are in this region."""
-        return self.fold.states
+        return {key: state for key, known in self.known.items() if (state := known.here) is not None}
 
     def all_of(self, topic: Topic, subscription: str) -> SubscriptionState:
         """All that is known of the subscription, without a look at what cannot be read."""
-        return self.fold.known.get(key_of(topic, subscription), SubscriptionState())
+        return self.known.get(key_of(topic, subscription), SubscriptionState())
 
     def state_of(self, topic: Topic, subscription: str, *, in_spite: bool = False) -> AckState | None:
         """The subscription as it is in this region; None: there is no record of it.
@@ -51,8 +51,7 @@ class Known:
         repeat what they tell. `in_spite`: whoever asks wants that. Other records that cannot be read beside those that can are
         logged.
         """
-        key = key_of(topic, subscription)
-        state, refused = self.all_of(topic, subscription).here, self.fold.refused_of(key)
+        state, refused = self.all_of(topic, subscription).here, self.refused.get(key_of(topic, subscription), {})
         reasons = told_unreadable(refused)
         if not reasons:
             return state
@@ -66,26 +65,25 @@ class Known:
         return state
 
 
+def read_cursors(tables: ClusterTables, namespace: Topic, **only: str | Collection[str]) -> dict[str, Row]:
+    """The cursors of a topic's namespace, or of those of them with these values, by the keys of their subscriptions."""
+    mine = ("topic", f"persistent://{namespace.tenant}/{namespace.namespace}/")
+    return {f"{row['topic']}/{row['subscription']}": row for row in tables.journal(CURSORS).newest(mine, **only)}
+
+
 def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = None) -> Known:
     """What the cluster of `tables` knows of `subscription` of `topic`, or of all subscriptions of the topic's namespace: by the cursors, and the
     records that are not in them."""
     key = None if subscription is None else key_of(topic, check_subscription(subscription))
     log_table = tables.log(topic.acks)
     if log_table.find(TOPIC_LOG) is None:
-        return Known(Fold(tables.cluster.name), None)
+        return Known({}, {}, None)
     version = log_table.latest_version()  # before the cursors: they may know more, never less
-    fold, epochs = Fold(tables.cluster.name), dict[str, SubscriptionState]()
-    folded: dict[str, Mapping[LedgerId, int]] = {}
-    cursors = tables.journal(CURSORS)
-    if subscription is None:
-        cursor_rows = cursors.newest(("topic", f"persistent://{topic.tenant}/{topic.namespace}/"))
-    else:
-        cursor_rows = cursors.newest(topic=str(topic), subscription=subscription)
-    for row in cursor_rows:
-        one = f"{row['topic']}/{row['subscription']}"
-        fold.known[one], epochs[one] = decode_all(bytes(row["state"]), limited=False), decode_epochs(bytes(row["state"]))
-        folded[one] = parse_ends(row["folded"])
-    found = scan(log_table, version, news(fold.cluster, epochs, folded, key))
-    for newer in joined(found).values():
-        fold.join(newer.key, newer.state, {Refusal(reason): count for reason, count in newer.refused.items()})
-    return Known(fold, version)
+    only = {} if subscription is None else {"topic": str(topic), "subscription": subscription}
+    cursors = read_cursors(tables, topic, **only)
+    known = {one: decode_all(bytes(row["state"]), limited=False) for one, row in cursors.items()}
+    found = scan(log_table, version, news(tables.cluster.name, cursors, key))
+    newer = joined(found)
+    known |= {one: known.get(one, SubscriptionState()) | more.told.state for one, more in newer.items()}
+    refused = {one: {Refusal(reason): count for reason, count in more.refused.items()} for one, more in newer.items()}
+    return Known(known, refused, version)

@@ -46,13 +46,12 @@ class Cursor:
         """With what records tell that are not in it. `unread`: of ledgers the first record that a newer program wrote: nothing from there on
         counts as folded. `anew`: all records were looked at that are in no cursor, those of a newer program among them, which are
         counted once so. (Others that are refused behind one of those come again too, and are counted again.)"""
-        more = Remembered() if told.state is None else Remembered(told.state, told.days)
         refused = Counter(self.refused)
         if anew:
             del refused[Refusal.NEWER_ENCODING.value]
         refused.update(told.refused)
         ends = {ledger: max(end, self.folded.get(ledger, -1)) for ledger, end in told.folded(unread).items()}
-        remembered = dated(dated(self.remembered, today, ttl_days) | more, today, ttl_days)
+        remembered = dated(dated(self.remembered, today, ttl_days) | told.told, today, ttl_days)
         return replace(self, remembered=remembered, folded={**self.folded, **ends}, refused=dict(refused))
 
     def is_long_ago(self, now_us: int, most_s: float) -> bool:

@@ -13,14 +13,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
-from geo.delta.engine import Scan
 from geo.delta.files import remove_folder
 from geo.delta.predicate_arrow import kept
 from geo.delta.scan import scan
@@ -33,23 +31,23 @@ from geo.journal.rows import Row
 from geo.log.ledger_parts import ledger_parts
 from geo.names import Topic
 from geo.now import now_us
+from geo.slices import slices
 from geo.streams import timetable
 from geo.streams.loop import BatchLoop
 from geo.streams.query_work import QueryWork
 from geo.streams.trigger import interval_s
 from geo.subscription.acks.ack_publisher import AckPublisher
-from geo.subscription.acks.cursor import Cursor, dated, parse_ends
-from geo.subscription.acks.forgetting import DAY_US, Remembered, days_of
+from geo.subscription.acks.acks_topic import read_cursors
+from geo.subscription.acks.cursor import Cursor, dated
+from geo.subscription.acks.forgetting import DAY_US, days_of
 from geo.subscription.acks.gathered import Gathered, joined
 from geo.subscription.acks.gathered_frames import keys_of, news
-from geo.subscription.acks.record import decode_epochs, is_newer, key_of, parse_key
+from geo.subscription.acks.record import parse_key
 from geo.text import first_line
 from geo.times import in_us
 from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 FOLD = "fold"
 """The producer of the compact records; owning it makes a process the only one that folds this namespace here."""
@@ -83,10 +81,10 @@ class OpenFold:
         self.publisher.close(clean=clean)
 
     def abandon(self) -> None:
-        self.publisher.abandon()
+        self.publisher.writer.abandon()
 
     def refuse_if_replaced(self) -> None:
-        self.publisher.refuse_if_replaced()
+        self.publisher.writer.refuse_if_replaced()
 
 
 class NamespaceFold(QueryWork[OpenFold]):
@@ -99,7 +97,6 @@ class NamespaceFold(QueryWork[OpenFold]):
         self._tables, self._config, self.acks = tables, config, acks
         self._log = tables.log(acks)
         self.done = Folded()
-        self._publisher: AckPublisher | None = None
         self._ttl_s = config.policy(acks).message_ttl_s
         self._uncompacted: set[str] = set()
         """Keys of states that changed since they were last published as a whole."""
@@ -164,14 +161,14 @@ class NamespaceFold(QueryWork[OpenFold]):
         """Fold all of the log that is in no cursor."""
         tail = Tail.at_newest(self._log)
         self._follow_cursors()
-        found = scan(self._log, tail.at.version, self._news_of(self._cursors()))
+        found = scan(self._log, tail.at.version, news(self._tables.cluster.name, self._cursors()))
         self._fold(joined(found), lambda some: self._cursors_of(one.key for one in some))
         self._tail = tail
 
     def _fold_turn(self, tail: Tail, turn: Turn) -> None:
         rows = tail.few(turn)
         cursors = self._cursors() if rows is None else self._cursors_of(keys_of(rows))
-        asked = self._news_of(cursors)
+        asked = news(self._tables.cluster.name, cursors)
         found = tail.scan(turn, asked) if rows is None else [asked.each(kept(asked.where, rows))]
         self._fold(joined(found), lambda _: cursors)
 
@@ -197,16 +194,9 @@ class NamespaceFold(QueryWork[OpenFold]):
         except RetryableError as error:
             raise _OtherThanTheyWereError(first_line(error)) from error
 
-    def _news_of(self, cursors: Mapping[str, Row]) -> Scan[dict[str, Gathered]]:
-        """Asks for what the log's records tell that are in none of the cursors."""
-        folded = {key: parse_ends(row["folded"]) for key, row in cursors.items()}
-        states = {key: bytes(row["state"]) for key, row in cursors.items()}
-        epochs = {key: decode_epochs(state) for key, state in states.items() if not is_newer(state)}
-        return news(self._tables.cluster.name, epochs, folded)
-
     def _fold(self, found: Mapping[str, Gathered], cursors: Callable[[Sequence[Gathered]], Mapping[str, Row]]) -> None:
         """Take in what records tell that are in no cursor."""
-        for some in slices(found.values(), lambda one: one.size):
+        for some in slices(found.values(), lambda one: one.size, SLICE_BYTES, SLICE):
             reach(CrashPoint.FOLD_FOLDED)
             self._fold_slice(some, cursors(some))
         reach(CrashPoint.FOLD_CURSORS_WRITTEN)
@@ -220,7 +210,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         for one in found:
             row, unread = known.get(one.key), self._noted_unread(one)
             self._refuse_another(one.key, row)
-            if one.state is None and row is None:
+            if row is None and not one.told.state.states:
                 log.warning("%s: records of %.200s refused: %s", self.acks, ascii(one.key), dict(one.refused))
                 continue
             before = Cursor(*parse_key(one.key)) if row is None else Cursor.of_row(row)
@@ -238,8 +228,7 @@ class NamespaceFold(QueryWork[OpenFold]):
 
     def _write(self, cursors: Sequence[Cursor], at_us: int) -> None:
         if cursors:
-            assert self._publisher is not None
-            self._publisher.append_to(self._tables.journal(CURSORS), [one.as_row(at_us) for one in cursors])
+            self._publisher.writer.append_to(self._tables.journal(CURSORS), [one.as_row(at_us) for one in cursors])
             self._written |= {one.key: (one.sequence + 1, at_us) for one in cursors}
             self._uncompacted -= {one.key for one in cursors if one.compacted_us == at_us}
 
@@ -273,17 +262,20 @@ class NamespaceFold(QueryWork[OpenFold]):
             today = self._today()
             for key, row in old.items():
                 self._refuse_another(key, row)
-            due = [self._compacted(self._dated(Cursor.of_row(row), today), at_us, today) for row in old.values()]
+            due = [self._compacted(Cursor.of_row(row), at_us, today) for row in old.values()]
             self._publish(due, today)
             self._write(due, at_us)
 
     def _compacted(self, cursor: Cursor, at_us: int, today: int) -> Cursor:
         """The cursor whose state is about to be told as a whole: without what has expired."""
-        return replace(cursor, remembered=self._forgetting(cursor.topic, cursor.remembered, today), compacted_us=at_us)
+        ttl_days = self._ttl_days(cursor.topic)
+        state = dated(cursor.remembered, today, ttl_days)
+        if ttl_days is not None and state.old(today, ttl_days) and (held := self._held_on(cursor.topic, today)) is not None:
+            state = state.forgetting(held, today, ttl_days)
+        return replace(cursor, remembered=state, compacted_us=at_us)
 
     def _publish(self, cursors: Sequence[Cursor], today: int) -> None:
         if cursors:
-            assert self._publisher is not None
             self._publisher.publish_aged(
                 (one.topic, one.subscription, one.remembered.by_age(today, self._ttl_days(one.topic))) for one in cursors
             )
@@ -300,15 +292,6 @@ class NamespaceFold(QueryWork[OpenFold]):
         ttl_s = self._config.policy(topic).message_ttl_s
         return None if ttl_s is None else days_of(ttl_s)
 
-    def _dated(self, cursor: Cursor, today: int) -> Cursor:
-        return replace(cursor, remembered=dated(cursor.remembered, today, self._ttl_days(cursor.topic)))
-
-    def _forgetting(self, topic: Topic, state: Remembered, today: int) -> Remembered:
-        ttl_days = self._ttl_days(topic)
-        if ttl_days is None or not state.old(today, ttl_days) or (held := self._held_on(topic, today)) is None:
-            return state
-        return state.forgetting(held, today, ttl_days)
-
     def _held_on(self, topic: Topic, today: int) -> frozenset[LedgerId] | None:
         """The ledgers that the log here held on this day, when it was first asked; None: that cannot be told. What has come since is
         younger than the TTL."""
@@ -324,31 +307,13 @@ class NamespaceFold(QueryWork[OpenFold]):
             self._held = {**{one: known for one, known in self._held.items() if known[0] == today}, topic: (today, held)}
         return held
 
-    def _cursors(self, topics: Collection[str] | None = None) -> dict[str, Row]:
-        """Those of the namespace, or of these topics of it, by the keys of their subscriptions."""
-        mine = ("topic", f"persistent://{self.acks.tenant}/{self.acks.namespace}/")
-        rows = self._tables.journal(CURSORS).newest(mine, **({} if topics is None else {"topic": topics}))
-        return {key_of(Topic.parse(row["topic"]), row["subscription"]): row for row in rows}
+    def _cursors(self) -> dict[str, Row]:
+        return read_cursors(self._tables, self.acks)
 
     def _cursors_of(self, keys: Iterable[str]) -> dict[str, Row]:
         """Those of the topics of these subscriptions."""
-        return self._cursors({key.rpartition("/")[0] for key in keys})
+        return read_cursors(self._tables, self.acks, topic={key.rpartition("/")[0] for key in keys})
 
 
 class _OtherThanTheyWereError(RetryableError):
     """Log or cursors are not what they were."""
-
-
-def slices(found: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """What is folded at once: as many as SLICE and SLICE_BYTES allow, one at least."""
-    held: list[T] = []
-    size = 0
-    for one in found:
-        more = size_of(one)
-        if held and (len(held) == SLICE or size + more > SLICE_BYTES):
-            yield held
-            held, size = [], 0
-        held.append(one)
-        size += more
-    if held:
-        yield held

@@ -12,13 +12,13 @@ the TTL, and none is skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from geo.ids import LedgerId
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.subscription_state import SubscriptionState
+from geo.subscription.acks.subscription_state import SubscriptionState, merged_all
 
 DAY_US = 24 * 3600 * 1_000_000
 
@@ -51,13 +51,8 @@ class Remembered:
     days: Days = field(default_factory=dict)
 
     def __or__(self, other: Remembered) -> Remembered:
-        """What both tell together. The days of an epoch that was replaced do not count."""
-        state = self.state | other.state
-        days: dict[LedgerId, int] = {}
-        for one in (self, other):
-            for ledger in still_named(one.state, state) & one.days.keys():
-                days[ledger] = max(one.days[ledger], days.get(ledger, one.days[ledger]))
-        return Remembered(state, days)
+        """What both tell together."""
+        return remembered_all((self, other))
 
     def dated(self, today: int) -> Remembered:
         """Exactly the ledgers of the state have days: one of which none is known has today's."""
@@ -105,6 +100,17 @@ class Remembered:
             whole = rest if number else self.state
             part = without_all(whole, self.days.keys() - ledgers) if len(ages) > 1 else whole
             yield part, None if last >= today else (last + 1) * DAY_US - 1
+
+
+def remembered_all(parts: Iterable[Remembered]) -> Remembered:
+    """What all of them tell together. The days of an epoch that was replaced do not count."""
+    found = list(parts)
+    state = merged_all(one.state for one in found)
+    days: dict[LedgerId, int] = {}
+    for one in found:
+        for ledger in still_named(one.state, state) & one.days.keys() if one.days else ():
+            days[ledger] = max(one.days[ledger], days.get(ledger, one.days[ledger]))
+    return Remembered(state, days)
 
 
 def without_all(state: SubscriptionState, ledgers: Collection[LedgerId]) -> SubscriptionState:

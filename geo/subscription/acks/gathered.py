@@ -19,22 +19,12 @@ MERGED_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """A record, and where it lies in its ledger."""
-
-    ledger: LedgerId
-    entry: int
-    told: Received
-
-
-@dataclass(frozen=True, slots=True)
 class Gathered:
-    """What some records tell of the subscription with this key; `state` None: nothing. `ends`: up to which entries of their ledgers they
-    go; `unread`: of ledgers the first entry that a newer program wrote; `refused`: how many changed nothing, by the reason's text."""
+    """What some records tell of the subscription with this key. `ends`: up to which entries of their ledgers they go; `unread`: of ledgers the
+    first entry that a newer program wrote; `refused`: how many changed nothing, by the reason's text."""
 
     key: str
-    state: SubscriptionState | None
-    days: Mapping[LedgerId, int]
+    told: Remembered
     ends: Mapping[LedgerId, int]
     unread: Mapping[LedgerId, int]
     refused: Mapping[str, int]
@@ -42,7 +32,7 @@ class Gathered:
     @property
     def size(self) -> int:
         """Bytes of the state."""
-        return 0 if self.state is None else len(encode_all(self.state, limited=False))
+        return len(encode_all(self.told.state, limited=False))
 
     def folded(self, unread: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
         """Up to which entry of each ledger they count as folded. Never past a record that a newer program wrote, of which `unread` knows the
@@ -51,13 +41,11 @@ class Gathered:
 
     def joined(self, other: Gathered) -> Gathered:
         """What these records and others of the subscription tell."""
-        told = [Remembered(one.state, one.days) for one in (self, other) if one.state is not None]
-        both = told[0] | told[1] if len(told) == 2 else (told or [Remembered()])[0]
         ends = {of: max(self.ends.get(of, -1), other.ends.get(of, -1)) for of in {**self.ends, **other.ends}}
         unread = {**self.unread, **other.unread}
         unread = {of: min(self.unread.get(of, first), other.unread.get(of, first)) for of, first in unread.items()}
         refused = dict(Counter(self.refused) + Counter(other.refused))
-        return Gathered(self.key, both.state if told else None, both.days, ends, unread, refused)
+        return Gathered(self.key, self.told | other.told, ends, unread, refused)
 
 
 def joined(parts: Iterable[Mapping[str, Gathered]]) -> dict[str, Gathered]:
@@ -68,25 +56,29 @@ def joined(parts: Iterable[Mapping[str, Gathered]]) -> dict[str, Gathered]:
     return found
 
 
-def gather_all(cluster: str, records: Iterable[Record], before: Mapping[str, SubscriptionState]) -> dict[str, Gathered]:
+def gather_all(cluster: str, records: Iterable[Received], before: Mapping[str, SubscriptionState]) -> dict[str, Gathered]:
     """What records tell, by the keys of subscriptions; `before` as in `gather`, by the same."""
-    by_key: dict[str, list[Record]] = {}
+    return {key: gather(cluster, key, some, before.get(key)) for key, some in by_key(records).items()}
+
+
+def by_key(records: Iterable[Received]) -> dict[str, list[Received]]:
+    """The records of each subscription; those without a key under ""."""
+    found: dict[str, list[Received]] = {}
     for record in records:
-        by_key.setdefault(record.told.key or "", []).append(record)
-    return {key: gather(cluster, key, some, before.get(key)) for key, some in by_key.items()}
+        found.setdefault(record.key or "", []).append(record)
+    return found
 
 
-def gather(cluster: str, key: str, records: Iterable[Record], before: SubscriptionState | None = None) -> Gathered:
+def gather(cluster: str, key: str, records: Iterable[Received], before: SubscriptionState | None = None) -> Gathered:
     """`before`: what is known of the subscription's epoch, by which records of an older one are refused."""
-    fold = Fold(cluster, {} if before is None else {key: before}, days={})
+    fold = Fold(cluster, Remembered(before or SubscriptionState()))
     ends: dict[LedgerId, int] = {}
     unread: dict[LedgerId, int] = {}
     left = iter(records)
     while batch := list(islice(left, MERGED_AT_ONCE)):
         for one in batch:
             ends[one.ledger] = max(one.entry, ends.get(one.ledger, -1))
-            if is_newer(one.told.payload):
+            if is_newer(one.payload):
                 unread[one.ledger] = min(one.entry, unread.get(one.ledger, one.entry))
-        fold.add(one.told for one in batch)
-    refused = {reason.value: count for reason, count in fold.refused.items()}
-    return Gathered(key, fold.known.get(key), (fold.days or {}).get(key, {}), ends, unread, refused)
+        fold.add(batch)
+    return Gathered(key, fold.known, ends, unread, {reason.value: count for reason, count in fold.refused.items()})

@@ -59,10 +59,7 @@ class MessageSet:
         return ranges.contains(self.ledgers.get(one.ledger, ()), one.entry_id)
 
     def __or__(self, other: MessageSet) -> MessageSet:
-        if not self or not other:
-            return self if self else other
-        changed = {name: ranges.union(self.ledgers.get(name, ()), found) for name, found in other.ledgers.items()}
-        return MessageSet({**self.ledgers, **changed})
+        return MessageSet.union((self, other))
 
     def __sub__(self, other: MessageSet) -> MessageSet:
         left = {name: ranges.difference(mine, other.ledgers.get(name, ())) for name, mine in self.ledgers.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timezone
 from functools import reduce
 from itertools import pairwise
@@ -83,7 +83,8 @@ def among(rows: DataFrame, messages: MessageSet) -> DataFrame:
     """The rows that are in `messages`. Columns as `rows`."""
     if messages.range_count > FEW_RANGES:
         rows = rows.where(_near(messages))
-        return rows.join(F.broadcast(_frame(rows, messages)), list(ID), "left_semi").select(*rows.columns)
+        wanted = rows.sparkSession.createDataFrame(_table(ID, [(*one.ledger, one.entry_id) for one in messages]))
+        return rows.join(F.broadcast(wanted), list(ID), "left_semi").select(*rows.columns)
     conditions = [
         is_of(ledger) & F.col("entry_id").between(first, last)
         for ledger, found in sorted(messages.ledgers.items())
@@ -119,21 +120,14 @@ def _ends_and_gaps(done: MessageSet) -> tuple[pa.Table, pa.Table, int]:
     while sum((last >> bits) - (first >> bits) + 1 for _, first, last in found) > max(MOST_BUCKETS, 2 * len(found)):
         bits += 2
     parts = [
-        (ledger, bucket, first, last) for ledger, first, last in found for bucket in range(first >> bits, (last >> bits) + 1)
+        (*ledger, bucket, first, last) for ledger, first, last in found for bucket in range(first >> bits, (last >> bits) + 1)
     ]
-    gaps = {
-        "_origin": pa.array([ledger.origin for ledger, *_ in parts], pa.string()),
-        "_ledger_id": pa.array([ledger.ledger_id for ledger, *_ in parts], pa.int64()),
-        "_of_bucket": pa.array([bucket for _, bucket, _, _ in parts], pa.int64()),
-        "_first": pa.array([first for _, _, first, _ in parts], pa.int64()),
-        "_last": pa.array([last for *_, last in parts], pa.int64()),
-    }
-    ends = {
-        "origin": pa.array([ledger.origin for ledger in done.ledgers], pa.string()),
-        "ledger_id": pa.array([ledger.ledger_id for ledger in done.ledgers], pa.int64()),
-        "_end": pa.array([ranges[-1][1] for ranges in done.ledgers.values()], pa.int64()),
-    }
-    return pa.table(ends), pa.table(gaps), bits
+    ends = [(*ledger, ranges[-1][1]) for ledger, ranges in done.ledgers.items()]
+    return (
+        _table(("origin", "ledger_id", "_end"), ends),
+        _table(("_origin", "_ledger_id", "_of_bucket", "_first", "_last"), parts),
+        bits,
+    )
 
 
 def between(rows: DataFrame, ids: pa.Table) -> DataFrame:
@@ -159,22 +153,13 @@ def with_redelivery_counts(rows: DataFrame, counts: Mapping[MessageId, int]) -> 
     """`rows` with a column `redelivery_count` INT: 0 for what is not in `counts`."""
     if not counts:
         return rows.withColumn("redelivery_count", F.lit(0))
-    ids = list(counts)
-    table = _id_table(ids).append_column("_count", pa.array([counts[one] for one in ids], pa.int32()))
+    table = _table((*ID, "_count"), [(*one.ledger, one.entry_id, count) for one, count in counts.items()])
     known = F.broadcast(rows.sparkSession.createDataFrame(table))
-    count = F.coalesce(F.col("_count"), F.lit(0)).alias("redelivery_count")
+    count = F.coalesce(F.col("_count").cast("int"), F.lit(0)).alias("redelivery_count")
     return rows.join(known, list(ID), "left").select(*rows.columns, count)
 
 
-def _frame(rows: DataFrame, messages: Iterable[MessageId]) -> DataFrame:
-    return rows.sparkSession.createDataFrame(_id_table(list(messages)))
-
-
-def _id_table(ids: list[MessageId]) -> pa.Table:
-    return pa.table(
-        {
-            "origin": pa.array([one.origin for one in ids], pa.string()),
-            "ledger_id": pa.array([one.ledger_id for one in ids], pa.int64()),
-            "entry_id": pa.array([one.entry_id for one in ids], pa.int64()),
-        }
-    )
+def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> pa.Table:
+    """A text, that of an origin, and numbers."""
+    types = [pa.string(), *[pa.int64()] * (len(names) - 1)]
+    return pa.table([pa.array([row[at] for row in rows], kind) for at, kind in enumerate(types)], names=list(names))

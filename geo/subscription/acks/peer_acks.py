@@ -28,7 +28,7 @@ from geo.replication.routing import crossing
 from geo.replication.rule import Rule
 from geo.streams.life import State
 from geo.subscription.acks.ack_tail import AckTail, read_records
-from geo.subscription.acks.fold import Received
+from geo.subscription.acks.fold import Fold, Received
 from geo.text import first_line
 from schemas import TOPIC_LOG
 
@@ -118,17 +118,16 @@ def peers_of(tables: ClusterTables, config: Config, acks: Topic) -> list[PeerAck
     return [PeerAcks(tables, config, link, acks) for link in links if link.target == tables.cluster.name]
 
 
-def known_by_peers(peers: Sequence[PeerAcks], key: str) -> list[Received]:
-    """What those of them tell of a subscription that answer in time; of the others it is logged, and they are not waited for again
+def fold_peers(peers: Sequence[PeerAcks], key: str, fold: Fold) -> Fold:
+    """Fold what those of them tell of a subscription that answer in time; of the others it is logged, and they are not waited for again
     for a while."""
-    found: list[Received] = []
     asked = {peer.link.source: peer for peer in peers if not peer.is_away}
     for peer in peers:
         peer.missed |= peer.is_away
     for name, answer in ask_all({name: partial(peer.known, [key]) for name, peer in asked.items()}, PEERS_S).items():
         try:
-            found += answer.result()
+            fold.add(answer.result())
         except Exception as error:  # whatever it is: nothing that a peer has holds up a start here
             asked[name].note_away()
             log.warning("%s: what %s knows of it comes later: %s", key, name, first_line(error))
-    return found
+    return fold

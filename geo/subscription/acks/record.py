@@ -19,9 +19,10 @@ from typing import TypeVar
 from geo.errors import GeoError
 from geo.ids import ENTRY_ID_LIMIT, LEDGER_ID_LIMIT, LedgerId
 from geo.names import Topic, check_cluster, check_subscription
+from geo.slices import slices
 from geo.subscription.acks.ack_state import MAX_REDELIVERIES, AckState, Base, Epoch, merged
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.ranges import Range
+from geo.subscription.acks.ranges import Range, Ranges
 from geo.subscription.acks.subscription_state import Regional, SubscriptionState
 
 VERSION = 1
@@ -220,35 +221,18 @@ def split_all(state: SubscriptionState, most: int = 100_000) -> Iterator[Subscri
 
 def split(state: AckState, most: int = 100_000) -> Iterator[AckState]:
     """States of at most `most` ranges each that together mean `state`; at least one. The first has the base."""
-    part = _Part(state)
-    for level, messages in enumerate((state.acked, *state.redelivered)):
-        for ledger, found in sorted(messages.ledgers.items()):
-            for at in range(0, len(found), most):
-                piece = found[at : at + most]
-                if part.size + len(piece) > most:
-                    yield part.state
-                    part = _Part(replace(state, base=None))
-                part.add(level, ledger, piece)
-    yield part.state
-
-
-class _Part:
-    """A part of a state that is being split: its beginning, and of its sets as much as was added."""
-
-    def __init__(self, whole: AckState) -> None:
-        self._whole, self.size = whole, 0
-        self._sets: list[dict[LedgerId, tuple[Range, ...]]] = [{} for _ in range(1 + len(whole.redelivered))]
-
-    def add(self, level: int, ledger: LedgerId, found: tuple[Range, ...]) -> None:
-        self._sets[level][ledger] = found
-        self.size += len(found)
-
-    @property
-    def state(self) -> AckState:
-        acked, *levels = map(MessageSet, self._sets)
-        while levels and not levels[-1]:
-            levels.pop()
-        return AckState(self._whole.epoch, self._whole.base, self._whole.deleted, acked, tuple(levels))
+    told = [
+        (level, ledger, found[at : at + most])
+        for level, messages in enumerate((state.acked, *state.redelivered))
+        for ledger, found in sorted(messages.ledgers.items())
+        for at in range(0, len(found), most)
+    ]
+    for number, part in enumerate(list(slices(told, lambda one: len(one[2]), most)) or [[]]):
+        sets: list[dict[LedgerId, Ranges]] = [{} for _ in range(1 + max((level for level, *_ in part), default=0))]
+        for level, ledger, piece in part:
+            sets[level][ledger] = piece
+        acked, *levels = map(MessageSet, sets)
+        yield AckState(state.epoch, None if number else state.base, state.deleted, acked, tuple(levels))
 
 
 class _Reader:
@@ -328,8 +312,8 @@ class _Reader:
     def ledger(self) -> LedgerId:
         return LedgerId(self._clusters[self.number(len(self._clusters))], self.number(LEDGER_ID_LIMIT, least=1))
 
-    def ranges(self) -> tuple[tuple[int, int], ...]:
-        found: list[tuple[int, int]] = []
+    def ranges(self) -> Ranges:
+        found: list[Range] = []
         end = -1
         for at in range(self.number(self._ranges + 1, least=1)):
             first = end + 1 + self.number(ENTRY_ID_LIMIT, least=1 if at else 0)

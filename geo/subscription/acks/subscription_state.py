@@ -24,12 +24,6 @@ class Regional:
     on: bool
     state: AckState = field(default_factory=AckState)
 
-    def __or__(self, other: Regional) -> Regional:
-        """A later turn replaces an earlier one. Of one turn, which is one decision, records tell parts."""
-        if self.turn != other.turn:
-            return max(self, other, key=lambda one: one.turn)
-        return Regional(self.turn, self.on or other.on, self.state | other.state)
-
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
@@ -121,7 +115,8 @@ class SubscriptionState:
 
 
 def merged_all(states: Iterable[SubscriptionState]) -> SubscriptionState:
-    """What all of them tell together; the same whatever their order, and if one is among them twice."""
+    """What all of them tell together; the same whatever their order, and if one is among them twice. A later turn replaces an earlier one.
+    Of one turn, which is one decision, records tell parts."""
     found = list(states)
     shared = [one.replicated for one in found if one.replicated is not None]
     regional = [one.regional for one in found if one.regional is not None]

@@ -22,7 +22,9 @@ from geo.subscription.acks.ack_publisher import AckPublisher, Told
 from geo.subscription.acks.ack_tail import AckTail
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold import Fold, Received
-from geo.subscription.acks.peer_acks import PeerAcks, known_by_peers, peers_of
+from geo.subscription.acks.forgetting import Remembered
+from geo.subscription.acks.gathered import by_key
+from geo.subscription.acks.peer_acks import PeerAcks, fold_peers, peers_of
 from geo.subscription.acks.record import key_of, told_unreadable
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer.dispatcher import Dispatcher
@@ -37,10 +39,10 @@ FLUSH_SHARE = 4
 
 class Member:
     """One consumer's part: what it has found out and not told, what it hears. It owns its subscription as long as `ownership`
-    does. `on_reset` is called when a record has begun the subscription elsewhere."""
+    does."""
 
-    def __init__(self, settings: Settings, ownership: Ownership, dispatcher: Dispatcher, on_reset: Callable[[], None]) -> None:
-        self.settings, self.ownership, self.dispatcher, self._on_reset = settings, ownership, dispatcher, on_reset
+    def __init__(self, settings: Settings, ownership: Ownership, dispatcher: Dispatcher) -> None:
+        self.settings, self.ownership, self.dispatcher = settings, ownership, dispatcher
         self.key = key_of(settings.topic, settings.name)
         self.kept: SubscriptionState | None = None
         """What is not known to be published: told again it changes nothing."""
@@ -54,11 +56,6 @@ class Member:
         self._lock = threading.Lock()
         """Guards `kept` and `_early`."""
 
-    @property
-    def is_regional(self) -> bool:
-        """Nothing that peers know concerns it. Of one of which nothing is known yet it may."""
-        return self.dispatcher.is_regional
-
     def begin(self, state: SubscriptionState) -> None:
         """Take in what is known of the subscription at the start, then what was heard while it was read: heard first, what a peer
         tells of before a reset would be taken for where the subscription begins, and told here."""
@@ -66,7 +63,7 @@ class Member:
         with self._lock:
             early, self._early = self._early or [], None
         for records, elsewhere in early:
-            self.hear(records, elsewhere=elsewhere)
+            self.dispatcher.hear(records, elsewhere=elsewhere)
 
     def keep(self, state: SubscriptionState) -> None:
         """To be published with the next flush."""
@@ -97,13 +94,7 @@ class Member:
             if self._early is not None:
                 self._early.append((records, elsewhere))
                 return
-        if self.dispatcher.hear(records, elsewhere=elsewhere):
-            self._on_reset()
-
-    def take_in(self, state: SubscriptionState) -> None:
-        """Take in all that is known here."""
-        if self.dispatcher.received(state):
-            self._on_reset()
+        self.dispatcher.hear(records, elsewhere=elsewhere)
 
 
 class AckExchange:
@@ -112,15 +103,14 @@ class AckExchange:
 
     def __init__(self, settings: Settings) -> None:
         self._tables, self._config, self._topic = settings.tables, settings.config, settings.topic
-        self._members: list[Member] = []
-        self._lock = threading.Lock()
-        """Guards `_members`."""
+        self.members: list[Member] = []
+        """Guarded by `_lock`."""
         self._flushing = threading.RLock()
         """One flush at a time, whichever thread it comes from; guards the publisher."""
         self._peers: list[PeerAcks] = []
         self._publisher: AckPublisher | None = None
         """None after an error: what it was to publish may or may not be in the log."""
-        self._news, self._stop = threading.Event(), threading.Event()
+        self.news, self._stop = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
         """But those that read peers, which may never answer."""
         self.error: BaseException | None = None
@@ -130,17 +120,6 @@ class AckExchange:
         return f"{self._topic.acks} in {self._tables.cluster.name}"
 
     # -- members ---------------------------------------------------------------------------------------------------------
-
-    def add(self, member: Member) -> None:
-        member.news = self._news
-        with self._lock:
-            self._members.append(member)
-
-    def remove(self, member: Member) -> bool:
-        """Returns whether nobody is left."""
-        with self._lock:
-            self._members.remove(member)
-            return not self._members
 
     def begin(self) -> None:
         """Open what its members need, once; the first of them does it. Raises what opening a publisher does."""
@@ -167,7 +146,7 @@ class AckExchange:
     def end(self) -> None:
         """Nobody is left."""
         self._stop.set()
-        self._news.set()
+        self.news.set()
         for thread in self._threads:
             thread.join()
         with self._flushing:
@@ -186,11 +165,10 @@ class AckExchange:
         known = found.all_of(topic, name)
         if known.is_regional if here is not None else not member.settings.is_replicated_if_new:
             return known
-        fold = Fold(self._tables.cluster.name, {member.key: known})
-        fold.add(known_by_peers(self._peers, member.key))
+        fold = fold_peers(self._peers, member.key, Fold(self._tables.cluster.name, Remembered(known)))
         if told := told_unreadable(fold.refused):
             log.warning("%s: peers have records that cannot be read: %s", member.settings, told)
-        known = fold.known[member.key]
+        known = fold.known.state
         if (state := known.here) is not None and (here is None or not state.begins_as(here)):
             member.keep(known.part(state.beginning))
         return known
@@ -253,8 +231,8 @@ class AckExchange:
     def _flush_due(self, failed: bool) -> float:
         """Publish at once when the last time is long ago. Counts of redeliveries go along, or each timetable.COUNTS_S."""
         if not failed:
-            self._news.wait(timetable.COUNTS_S)
-        self._news.clear()
+            self.news.wait(timetable.COUNTS_S)
+        self.news.clear()
         begun = time.monotonic()
         self.flush()
         took = time.monotonic() - begun
@@ -268,43 +246,37 @@ class AckExchange:
     # -- hearing ---------------------------------------------------------------------------------------------------------
 
     def _hear(self, records: list[Received], *, elsewhere: bool) -> None:
-        of_key: dict[str, list[Received]] = {}
-        for record in records:
-            of_key.setdefault(record.key or "", []).append(record)
+        of_key = by_key(records)
         for member in self._now():
             if member.key in of_key:
-                was_regional = member.is_regional
+                was_regional = member.dispatcher.is_regional
                 member.hear(of_key[member.key], elsewhere=elsewhere)
-                if was_regional and not member.is_regional:
+                if was_regional and not member.dispatcher.is_regional:
                     for peer in self._peers:  # what they told meanwhile was not heard
                         peer.missed = True
 
     def _now(self) -> list[Member]:
-        with self._lock:
-            return list(self._members)
+        with _lock:
+            return list(self.members)
 
     def _keys(self) -> set[str]:
         return {member.key for member in self._now()}
 
     def _shared_keys(self) -> set[str]:
         """Of what peers know something may concern."""
-        return {member.key for member in self._now() if not member.is_regional}
+        return {member.key for member in self._now() if not member.dispatcher.is_regional}
 
     def _follow_own(self, failed: bool) -> float:
         """After a fault, or when the log is not what it was, all that is known is taken in."""
         if failed:
             self._own = self._tables.log(self._topic.acks)  # of a catalog it may be elsewhere now
             self._tail = AckTail(Tail.at_newest(self._own))
-            self._catch_up()
+            known = read_known(self._tables, self._topic)
+            for member in self._now():
+                member.dispatcher.received(known.all_of(member.settings.topic, member.settings.name))
         while (records := self._tail.next(self._keys)) is not None and not self._stop.is_set():
             self._hear(records, elsewhere=False)
         return max(timetable.ACKS_LOOK_S, least_look_s(self._own))
-
-    def _catch_up(self) -> None:
-        known = read_known(self._tables, self._topic)
-        for member in self._now():
-            if (state := known.fold.known.get(member.key)) is not None:
-                member.take_in(state)
 
     def _follow_peer(self, peer: PeerAcks) -> None:
         """Nothing that a peer has, or lacks, ends anything here: what it tells comes with its link."""
@@ -350,6 +322,7 @@ _exchanges: dict[tuple[str, str], AckExchange] = {}
 """Those of this process, by the place of a cluster's tables and the `__acks` topic."""
 
 _lock = threading.Lock()
+"""Guards `_exchanges` and who their members are."""
 
 
 def join(member: Member) -> AckExchange:
@@ -359,7 +332,8 @@ def join(member: Member) -> AckExchange:
         exchange = _exchanges.get(place)
         if exchange is None or exchange.error is not None:
             exchange = _exchanges[place] = AckExchange(member.settings)
-        exchange.add(member)
+        exchange.members.append(member)
+        member.news = exchange.news
     try:
         exchange.begin()
     except BaseException:
@@ -371,8 +345,8 @@ def join(member: Member) -> AckExchange:
 def leave(exchange: AckExchange, member: Member) -> None:
     """The member is not in it any more; with the last one it ends."""
     with _lock:
-        is_empty = exchange.remove(member)
-        if is_empty:
+        exchange.members.remove(member)
+        if is_empty := not exchange.members:
             for place in [place for place, one in _exchanges.items() if one is exchange]:
                 del _exchanges[place]
     if is_empty:

@@ -9,18 +9,16 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
-from geo.config.model import Config
 from geo.coordination.clock import CLOCKS_APART_US
 from geo.ids import MessageId
-from geo.journal.cluster import ClusterTables
 from geo.log.admission import MAX_HEADER_BYTES, header_bytes
 from geo.log.publisher import Publisher
 from geo.log.source_identity import by_columns
 from geo.log.topic_log import ID, user_columns
 from geo.log.topics import grow
-from geo.names import DEAD_LETTERS, Topic
 from geo.replication.rule import AHEAD_US
 from geo.subscription.acks.ack_state import Epoch
+from geo.subscription.consumer.settings import Settings, dead_letter_topic
 from geo.times import utc
 from schemas import TOPIC_LOG
 
@@ -52,22 +50,10 @@ class DeadLetters:
     in this one.
     """
 
-    def __init__(
-        self,
-        tables: ClusterTables,
-        config: Config,
-        topic: Topic,
-        subscription: str,
-        max_redeliveries: int,
-        *,
-        share: str,
-        take_over: bool,
-    ) -> None:
-        self._tables, self._config, self._of, self._subscription = tables, config, topic, subscription
-        self.topic = dead_letter_topic(topic, subscription)
+    def __init__(self, settings: Settings, max_redeliveries: int) -> None:
+        self._settings = settings
+        self.topic = dead_letter_topic(settings.topic, settings.name)
         self._reason = f"delivered {max_redeliveries + 1} times and not acknowledged"
-        self._producer = "-".join(["dead-letters", *share.split()])
-        self._take_over = take_over
         self._publisher: Publisher | None = None
         self._own: list[StructField] = []
         """The user's columns with which it was opened."""
@@ -75,7 +61,7 @@ class DeadLetters:
     def publish(self, rows: DataFrame, epoch: Epoch, errors: Mapping[MessageId, str]) -> None:
         """Publish `rows`, which have the columns of the log and were given up in `epoch`, with the errors that are known of
         some."""
-        own, log = user_columns(rows.schema), self._tables.log(self.topic)
+        own, log = user_columns(rows.schema), self._settings.tables.log(self.topic)
         message_id = F.concat_ws(":", *ID)
         there = log.find(TOPIC_LOG)
         if there is not None:
@@ -90,8 +76,8 @@ class DeadLetters:
         if rows.isEmpty():
             return
         ours = {
-            REAL_TOPIC: F.lit(str(self._of)),
-            REAL_SUBSCRIPTION: F.lit(self._subscription),
+            REAL_TOPIC: F.lit(str(self._settings.topic)),
+            REAL_SUBSCRIPTION: F.lit(self._settings.name),
             ORIGIN_MESSAGE_ID: message_id,
             REASON: F.lit(self._reason),
             SUBSCRIPTION_EPOCH: F.lit(str(epoch)),
@@ -133,8 +119,10 @@ class DeadLetters:
         if self._publisher is not None and self._own != own:
             self.close()
         if self._publisher is None:
-            publisher = Publisher(self._tables, self._config, self.topic, self._producer)
-            self._publisher = publisher.open(letters.drop("_geo_letters", "_geo_number").schema, take_over=self._take_over)
+            settings = self._settings
+            producer = "-".join(["dead-letters", *settings.share.split()])
+            publisher = Publisher(settings.tables, settings.config, self.topic, producer)
+            self._publisher = publisher.open(letters.drop("_geo_letters", "_geo_number").schema, take_over=settings.take_over)
             self._own = own
         return self._publisher
 
@@ -149,8 +137,3 @@ def _error_of(message_id: Column, errors: Mapping[MessageId, str]) -> Column:
     told = [(str(one), error[:MOST_CHARACTERS]) for one, error in errors.items() if error][:MOST_ERRORS]
     known = F.create_map(*(F.lit(part) for pair in told for part in pair)) if told else F.create_map().cast("map<string,string>")
     return F.try_element_at(known, message_id)
-
-
-def dead_letter_topic(topic: Topic, subscription: str) -> Topic:
-    """As Pulsar names it."""
-    return Topic(topic.tenant, topic.namespace, f"{topic.name}-{subscription}{DEAD_LETTERS}")

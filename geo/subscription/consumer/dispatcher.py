@@ -26,6 +26,7 @@ from geo.log.conditions import IS_POSSIBLE, after
 from geo.log.topic_log import ID, PUBLISH_ORDER, is_message
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.fold import Fold, Received
+from geo.subscription.acks.forgetting import Remembered
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.message_set_frames import (
     FEW_RANGES,
@@ -39,7 +40,7 @@ from geo.subscription.acks.message_set_frames import (
     with_redelivery_counts,
     without,
 )
-from geo.subscription.acks.record import Refusal, key_of, told_refusals
+from geo.subscription.acks.record import Refusal, told_refusals
 from geo.subscription.acks.start_position import split_at
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer.answer import answer_of
@@ -73,7 +74,7 @@ class Dispatcher:
     unpublished state.
 
     `ends` is asked between batches; true drops the rest of the current backlog. `wake` is called when there is something to
-    publish that is not to wait.
+    publish that is not to wait, `on_reset` when the subscription begins elsewhere than was known.
     """
 
     def __init__(
@@ -83,25 +84,24 @@ class Dispatcher:
         limit: int | None,
         ends: Callable[[], bool],
         wake: Callable[[], None],
+        on_reset: Callable[[], None],
     ) -> None:
-        self._settings, self._limit, self._ends, self._wake = settings, limit, ends, wake
-        self._log, self._key = settings.tables.log(settings.topic), key_of(settings.topic, settings.name)
+        self._settings, self._limit, self._ends, self._wake, self._on_reset = settings, limit, ends, wake, on_reset
+        self._log = settings.tables.log(settings.topic)
         self._delivery = Delivery(AckState(), settings.redelivery_delay_s, settings.max_redeliveries)
         self._known = SubscriptionState()
         """All that records tell of it; how it is in this region, `_delivery` knows better."""
-        self._dead_letters = None if settings.max_redeliveries is None else DeadLetters(
-            settings.tables, settings.config, settings.topic, settings.name, settings.max_redeliveries,
-            share=settings.share, take_over=settings.take_over,
-        )  # fmt: skip
+        most = settings.max_redeliveries
+        self._dead_letters = None if most is None else DeadLetters(settings, most)
         note = "-".join(["attempt", *settings.share.split()])
         place = settings.tables.checkpoint("consume", settings.topic.path, settings.name, note)
-        self._attempt = None if settings.max_redeliveries is None else Attempt(settings.tables.files, place)
+        self._attempt = None if most is None else Attempt(settings.tables.files, place)
         self._suspects = MessageSet()
         """What the last run had in hand when it died: it comes by itself, in halves."""
         self.done = Consumed()
         self.function = UserFunction(
             settings, listener, self._attempt,
-            ends=self._is_over, state=lambda: self.state, answer=self._checked, settle=self._settle,
+            ends=self._is_over, state=lambda: self.state, answer=self._checked, processed=self._processed,
         )  # fmt: skip
         self._errors: dict[MessageId, str] = {}
         """Why messages that came alone failed last, for their dead letters."""
@@ -133,7 +133,8 @@ class Dispatcher:
         if died_on.size > 1:
             self._suspects = died_on
         else:
-            self._settle(died_on, Answer(), epoch, dict.fromkeys(died_on, "the process died while the function had it in hand"))
+            why = "the process died while the function had it in hand"
+            self._settle(died_on, Answer(), epoch, Consumed(), dict.fromkeys(died_on, why))
 
     def _is_over(self) -> bool:
         return not self._running or self._ends()
@@ -155,46 +156,40 @@ class Dispatcher:
 
     @property
     def is_regional(self) -> bool:
-        """Whether it is of this region only."""
+        """Whether it is of this region only: nothing that peers know concerns it. Of one of which nothing is known yet it may."""
         return self._known.is_regional
 
-    def received(self, known: SubscriptionState, *, elsewhere: bool = False) -> bool:
-        """As `Delivery.received`."""
+    def received(self, known: SubscriptionState) -> None:
+        """Take in what is known here."""
         with self._lock:
-            return self._take_in(self._known.with_here(self.state) | known, elsewhere=elsewhere)
+            self._take_in(self._known.with_here(self.state) | known, elsewhere=False)
 
-    def _take_in(self, known: SubscriptionState, *, elsewhere: bool) -> bool:
-        """As `received`, of all that is known with what has come."""
+    def _take_in(self, known: SubscriptionState, *, elsewhere: bool) -> None:
+        """As `Delivery.received`, of all that is known with what has come."""
         before, self._known = self._known, known
-        state = known.here or AckState()
-        begins_elsewhere = self._delivery.received(state, elsewhere=elsewhere, switched=known.turn != before.turn)
-        if elsewhere and begins_elsewhere:
-            self._wake()
-        return begins_elsewhere
+        if self._delivery.received(known.here or AckState(), elsewhere=elsewhere, switched=known.turn != before.turn):
+            if elsewhere:
+                self._wake()
+            self._on_reset()
 
-    def hear(self, records: Sequence[Received], *, elsewhere: bool) -> bool:
-        """As `received`, of records as they come."""
+    def hear(self, records: Sequence[Received], *, elsewhere: bool) -> None:
+        """Take in records of it; `elsewhere`: they are not in this cluster yet."""
         with self._lock:
-            fold = Fold(self._settings.tables.cluster.name, {self._key: self._known.with_here(self.state)})
+            fold = Fold(self._settings.tables.cluster.name, Remembered(self._known.with_here(self.state)))
             fold.add(records)
-            begins_elsewhere = self._take_in(fold.known[self._key], elsewhere=elsewhere)
+            self._take_in(fold.known.state, elsewhere=elsewhere)
         # After a reset what was acknowledged before it keeps coming for a while.
         usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
         if fold.refused and not (usual and elsewhere):
             log.log(logging.INFO if usual else logging.WARNING, "%s: records refused: %s", self, told_refusals(fold.refused))
         if not elsewhere:  # those count once the link has brought them
-            self.refused(fold.refused.total())
-        return begins_elsewhere
+            self._count(Consumed(refused=fold.refused.total()))
 
     def take_unpublished(self) -> SubscriptionState | None:
         """What is to be published; None: nothing. It counts as published from here on."""
         with self._lock:
             news = self._delivery.take_unpublished()
             return None if news is None else self._known.part(news)
-
-    def refused(self, count: int) -> None:
-        """So many records or acknowledgements changed nothing."""
-        self._count(refused=count)
 
     # -- delivering ------------------------------------------------------------------------------------------------------
 
@@ -256,7 +251,7 @@ class Dispatcher:
                 self,
                 counted(impossible, "row"),
             )
-            self.refused(impossible)
+            self._count(Consumed(refused=impossible))
             rows = rows.where(to_sql(IS_POSSIBLE))
         if ids.num_rows > self._settings.batch_rows or self._limit is not None:
             ids = in_publish_order(ids)
@@ -335,7 +330,7 @@ class Dispatcher:
             assert self._dead_letters is not None, "only with max_redeliveries a message is given up"
             self._dead_letters.publish(among(rows, dead), state.epoch, {one: self._errors.pop(one, "") for one in dead})
             reach(CrashPoint.CONSUME_DEAD_LETTERED)
-            self._settle(dead, Answer(dead), state.epoch, dead_lettered=dead.size)
+            self._settle(dead, Answer(dead), state.epoch, Consumed(dead_lettered=dead.size))
 
     def _process_persisted(self, shown: DataFrame, live: MessageSet, state: AckState) -> None:
         if live.size <= ONE_PARTITION:
@@ -359,7 +354,7 @@ class Dispatcher:
         existing = self._existing(MessageSet.of(ids))
         with self._lock:
             self._refuse_over()  # it may have ended meanwhile
-            self._settle(MessageSet(), Answer(existing), epoch)
+            self._settle(MessageSet(), Answer(existing), epoch, Consumed())
         return existing.size
 
     def _refuse_over(self) -> None:
@@ -379,7 +374,7 @@ class Dispatcher:
                 counted(other.size, "message"),
                 other,
             )
-            self.refused(other.size)
+            self._count(Consumed(refused=other.size))
             answer = replace(answer, delays={delay_s: messages & live for delay_s, messages in answer.delays.items()})
         return answer
 
@@ -395,31 +390,30 @@ class Dispatcher:
             log.warning(
                 "%s: %d acknowledgements refused, no such messages or of before a reset: %.200s", self, refused.size, refused
             )
-            self.refused(refused.size)
+            self._count(Consumed(refused=refused.size))
         return known
 
+    def _processed(self, these: MessageSet, answer: Answer, state: AckState, blamed: Mapping[MessageId, str] | None) -> None:
+        reach(CrashPoint.CONSUME_PROCESSED)
+        done = Consumed(delivered=these.size, redelivered=(these & state.in_vain()).size)
+        self._settle(these, answer, state.epoch, done, blamed)
+
     def _settle(
-        self,
-        handed_out: MessageSet,
-        answer: Answer,
-        epoch: Epoch,
-        blamed: Mapping[MessageId, str] | None = None,
-        **done: int,
+        self, handed_out: MessageSet, answer: Answer, epoch: Epoch, done: Consumed, blamed: Mapping[MessageId, str] | None = None
     ) -> None:
-        """As `Delivery.settle`, with what is told of those that are `blamed`. `done`: what to add to the counts of `Consumed`,
-        beside the acknowledged."""
+        """As `Delivery.settle`, with what is told of those that are `blamed`. `done`: what to count beside the acknowledged."""
         acked = answer.acked
         with self._lock:
             news = (acked - self.state.acked).size if epoch == self.state.epoch else 0
             ids = None if blamed is None else MessageSet.of(blamed)
             self._delivery.settle(handed_out, answer, epoch, time.monotonic(), ids)
-            self._count(acknowledged=news, **done)
+            self._count(replace(done, acknowledged=news))
             self._errors.update(blamed or {})
             for one in [one for one in self._errors if one in acked]:
                 del self._errors[one]
         if acked:
             self._wake()
 
-    def _count(self, **more: int) -> None:
+    def _count(self, more: Consumed) -> None:
         with self._lock:
-            self.done = replace(self.done, **{name: getattr(self.done, name) + count for name, count in more.items()})
+            self.done += more

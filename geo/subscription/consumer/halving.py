@@ -12,7 +12,7 @@ outage. Without such a control the message is not blamed, and comes again as soo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 
@@ -96,19 +96,6 @@ class Halving:
             (self.blamed if self.passed_any or self.control else self._doubtful).append(failed[0])
         else:
             self._parts += reversed(_halves(failed))
-
-
-def pieces(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Where to cut things of these sizes, in their order, so that a piece is of at most `most`, or one thing: first and end of
-    each."""
-    first = size = 0
-    for at, more in enumerate(sizes):
-        if at > first and size + more > most:
-            yield first, at
-            first, size = at, 0
-        size += more
-    if sizes:
-        yield first, len(sizes)
 
 
 def _halves(part: Sequence[MessageId]) -> tuple[Sequence[MessageId], Sequence[MessageId]]:

@@ -72,7 +72,9 @@ class Run:
         self._interval_s = interval_s(trigger)
         """Between two looks whether there are messages; None: only what is there is delivered."""
         self._ends_at = None if for_s is None else time.monotonic() + for_s
-        self.dispatcher = Dispatcher(settings, listener, limit, lambda: self._is_over() or self._reset_seen.is_set(), self._wake)
+        self.dispatcher = Dispatcher(
+            settings, listener, limit, lambda: self._is_over() or self._reset_seen.is_set(), self._wake, self._on_reset
+        )
         self._reset_seen = threading.Event()
         """A record has reset the subscription: it begins elsewhere now."""
         self._followed_at = -math.inf
@@ -91,7 +93,7 @@ class Run:
             return
         tidy = told = False
         try:
-            self._member = Member(self._settings, ownership, self.dispatcher, self._on_reset)
+            self._member = Member(self._settings, ownership, self.dispatcher)
             self._exchange = join(self._member)
             try:
                 self._begin()
@@ -252,11 +254,11 @@ class Run:
         life, function, again, progress = Life(), Life(), False, 0
         while not self._is_over():
             self.dispatcher.function.take_delayed()
-            self._reset_seen.clear()
             try:
                 if again:
                     self._catch_up()
                 again = True
+                self._reset_seen.clear()  # what was heard by now is known
                 tail = Tail.at_newest(self._log)
                 self.dispatcher.deliver_until(tail.at.version)
                 if self._interval_s is None and not self._reset_seen.is_set():

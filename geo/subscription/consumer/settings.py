@@ -10,9 +10,8 @@ from geo.config.model import Config, Start
 from geo.coordination.ownership import name_of_share
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables
-from geo.names import Topic, check_cluster
+from geo.names import DEAD_LETTERS, Topic, check_cluster
 from geo.subscription.acks.ack_state import MAX_REDELIVERIES
-from geo.subscription.consumer.dead_letters import dead_letter_topic
 
 MOST_REDELIVERIES = MAX_REDELIVERIES - 1
 """Largest `max_redeliveries`; the count itself goes one higher."""
@@ -20,6 +19,11 @@ MOST_REDELIVERIES = MAX_REDELIVERIES - 1
 
 MOST_SHARES = 1_000
 """Of one subscription in one cluster."""
+
+
+def dead_letter_topic(topic: Topic, subscription: str) -> Topic:
+    """As Pulsar names it."""
+    return Topic(topic.tenant, topic.namespace, f"{topic.name}-{subscription}{DEAD_LETTERS}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,24 +9,24 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo.crash import CrashPoint, reach
 from geo.delta.small_batch import octets
 from geo.errors import GeoError, RetryableError
 from geo.faults import session_is_gone
 from geo.ids import LedgerId, MessageId
 from geo.log.topic_log import PUBLISH_ORDER
+from geo.slices import slices
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.message_set_frames import among, in_publish_order, message_ids
 from geo.subscription.acks.record import key_of
 from geo.subscription.consumer.attempt import Attempt
 from geo.subscription.consumer.delivery import Answer
-from geo.subscription.consumer.halving import Halving, pieces
+from geo.subscription.consumer.halving import Halving
 from geo.subscription.consumer.in_hand import InHand, handing_out
 from geo.subscription.consumer.settings import Settings
 from geo.text import counted, first_line
@@ -40,22 +40,14 @@ others come again that much later. Without `max_redeliveries` what it raises end
 parts of the batch, to find the message."""
 
 
-class Settle(Protocol):
-    """As `Dispatcher._settle`."""
-
-    def __call__(
-        self,
-        handed_out: MessageSet,
-        answer: Answer,
-        epoch: Epoch,
-        blamed: Mapping[MessageId, str] | None = None,
-        **done: int,
-    ) -> None: ...
+Processed = Callable[[MessageSet, Answer, AckState, Mapping[MessageId, str] | None], None]
+"""What becomes of messages that were handed out in a state: those that the answer does not name count as delivered in vain, or of them those
+alone that are to blame, with what was raised."""
 
 
 class UserFunction:
     """One consumer's. `ends`: the run is over, or begins elsewhere. `state`: what is known by now. `answer`: what a returned value
-    says. `settle`: what becomes of messages that were handed out; what is not settled is wanted as before."""
+    says. What is not `processed` is wanted as before."""
 
     def __init__(
         self,
@@ -66,10 +58,10 @@ class UserFunction:
         ends: Callable[[], bool],
         state: Callable[[], AckState],
         answer: Callable[[object, DataFrame, MessageSet], Answer],
-        settle: Settle,
+        processed: Processed,
     ) -> None:
         self._settings, self._listener, self._attempt = settings, listener, attempt
-        self._ends, self._state, self._answer, self._settle = ends, state, answer, settle
+        self._ends, self._state, self._answer, self._processed = ends, state, answer, processed
         self.failure: BaseException | None = None
         """Of the function, or of what it returned: it ends the run."""
         self._delayed: Exception | None = None
@@ -103,7 +95,7 @@ class UserFunction:
         control = self.control
         found = self._call(messages, live, state.epoch)
         if isinstance(found, Answer):
-            self._processed(live, found, state)
+            self._processed(live, found, state, None)
             return
         log.warning("%s: the function failed on %s: %s", self._settings, counted(live.size, "message"), first_line(found))
         ids = message_ids(in_publish_order(messages.select(*PUBLISH_ORDER).toArrow()))
@@ -117,17 +109,10 @@ class UserFunction:
             self.process(messages, live, state)
             return
         ids = in_publish_order(messages.select(*PUBLISH_ORDER, F.expr(size).alias("_octets")).toArrow())
-        parts = [message_ids(ids.slice(first, end - first)) for first, end in pieces(ids["_octets"].to_pylist(), most)]
+        sized = zip(message_ids(ids), ids["_octets"].to_pylist(), strict=True)
+        parts = [[one for one, _ in part] for part in slices(sized, lambda one: one[1], most)]
         self._shuffle(parts)
         self._go_on(messages, Halving(untried=parts, control=self.control), live, MessageSet(), state, None)
-
-    def _processed(
-        self, these: MessageSet, answer: Answer, state: AckState, blamed: Mapping[MessageId, str] | None = None
-    ) -> None:
-        """Settle messages of a batch that was handed out in `state`."""
-        reach(CrashPoint.CONSUME_PROCESSED)
-        again = (these & state.in_vain()).size
-        self._settle(these, answer, state.epoch, blamed, delivered=these.size, redelivered=again)
 
     def _shuffle(self, parts: list[Any]) -> None:
         """After it failed on everything: of many bad ones other parts may pass than the last time."""
@@ -159,7 +144,7 @@ class UserFunction:
             if isinstance(found, Answer):
                 halving.passed()
                 failed = failed - these
-                self._processed(these, found, state)
+                self._processed(these, found, state, None)
             else:
                 error = found
                 halving.raised()

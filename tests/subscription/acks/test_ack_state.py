@@ -70,14 +70,6 @@ def test_a_set_is_read_from_its_text_and_its_halves_are_all_of_it(one: MessageSe
     assert 0 <= second.size - first.size <= 1
 
 
-@given(states(), states(), states())
-def test_the_merge_is_commutative_associative_and_idempotent(a: AckState, b: AckState, c: AckState) -> None:
-    assert a | b == b | a
-    assert (a | b) | c == a | (b | c)
-    assert a | a == a
-    assert (a | b) | b == a | b
-
-
 @given(states(), states(), ids)
 def test_within_an_epoch_nothing_acknowledged_is_lost_and_nothing_else_is_gained(
     a: AckState, b: AckState, one: MessageId
@@ -118,16 +110,6 @@ def _is_before(base: Base, one: MessageId, time_us: int) -> bool:
     if one.ledger in base.floors:
         return one in base.below_floors
     return base.time_us is not None and time_us < base.time_us
-
-
-@given(st.lists(states(), max_size=5), st.randoms())
-def test_many_are_merged_as_two_by_two(found: list[AckState], chance: st.DataObject) -> None:
-    expected = AckState()
-    for state in found:
-        expected |= state
-    shuffled = [*found, *found[:2]]
-    chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert merged(shuffled) == merged([*found]) == expected
 
 
 @given(states(), st.sets(ids))

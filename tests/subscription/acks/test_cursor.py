@@ -25,9 +25,8 @@ def _state(*entries: int, epoch: int = 0) -> SubscriptionState:
 
 
 def _told(state: SubscriptionState | None, ends: dict[LedgerId, int], **refused: int) -> Gathered:
-    return Gathered(
-        "", state, {MESSAGES: TODAY} if state else {}, ends, {}, {Refusal[name].value: n for name, n in refused.items()}
-    )
+    told = Remembered(state, {MESSAGES: TODAY}) if state else Remembered()
+    return Gathered("", told, ends, {}, {Refusal[name].value: n for name, n in refused.items()})
 
 
 def test_a_cursor_is_read_as_it_was_written() -> None:

@@ -1,21 +1,19 @@
-"""Folding: records in any order, twice, and bad ones between them."""
+"""Folding: what a record tells, and bad ones. (Any order of them: `test_subscription_state.py`.)"""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from dataclasses import replace
 
-from geo.ids import LedgerId, MessageId
+import pytest
+
+from geo.ids import LedgerId
 from geo.log.ledgers import ledger_id
 from geo.names import Topic
 from geo.subscription.acks import record as acks_record
 from geo.subscription.acks.ack_state import AckState, Base, Epoch
 from geo.subscription.acks.fold import HELD_ENTRIES, HELD_ENTRIES_A_SECOND, Fold, Received
-from geo.subscription.acks.gathered import Record, gather
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import Refusal, encode, key_of
-from tests.subscription.acks.test_ack_state import states
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 KEY = key_of(TOPIC, "billing")
@@ -24,7 +22,7 @@ LEDGER = ledger_id(BORN, 0)
 
 
 def record(payload: bytes | None, *, key: str | None = KEY, origin: str = "eu", second: int = BORN) -> Received:
-    return Received(origin, key, payload, second * 1_000_000)
+    return Received(LedgerId(origin, 7), 0, key, payload, second * 1_000_000)
 
 
 def _fold(*records: Received) -> Fold:
@@ -33,34 +31,9 @@ def _fold(*records: Received) -> Fold:
     return fold
 
 
-@given(st.lists(states(), min_size=1, max_size=5), st.randoms())
-def test_any_order_and_any_repeats_end_in_the_same_state(found: list[AckState], chance: st.DataObject) -> None:
-    records = [record(encode(state)) for state in found]
-    shuffled = [*records, *records[:2]]
-    chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    one_by_one = Fold("eu")
-    for one in shuffled:
-        one_by_one.add([one])
-    assert _fold(*shuffled).states == _fold(*records).states == one_by_one.states
-
-
-@given(st.lists(states(), min_size=1, max_size=5), st.integers(0, 5))
-def test_what_two_folds_made_of_their_parts_is_together_what_one_makes_of_all(found: list[AckState], at: int) -> None:
-    records = [*(record(encode(state)) for state in found), record(None), record(b"\x09", key=f"{KEY}-other")]
-    whole, joined = _fold(*records), _fold(*records[:at])
-    for key in (KEY, f"{KEY}-other"):
-        part = gather(
-            "eu", key, [Record(LedgerId("eu", 7), entry, one) for entry, one in enumerate(records[at:]) if one.key == key]
-        )
-        joined.join(key, part.state, {Refusal(reason): count for reason, count in part.refused.items()})
-    assert joined.states == whole.states
-    assert all(joined.refused[reason] == whole.refused[reason] for reason in (Refusal.MALFORMED, Refusal.NEWER_ENCODING))
-
-
-def test_a_record_says_which_subscription_it_changed_and_a_repeat_changes_none() -> None:
-    fold, one = Fold("eu"), record(encode(AckState(acked=MessageSet.of([MessageId("eu", 1, 3)]))))
-    assert fold.add([one]) == {KEY}
-    assert fold.add([one]) == set()
+def _here(fold: Fold) -> AckState:
+    assert fold.known.state.here is not None
+    return fold.known.state.here
 
 
 def _acked(entry: int, origin: str = "eu", first: int = 0) -> bytes:
@@ -82,21 +55,21 @@ def _acked(entry: int, origin: str = "eu", first: int = 0) -> bytes:
 )
 def test_a_bad_record_is_counted_with_its_reason_and_changes_nothing(bad: Received, reason: Refusal) -> None:
     fold = _fold(record(encode(AckState(Epoch(2, "us"), Base(time_us=5)))))
-    before = dict(fold.states)
-    assert fold.add([bad]) == set()
-    assert fold.states == before
+    before = fold.known
+    fold.add([bad])
+    assert fold.known == before
     assert dict(fold.refused) == {reason: 1}
 
 
 def test_acknowledgements_may_run_ahead_of_their_messages_as_far_as_a_ledger_can_have_grown() -> None:
     fold = _fold(record(_acked(HELD_ENTRIES + 60 * HELD_ENTRIES_A_SECOND), second=BORN + 60))
-    assert fold.states[KEY].acked.size == HELD_ENTRIES + 60 * HELD_ENTRIES_A_SECOND + 1
+    assert _here(fold).acked.size == HELD_ENTRIES + 60 * HELD_ENTRIES_A_SECOND + 1
     assert not fold.refused
 
 
 def test_what_a_cluster_that_left_had_written_is_still_acknowledged() -> None:
     fold = _fold(record(_acked(9, origin="gone")), record(_acked(19, first=10), origin="gone"))
-    assert fold.states[KEY].acked.size == 20
+    assert _here(fold).acked.size == 20
     assert not fold.refused
 
 
@@ -108,8 +81,8 @@ def test_a_large_state_is_the_same_whatever_the_order_of_its_records(monkeypatch
     one, other = _fold(*(record(encode(part)) for part in parts)), Fold("eu")
     for part in reversed(parts):
         other.add([record(encode(part))])
-    assert one.states == other.states
-    assert one.states[KEY].acked.size == 90_000
+    assert one.known == other.known
+    assert _here(one).acked.size == 90_000
     assert not one.refused
 
 
@@ -120,7 +93,7 @@ def _named(*entries: LedgerId, epoch: int = 0) -> bytes:
 def test_of_each_ledger_is_known_on_which_day_a_record_of_its_epoch_last_named_it() -> None:
     one, other, day = LedgerId("eu", LEDGER), LedgerId("us", LEDGER), BORN // 86_400
     at = [BORN + number * 86_400 for number in range(9)]
-    compact = Received("us", KEY, _named(one), at[8] * 1_000_000, at[1] * 1_000_000)
+    compact = replace(record(_named(one), second=at[8]), event_time_us=at[1] * 1_000_000)
     records = [
         record(_named(one), second=at[2]),
         record(_named(one, other), second=at[1]),
@@ -128,16 +101,13 @@ def test_of_each_ledger_is_known_on_which_day_a_record_of_its_epoch_last_named_i
         compact,
     ]
     for found in (records, records[::-1], [*records, *records]):
-        fold = Fold("eu", days={})
-        for some in (found[:1], found[1:]):
-            fold.add(some)
-        assert fold.days == {KEY: {one: day + 2, other: day + 4}}
+        fold = _fold(*found[:1])
+        fold.add(found[1:])
+        assert fold.known.days == {one: day + 2, other: day + 4}
     reset = record(_named(one, epoch=1), second=at[3])
     for found in ([*records, reset], [reset, *records]):
-        fold = Fold("eu", days={})
+        fold = Fold("eu")
         for each in found:
             fold.add([each])
-        assert fold.days == {KEY: {one: day + 3}}, "what was acknowledged before a reset does not count"
-        whole = Fold("eu", days={})
-        whole.add(found)
-        assert whole.days == fold.days
+        assert fold.known.days == {one: day + 3}, "what was acknowledged before a reset does not count"
+        assert _fold(*found).known == fold.known

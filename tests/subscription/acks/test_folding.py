@@ -145,7 +145,7 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
     assert found.states == {key_of(TOPIC, name): before for name in told}
     by_spark = connect_later(lambda: consumed.spark, consumed.config.cluster("eu"), reads=Reads.NONE)
     same = read_known(by_spark, TOPIC)
-    assert (same.states, same.fold.refused) == (found.states, found.fold.refused)
+    assert (same.states, same.refused) == (found.states, found.refused)
 
 
 @pytest.mark.usefixtures("by")
@@ -158,17 +158,6 @@ def test_records_that_are_all_refused_are_folded_once(consumed: World) -> None:
         row = cursor(consumed)
         assert (row["folded"]["us:5"], row["refused"]) == (2, {"malformed": 3})
     assert fold(consumed) == Folded(), "all is in it"
-
-
-def test_states_are_folded_so_many_at_once_and_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut(sizes: list[int]) -> list[list[int]]:
-        return list(folding.slices(sizes, int))
-
-    monkeypatch.setattr(folding, "SLICE_BYTES", most := 1000)
-    assert cut([]) == []
-    assert cut([1, 0, 2]) == [[1, 0, 2]]
-    assert cut([1] * (2 * folding.SLICE + 1)) == [[1] * folding.SLICE, [1] * folding.SLICE, [1]]
-    assert cut([most - 1, 1, 1, 3 * most, most]) == [[most - 1, 1], [1], [3 * most], [most]]
 
 
 def test_records_expire_only_once_they_are_in_younger_compact_records(consumed: World) -> None:

@@ -8,7 +8,7 @@ from geo.names import Topic
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.fold import Received
 from geo.subscription.acks.forgetting import DAY_US
-from geo.subscription.acks.gathered import Record, gather, gather_all, joined
+from geo.subscription.acks.gathered import gather, gather_all, joined
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import REGIONAL_VERSION, Refusal, encode, key_of
 from geo.subscription.acks.subscription_state import SubscriptionState
@@ -25,16 +25,15 @@ def _acked(*entries: int, epoch: int = 0) -> bytes:
     return encode(AckState(Epoch(epoch, "eu" if epoch else ""), acked=MessageSet({MESSAGES: tuple((e, e) for e in entries)})))
 
 
-def _record(ledger: LedgerId, entry: int, payload: bytes | None, *, key: str | None = KEY, day: int = 20_000) -> Record:
-    return Record(ledger, entry, Received("eu", key, payload, day * DAY_US + SECOND))
+def _record(ledger: LedgerId, entry: int, payload: bytes | None, *, key: str | None = KEY, day: int = 20_000) -> Received:
+    return Received(ledger, entry, key, payload, day * DAY_US + SECOND)
 
 
 def test_nothing_behind_a_record_of_a_newer_program_counts_as_folded() -> None:
     found = gather(
         "eu", KEY, [_record(ONE, 3, _acked(0)), _record(ONE, 5, NEWER), _record(ONE, 9, _acked(1)), _record(TWO, 4, _acked(2))]
     )
-    assert found.state is not None
-    assert found.state.here == AckState(acked=MessageSet({MESSAGES: ((0, 2),)})), "what can be read counts all the same"
+    assert found.told.state.here == AckState(acked=MessageSet({MESSAGES: ((0, 2),)})), "what can be read counts all the same"
     assert (found.unread, found.refused) == ({ONE: 5}, {Refusal.NEWER_ENCODING.value: 1})
     assert found.folded(found.unread) == {ONE: 4, TWO: 4}
     later = gather("eu", KEY, [_record(ONE, 12, _acked(3)), _record(TWO, 6, _acked(4))])
@@ -45,8 +44,7 @@ def test_records_of_an_older_epoch_than_the_cursor_are_refused() -> None:
     before = SubscriptionState(AckState(Epoch(2, "eu")))
     found = gather("eu", KEY, [_record(ONE, 0, _acked(1, epoch=1)), _record(ONE, 1, _acked(2, epoch=2))], before)
     assert found.refused == {Refusal.OLDER_EPOCH.value: 1}
-    assert found.state is not None
-    assert found.state.here == AckState(Epoch(2, "eu"), acked=MessageSet({MESSAGES: ((2, 2),)}))
+    assert found.told.state.here == AckState(Epoch(2, "eu"), acked=MessageSet({MESSAGES: ((2, 2),)}))
 
 
 def test_what_parts_tell_is_together_what_all_of_it_tells() -> None:

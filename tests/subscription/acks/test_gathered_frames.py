@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from geo.delta.predicate_arrow import kept
 from geo.ids import LedgerId
-from geo.subscription.acks.gathered_frames import FOLD_COLUMNS, in_no_cursor, records_of
+from geo.subscription.acks.gathered_frames import RECORD_COLUMNS, in_no_cursor, records_of
 
 AT = datetime(2026, 11, 29, tzinfo=timezone.utc)
 
@@ -26,21 +26,21 @@ def _rows(keys: pa.Array) -> pa.Table:
             "marker": pa.nulls(count, pa.string()),
             "event_time": pa.nulls(count, pa.timestamp("us", "UTC")),
         }
-    ).select(FOLD_COLUMNS)
+    ).select(RECORD_COLUMNS)
 
 
 def test_records_are_taken_that_are_in_no_cursor() -> None:
     where = in_no_cursor({"a": {LedgerId("eu", 7): 1}, "b": {LedgerId("us", 7): 9}})
     rows = kept(where, _rows(pa.array(["a", "b", "a", None])))
-    assert [(one.told.key, one.ledger, one.entry) for one in records_of(rows)] == [
+    assert [(one.key, one.ledger, one.entry) for one in records_of(rows)] == [
         ("b", LedgerId("eu", 7), 1),
         ("a", LedgerId("eu", 7), 2),
         (None, LedgerId("eu", 7), 3),
     ]
-    assert {one.told.publish_time_us for one in records_of(rows)} == {int(AT.timestamp()) * 1_000_000}
+    assert {one.publish_time_us for one in records_of(rows)} == {int(AT.timestamp()) * 1_000_000}
 
 
 def test_a_key_that_is_no_text_is_a_record_without_a_key() -> None:
     offsets, text = pa.array([0, 1, 3], pa.int32()), b"a\xff\xfe"
     keys = pa.Array.from_buffers(pa.string(), 2, [None, offsets.buffers()[1], pa.py_buffer(text)])
-    assert [one.told.key for one in records_of(kept(in_no_cursor({}), _rows(keys)))] == ["a", None]
+    assert [one.key for one in records_of(kept(in_no_cursor({}), _rows(keys)))] == ["a", None]

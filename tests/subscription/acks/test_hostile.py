@@ -17,10 +17,10 @@ from geo.now import now_us
 from geo.subscription.acks.ack_state import AckState, merged
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold import Fold, Received, longest_end
+from geo.subscription.acks.gathered import gather_all
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import encode, key_of
-from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.times import from_us
 from schemas import CURSORS, TOPIC_LOG
 from tests.examples import examples
@@ -67,32 +67,30 @@ def test_of_ten_thousand_records_each_counts_as_the_state_that_it_is_or_is_refus
     found: list[AckState], seed: int
 ) -> None:
     random = Random(seed)
-    records = [Received("us", _key(random), _worst(random, random.choice(found)), _time(random)) for _ in range(_A_TIME)]
-    taken: list[AckState] = []
-    for record in records:
-        alone = Fold("eu")
-        if alone.add([record]):
-            taken += alone.states.values()
-            assert not alone.refused
-        elif not alone.states:
-            assert alone.refused.total() == 1
+    records = [_received(_worst(random, random.choice(found)), _key(random), _time(random)) for _ in range(_A_TIME)]
+    alone = {id(record): _folded(record) for record in records}
+    assert all(fold.refused.total() == (0 if fold.known.state.states else 1) for fold in alone.values())
     honest = AckState(acked=MessageSet({LedgerId("eu", 1): ((0, 5),)}))
-    together = Fold("eu", {KEY: SubscriptionState(honest)})
-    together.add(records)
-    of_key = [state for record in records if record.key == KEY for state in _state_of(record)]
-    assert together.states[KEY] == merged([honest, *of_key])
-    for (_, ledger_id), ranges in together.states[KEY].acked.ledgers.items():
+    together = gather_all("eu", [*records, _received(encode(honest))], {})[KEY].told.state.here
+    of_key = [state for record in records if record.key == KEY for state in alone[id(record)].known.state.states]
+    assert together is not None
+    assert together == merged([honest, *of_key])
+    for (_, ledger_id), ranges in together.acked.ledgers.items():
         assert ranges[-1][1] <= longest_end(ledger_id, NOW_US)
 
 
-def _state_of(record: Received) -> list[AckState]:
-    alone = Fold("eu")
-    alone.add([record])
-    return list(alone.states.values())
+def _received(payload: bytes, key: str | None = KEY, at_us: int = NOW_US) -> Received:
+    return Received(LedgerId("us", 77), 0, key, payload, at_us)
+
+
+def _folded(*records: Received) -> Fold:
+    fold = Fold("eu")
+    fold.add(records)
+    return fold
 
 
 def _counts(payload: bytes) -> bool:
-    return bool(_state_of(Received("us", KEY, payload, NOW_US)))
+    return bool(_folded(_received(payload)).known.state.states)
 
 
 @pytest.mark.spark
@@ -124,11 +122,9 @@ def test_a_hundred_of_the_worst_in_a_peers_log_stop_no_start_no_link_no_consumer
     for cluster in ("eu", "us"):
         folded = Folding(spark, linked.config, cluster).run()
         assert not folded.unfinished
-    alone = Fold("eu")
-    for row in rows:
-        alone.add([Received("us", row["key"], row["payload"], NOW_US)])
+    alone = _folded(*(_received(row["payload"]) for row in rows if row["key"] == KEY))
     (cursor,) = linked.tables("eu").journal(CURSORS).newest(topic=str(TOPIC), subscription=NAME)
-    assert cursor["refused"] == {reason.value: count for reason, count in alone.refused_of(KEY).items()}, "each, with its reason"
+    assert cursor["refused"] == {reason.value: count for reason, count in alone.refused.items()}, "each, with its reason"
     assert len(cursor["refused"]) > 1
     known = read_known(linked.tables("eu"), TOPIC, NAME)
     assert known.states[KEY].acked == MessageSet.of(ids("eu", 0, 20))

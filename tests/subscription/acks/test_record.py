@@ -22,21 +22,8 @@ from geo.subscription.acks.record import (
     parse_key,
     split,
 )
-from tests.subscription.acks.test_ack_state import states
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
-
-
-@given(states())
-def test_a_state_is_read_back_as_it_was_written(state: AckState) -> None:
-    assert decode(encode(state)) == state
-
-
-@given(states(), st.integers(1, 3))
-def test_the_parts_of_a_split_state_mean_the_same(state: AckState, most: int) -> None:
-    parts = list(split(state, most))
-    assert all(sum(one.range_count for one in (part.acked, *part.redelivered)) <= most for part in parts)
-    assert merged(reversed(parts)) == state
 
 
 @given(st.binary(max_size=60))
@@ -46,16 +33,6 @@ def test_no_bytes_do_more_than_be_refused(payload: bytes) -> None:
     except RefusedRecordError:
         return
     assert encode(state)
-
-
-@given(states(), st.data())
-def test_a_cut_or_changed_record_is_refused_or_is_another_state(state: AckState, data: st.DataObject) -> None:
-    payload = bytearray(encode(state))
-    cut = data.draw(st.integers(0, len(payload) - 1))
-    with pytest.raises(RefusedRecordError):
-        decode(bytes(payload[:cut]))
-    with pytest.raises(RefusedRecordError):
-        decode(bytes(payload) + b"\0")
 
 
 @pytest.mark.parametrize(

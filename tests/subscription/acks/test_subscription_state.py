@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from geo.ids import MessageId
+from geo.ids import LedgerId, MessageId
 from geo.names import Topic
 from geo.subscription.acks.ack_state import AckState, Base, Epoch, merged
 from geo.subscription.acks.fold import Fold, Received
@@ -67,6 +67,9 @@ def test_all_that_is_known_is_read_back_as_it_was_written(known: SubscriptionSta
 def test_no_record_is_both_of_all_and_of_one_region_and_all_of_them_mean_the_same(known: SubscriptionState, most: int) -> None:
     records = list(split_all(known, most))
     assert all((one.replicated is None) != (one.regional is None) for one in records)
+    assert all(
+        sum(sets.range_count for sets in (state.acked, *state.redelivered)) <= most for one in records for state in one.states
+    )
     assert merged_all(map(decode_all, reversed([*map(encode_all, records)]))) == known
 
 
@@ -98,17 +101,18 @@ def test_a_cut_or_longer_record_is_refused(known: SubscriptionState, data: st.Da
 
 
 def record(known: SubscriptionState, origin: str) -> Received:
-    return Received(origin, KEY, encode_all(known), NOW_US)
+    return Received(LedgerId(origin, 7), 0, KEY, encode_all(known), NOW_US)
 
 
 def test_what_is_of_one_region_counts_there_alone_whoever_brings_it_elsewhere() -> None:
     own = SubscriptionState(regional=Regional(1, True, AckState(Epoch(1, "us"), Base())))
     there, elsewhere = Fold("us"), Fold("eu")
-    assert there.add([record(own, "us")]) == {KEY}
-    assert elsewhere.add([record(own, "us")]) == set()
-    assert elsewhere.states == {}, "it is not known there"
-    assert elsewhere.refused_of(KEY) == {Refusal.OTHER_REGION: 1}
-    assert told_unreadable(elsewhere.refused_of(KEY)) == "", "which is no reason not to begin one of its own"
+    for fold in (there, elsewhere):
+        fold.add([record(own, "us")])
+    assert there.known.state == own
+    assert elsewhere.known.state == SubscriptionState(), "it is not known there"
+    assert elsewhere.refused == {Refusal.OTHER_REGION: 1}
+    assert told_unreadable(elsewhere.refused) == "", "which is no reason not to begin one of its own"
 
 
 @given(some, st.lists(some, max_size=4), st.randoms())
@@ -118,10 +122,12 @@ def test_a_fold_of_records_in_any_order_is_their_merge(
     records = [record(part, "us") for known in (first, *more) for part in split_all(known, 2)]
     shuffled = [*records, *records[:2]]
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    fold = Fold("us")
+    one_by_one, at_once = Fold("us"), Fold("us")
     for one in shuffled:
-        fold.add([one])
-    assert fold.known[KEY] == merged_all([first, *more])
+        one_by_one.add([one])
+    at_once.add(records)
+    assert one_by_one.known == at_once.known
+    assert at_once.known.state == merged_all([first, *more])
 
 
 # -- what is decided -------------------------------------------------------------------------------------------------------

@@ -26,13 +26,12 @@ from geo.log.publish import publish
 from geo.log.topics import create_partitions, registered_topics
 from geo.names import Topic
 from geo.streams import timetable
-from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumer_in
+from geo.subscription.acks.ack_publisher import ConsumerState
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import reset
 from geo.subscription.consumer.consumed import Consumed
-from geo.subscription.consumer.dead_letters import dead_letter_topic
+from geo.subscription.consumer.settings import dead_letter_topic
 from tests.crashing import dies_at
 from tests.running import running
 from tests.subscription.consuming import (
@@ -42,11 +41,13 @@ from tests.subscription.consuming import (
     NONE,
     Given,
     consume,
+    consumer_in,
     consuming,
     ids,
     known,
     letters,
     subscription,
+    tell,
 )
 from tests.test_crash_points import CONSUME_POINTS
 from tests.waiting import until
@@ -63,9 +64,7 @@ def _backlog_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory)
     world = World(spark, tmp_path_factory.mktemp("backlog"))
     world.write("eu", 0, 20)
     consume(world, "eu", name="other")
-    earlier = AckPublisher(world.tables("eu"), world.config, TOPIC, "earlier")
-    earlier.publish([(TOPIC, "worn", SubscriptionState(AckState(base=Base(), redelivered=(MessageSet.of(EU[7:8]),))))])
-    earlier.close()
+    tell(world, "eu", AckState(base=Base(), redelivered=(MessageSet.of(EU[7:8]),)), name="worn")
     return world
 
 
@@ -207,6 +206,8 @@ def test_a_function_that_returns_something_else_acknowledges_nothing(backlog: Wo
         consume(backlog, "eu", lambda messages: messages.select("entry_id"))
     with pytest.raises(UsageError, match="rows without a message id"):
         consume(backlog, "eu", outer_joined)
+    with pytest.raises(UsageError, match="Redeliver_After as int"):
+        consume(backlog, "eu", lambda messages: messages.withColumn("Redeliver_After", F.lit(5)))
     assert known(backlog, "eu") == AckState(base=Base())
 
 
@@ -411,7 +412,7 @@ def test_after_a_record_that_may_or_may_not_be_there_nothing_more_is_published_a
     with crash.watched(waits), pytest.raises(ValueError, match="mine"):
         consume(backlog, "eu", given, batch_rows=7)
     crash.arm(None)
-    assert consumer_in(backlog.tables("eu"), TOPIC, NAME) is ConsumerState.KILLED, "it could not tell all"
+    assert consumer_in(backlog, "eu") is ConsumerState.KILLED, "it could not tell all"
     assert consume(backlog, "eu").ids == EU[7:]
     records = backlog.log("eu", TOPIC.acks).read().where(F.col("producer") == "acks-1")
     entries = [row["entry_id"] for row in records.orderBy("entry_id").collect()]
@@ -547,7 +548,7 @@ def test_what_a_batch_acknowledged_stays_so_when_its_dead_letters_cannot_be_publ
     with pytest.raises(SchemaError, match="is not a topic-log of delta-geo"):
         consume(backlog, "eu", name="worn", max_redeliveries=0)
     assert known(backlog, "eu", "worn").acked == MessageSet.of(EU) - MessageSet.of(EU[7:8])
-    assert consumer_in(backlog.tables("eu"), TOPIC, "worn") is ConsumerState.STOPPED, "it ended well"
+    assert consumer_in(backlog, "eu", "worn") is ConsumerState.STOPPED, "it ended well"
 
 
 # -- a log that changes under a running consumer -------------------------------------------------------------------------------
@@ -616,12 +617,6 @@ def test_the_function_says_when_a_message_comes_again_and_a_null_is_done(backlog
     assert consumer.given.counts[EU[3]] == [0, 1]
     assert 1 <= consumer.given.times[EU[3]][1] - consumer.given.times[EU[3]][0] < 60
     assert MessageSet.of(EU) - known(backlog, "eu").acked == MessageSet.of([EU[4]])
-
-
-def test_a_delay_that_is_none_is_refused_and_nothing_is_acknowledged(backlog: World) -> None:
-    with pytest.raises(UsageError, match="Redeliver_After as int"):
-        consume(backlog, "eu", lambda messages: messages.withColumn("Redeliver_After", F.lit(5)))
-    assert not known(backlog, "eu").acked
 
 
 def test_a_delay_of_a_message_that_was_not_given_changes_nothing_and_is_counted(backlog: World) -> None:
@@ -820,20 +815,21 @@ def test_a_topic_that_is_not_there_or_is_partitioned_or_ours_is_refused_and_noth
         consume(world, "eu")
     with pytest.raises(UsageError, match="names that start with __ are for what delta-geo itself writes"):
         publish(world.rows(0, 1), TOPIC.acks, config=world.config, cluster="eu", order_by="number")
+    with pytest.raises(UsageError, match="names that start with __ are for what delta-geo itself writes"):
+        consume(world, "eu", topic=TOPIC.acks)  # each of its acknowledgements would be a message to it
     assert registered() == [f"{TOPIC}-partition-{number}" for number in (0, 1)]
 
 
-def test_acknowledgements_are_not_consumed(backlog: World) -> None:
-    """Each of its acknowledgements would be a message to it."""
-    with pytest.raises(UsageError):
-        consume(backlog, "eu", topic=TOPIC.acks)
-
-
 @pytest.mark.parametrize(
-    "option", [{"start": "yesterday"}, {"batch_rows": 0}, {"max_redeliveries": -1}, {"max_redeliveries": 255}], ids=str
-)
+    "option",
+    [
+        {"start": "yesterday"}, {"batch_rows": 0}, {"max_redeliveries": -1}, {"max_redeliveries": 255},
+        {"key_range": (2, 2)}, {"key_range": (-1, 2)}, {"key_range": (0, 0)},
+    ],
+    ids=str,
+)  # fmt: skip
 def test_an_option_that_means_nothing_is_refused(backlog: World, option: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=f"{next(iter(option))} is "):
         consume(backlog, "eu", NONE, **option)
 
 

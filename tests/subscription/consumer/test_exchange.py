@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 from geo.coordination.ownership import claim, consumer_runner, release
 from geo.crash import CrashPoint
 from geo.errors import AlreadyOwnedError, FencedError, UnsafeError, UsageError
+from geo.ids import LedgerId
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
 from geo.streams.life import State
-from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumer_in
+from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState
 from geo.subscription.acks.ack_state import AckState, Base, Epoch
 from geo.subscription.acks.fold import Received
 from geo.subscription.acks.message_set import MessageSet
@@ -33,6 +34,7 @@ from tests.subscription.consuming import (
     NONE,
     Given,
     consume,
+    consumer_in,
     consuming,
     ids,
     kill_at,
@@ -160,20 +162,24 @@ def test_a_subscription_that_was_deleted_at_a_peer_is_not_begun_here(linked: Wor
 def test_what_a_peer_tells_from_before_a_reset_is_not_told_here_though_it_is_heard_first(world: World) -> None:
     settings = subscription(world, "us")._settings
     resets: list[int] = []
-    consumer = Dispatcher(settings, lambda messages: messages, None, lambda: False, lambda: None)
+    consumer = Dispatcher(settings, lambda messages: messages, None, lambda: False, lambda: None, lambda: resets.append(1))
     own = claim(settings.tables, [[consumer_runner(settings.tables, TOPIC, NAME, "")]])[0]
-    member = Member(settings, own, consumer, lambda: resets.append(1))
+    member = Member(settings, own, consumer)
     before, after = AckState(base=Base()), AckState(epoch=Epoch(1, "us"), base=Base())
-    member.hear([Received("eu", member.key, encode(before), 1_800_000_000 * 10**6)], elsewhere=True)
+    member.hear([_of_eu(member, before)], elsewhere=True)
     member.begin(SubscriptionState(after))
     assert consumer.state == after
     assert consumer.take_unpublished() is None
     assert consumer.done.refused == 0
-    member.hear([Received("eu", member.key, encode(replace(after, epoch=Epoch(2, "eu"))), 1_800_000_000 * 10**6)], elsewhere=True)
+    member.hear([_of_eu(member, replace(after, epoch=Epoch(2, "eu")))], elsewhere=True)
     assert consumer.take_unpublished() == SubscriptionState(consumer.state.beginning)
     assert consumer.state.epoch.counter == 2
-    assert len(resets) == 1
+    assert len(resets) == 2, "where it begins at the start, and the later one"
     release([own])
+
+
+def _of_eu(member: Member, state: AckState) -> Received:
+    return Received(LedgerId("eu", 1), 0, member.key, encode(state), 1_800_000_000 * 10**6)
 
 
 def test_consumers_of_a_process_publish_as_one_producer_and_another_process_as_another(linked: World) -> None:
@@ -259,11 +265,11 @@ def test_a_share_whose_consumer_died_is_taken_over_with_its_letters_and_what_it_
 def test_a_group_of_another_size_fences_what_is_left_of_the_one_before(linked: World) -> None:
     with dies_at(CrashPoint.CONSUME_PROCESSED):
         consume(linked, "eu", key_range=(0, 2))
-    assert consumer_in(linked.tables("eu"), TOPIC, NAME) is not ConsumerState.STOPPED
+    assert consumer_in(linked, "eu") is not ConsumerState.STOPPED
     for share in range(3):
         consume(linked, "eu", key_range=(share, 3))
     assert known(linked, "eu").acked == MessageSet.of(BOTH)
-    assert consumer_in(linked.tables("eu"), TOPIC, NAME) is ConsumerState.STOPPED
+    assert consumer_in(linked, "eu") is ConsumerState.STOPPED
     old = subscription(linked, "eu", key_range=(0, 2))
     old.start(Given())
     with consuming(linked, "eu", name="other") as other:
@@ -272,9 +278,3 @@ def test_a_group_of_another_size_fences_what_is_left_of_the_one_before(linked: W
         linked.write("eu", 40, 60)
         with pytest.raises(FencedError, match="another runner took over"):
             other.until(lambda: old.await_termination(0.05))
-
-
-def test_a_share_that_is_none_is_refused(linked: World) -> None:
-    for key_range in ((2, 2), (-1, 2), (0, 0)):
-        with pytest.raises(UsageError, match="key_range is"):
-            subscription(linked, "eu", key_range=key_range)

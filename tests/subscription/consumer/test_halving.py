@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.ids import MessageId
-from geo.subscription.consumer.halving import Halving, pieces
+from geo.subscription.consumer.halving import Halving
 
 
 def batch(size: int) -> list[MessageId]:
@@ -135,12 +135,3 @@ def test_whoever_is_blamed_is_bad_and_nobody_who_passed_did_so_twice(size: int, 
     assert len(done) == len(set(done))
     if halving.blamed:
         assert done, "somebody passed"
-
-
-@given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 20))
-def test_pieces_are_as_large_as_they_may_be_and_leave_nothing_out(sizes: list[int], most: int) -> None:
-    found = list(pieces(sizes, most))
-    assert [at for first, end in found for at in range(first, end)] == list(range(len(sizes)))
-    for first, end in found:
-        assert sum(sizes[first:end]) <= most or end == first + 1
-        assert end == len(sizes) or sum(sizes[first : end + 1]) > most
