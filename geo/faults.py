@@ -90,7 +90,7 @@ def as_raised(error: BaseException) -> BaseException:
 
 
 def message(error: BaseException) -> str:
-    """What an error of Spark says, without the trace of the JVM."""
-    if isinstance(error, Py4JError):
+    """What an error of Spark or of a storage says, without the trace of the JVM."""
+    if isinstance(error, (Py4JError, OSError)):
         return first_line(error)
     return str(error).split("JVM stacktrace")[0].strip()

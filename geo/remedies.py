@@ -1,4 +1,4 @@
-"""What people can do: about faults of a storage, as Java's classes tell of them, a sentence for each, and the verbs that several refusals
+"""What people can do: about faults of a storage, a sentence for each, and the verbs that several refusals
 name. Pure."""
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ _JARS = "Spark has no classes for {0}: add its jars, --jars $(python -m geo.jars
 
 _OF_JAVA = re.compile(r"(java|org|software)\.[\w.$]+(Exception|Error): ")
 
+_OF_STORE = "S3 bucket "
+"""How an error begins that an object store gave to this program."""
+
 _REMEDIES = (
     (r"Class org\.apache\.hadoop\.fs\.s3a\.\S+ not found", _JARS.format("s3a")),
     (r"Class org\.apache\.hadoop\.fs\.azurebfs\.\S+ not found", _JARS.format("abfss")),
@@ -18,25 +21,26 @@ _REMEDIES = (
     (r"NoSuchBucket", "make the bucket, or correct root or checkpoints of its cluster"),
     (
         r"Unable to load credentials|NoAwsCredentials|NoAuthWithAWS",
-        "set fs.s3a.bucket.BUCKET.access.key and .secret.key, or .aws.credentials.provider, in the spark_conf of its cluster",
+        "say in `storage` of its cluster how it is reached",
     ),
-    (r"ExpiredToken|token (included in the request )?(is|has) expired", "renew the credential that its spark_conf names"),
+    (r"ExpiredToken|token (included in the request )?(is|has) expired", "renew the credential that its configuration names"),
+    (r"no keys: ", "give keys in `storage` of its cluster, or let the machine have a role"),
     (
-        r"Status Code: 40[13]|InvalidAccessKeyId|SignatureDoesNotMatch",
-        "check the credential in the spark_conf of its cluster, and what it may do there",
+        r"Status Code: 40[13]|: 40[13] |InvalidAccessKeyId|SignatureDoesNotMatch",
+        "check the credential in the configuration of its cluster, and what it may do there",
     ),
     (
-        r"^java\.net\.(ConnectException|NoRouteToHostException)",
-        "nobody answers there; if it is a cluster's, check its root and the endpoint in its spark_conf",
+        r"^java\.net\.(ConnectException|NoRouteToHostException)|no answer: ",
+        "nobody answers there; if it is a cluster's, check its root and its end point",
     ),
     (r"ChecksumException|page integrity", "that file is not what was written: bring it back from a copy"),
-    (r"UnknownHostException", "nobody knows that host; if it is a cluster's, check its root and the endpoint in its spark_conf"),
+    (r"UnknownHostException", "nobody knows that host; if it is a cluster's, check its root and its end point"),
 )
 
 
 def remedy_of(cause: str) -> str | None:
-    """What to do about a cause, as Java says it: the class of an exception comes first. None where that is not known."""
-    if not _OF_JAVA.match(cause):
+    """What to do about a cause, as Java says it: the class of an exception comes first; or as an object store. None where that is not known."""
+    if not (_OF_JAVA.match(cause) or _OF_STORE in cause):
         return None
     return next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), None)
 

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import settings
 
 from geo.disk import SETTING
+from tests.kafka_broker import free_ports
+from tests.object_store import ObjectStore
 from tests.processes import JAVA_OF_TESTS, LEAST
 from tests.shared_classes import java_options
 
@@ -62,6 +64,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What is loaded by now stays: whoever looks for garbage need not go through it again and again."""
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An S3 API, without buckets; of those who share it each makes its own."""
+    store = ObjectStore(free_ports(1)[0], tmp_path_factory.mktemp("s3") / "log")
+    yield store
+    store.close()
 
 
 @pytest.fixture(scope="session")

@@ -67,6 +67,14 @@ class ObjectStore:
         `bare`, carried out as if it had no condition. Each further call is for those that come behind them."""
         self._ask(f"next/{method}/{fault}/{times}/{more.get('seconds', 0)}")
 
+    def forget_faults(self) -> None:
+        """None of those that `next_of` asked for are met any more."""
+        self._ask("forget")
+
+    def delay(self, seconds: float) -> None:
+        """From now on each request is answered so much later."""
+        self._ask(f"delay/{seconds}")
+
     def takes_only(self, key: str) -> None:
         """From now on each request that another access key signed is answered as S3 does for a key that is not known."""
         self._ask(f"key/{key}")
@@ -85,6 +93,11 @@ class ObjectStore:
             "secret.key": "secret://env/GEO_TEST_SECRET",
         }
         return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in of_bucket.items()}
+
+    def storage(self) -> dict[str, str]:
+        """`storage` of a cluster. The keys are in the environment variables GEO_TEST_KEY and GEO_TEST_SECRET."""
+        secrets = {"aws_access_key_id": "secret://env/GEO_TEST_KEY", "aws_secret_access_key": "secret://env/GEO_TEST_SECRET"}
+        return self.options() | secrets
 
     def options(self) -> dict[str, str]:
         """As object_store names them."""
@@ -114,7 +127,7 @@ class _Faulty:
         self._counts: Counter[str] = Counter()
         self._requests, self._one_in = 0, 0
         self._refusal = ("", "0", "")
-        self._key = ""
+        self._key, self._delay_s = "", 0.0
         self._next: list[_Fault] = []
 
     def __call__(self, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -125,6 +138,10 @@ class _Faulty:
                 self._one_in = int(more[0])
             elif what == "refuse":
                 self._refusal = (more[0], more[1], more[2])
+            elif what == "forget":
+                self._next.clear()
+            elif what == "delay":
+                self._delay_s = float(more[0])
             elif what == "key":
                 self._key = more[0]
             elif what == "next":
@@ -142,6 +159,7 @@ class _Faulty:
             if fault is not None:
                 self._next.remove(fault)
                 self._counts[fault.kind] += 1
+        time.sleep(self._delay_s)
         code, status, methods = self._refusal
         if fails:
             return _refused(environment, start, "503 Slow Down", "SlowDown")

@@ -57,7 +57,7 @@ class Regions:
             "publish": [{"cluster": name, "topic": topic, "jsonl": f"lines-{name}"} for name in roots for topic in topics],
             **({} if placement is None else {"placement": placement}),
         }
-        self.path.write_text(yaml.safe_dump(document))
+        self.path.write_text(yaml.safe_dump(json.loads(json.dumps(document))))  # no aliases
 
     def give(self, cluster: str) -> Path:
         first = self.lines[cluster]

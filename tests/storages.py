@@ -14,16 +14,23 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
+from geo.config import load
+from geo.delta.predicate import IsNull
+from geo.delta.scan import rows_where
+from geo.journal.cluster import connect_later
+from geo.names import Topic
 from geo.text import counted
 from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports
-from tests.object_store import SECRET, ObjectStore
+from tests.object_store import KEY, SECRET, ObjectStore
 from tests.regions import CLUSTERS, CONSUMER, LINES, TOPIC, Regions, consumed, story, verified
 from tests.spark_master import WORKERS, Application, Failed, Standalone, Started, on_both, tell
 
@@ -37,6 +44,8 @@ _BROUGHT_S = 180.0
 """Until a broker that runs has brought what is new, with the start of a process that looks."""
 
 _SHARED_S = 600.0
+_KILL_S, _BRIEF_S, _LONG_S = 45.0, 180.0, 900.0
+"""Between two kills of who writes one region at once, and how long that goes on."""
 
 _PROVIDER = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
 """Of Amazon's SDK. Its profile names a program, which is asked again when what it said last has expired."""
@@ -77,14 +86,9 @@ print(json.dumps(dict(Version=1, **key)))
 
 
 def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
-    store, conf = _on_s3(folder, running)
+    store, _ = _on_s3(folder, running)
     roots = {cluster: f"s3a://geo-{cluster}/tables" for cluster in CLUSTERS}
-    refused = Regions(_made(folder / "refused"), roots, conf)
-    refused.give("eu")
-    said = refused.broker("eu", code=3)
-    yield f"without `single_driver: true`: {_line_with('commits to plain S3 are not safe', said)}"
-
-    regions = Regions(_made(folder / "regions"), roots, conf, single_driver=True)
+    regions = Regions(_made(folder / "regions"), roots, {cluster: {} for cluster in CLUSTERS}, storage=store.storage())
     yield from story(regions, brief=brief)
     if not brief:
         running_one = regions.start("broker", "--cluster", "eu", "--trigger", "5 seconds")
@@ -92,7 +96,7 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         said = regions.broker("eu", code=3)
         running_one.signal(signal.SIGKILL)
         running_one.ends(-signal.SIGKILL)
-        yield f"a second broker of eu beside the first: {_line_with('its storage takes one driver at a time', said)}"
+        yield f"a second broker of eu beside the first: {_line_with('already run by', said)}"
         regions.give("eu")
         program = [sys.executable, "-c", _BESIDE, str(regions.path), str(regions.lines["eu"] + regions.lines["us"])]
         both = Started("a broker and a consumer in one process", folder / "both.log", *program, env=regions.environment())
@@ -113,6 +117,99 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     yield f"requests in all: {', '.join(f'{count:,} {what}' for what, count in sorted(store.counts().items()))}"
 
 
+def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
+    """Two brokers that share topics, a publisher and a consumer write one region at once. One of them is killed again and again, while the store
+    is busy now and then, and loses answers, those to commits among them."""
+    store, _ = _on_s3(folder, running)
+    roots = {cluster: f"s3a://geo-{cluster}/tables" for cluster in CLUSTERS}
+    topics = [TOPIC, f"{TOPIC}-2"]
+    regions = Regions(
+        _made(folder / "regions"), roots, {cluster: {} for cluster in CLUSTERS}, topics=topics, storage=store.storage(),
+        placement={"broker_timeout": "20 seconds"},
+    )  # fmt: skip
+    lines = _made(folder / "more")
+    more = 0
+
+    def give() -> None:
+        nonlocal more
+        for cluster in CLUSTERS:
+            regions.give(cluster)
+        (lines / f"{more:06}.jsonl").write_text("".join(f'{{"key": "more-{n}"}}\n' for n in range(more, more + LINES)))
+        more += LINES
+
+    give()
+    at = ("--cluster", "eu")
+    verbs = {
+        "broker one": ("broker", *at, "--name", "one", "--trigger", "1 second"),
+        "broker two": ("broker", *at, "--name", "two", "--trigger", "1 second"),
+        "publisher": ("publish", *at, "--topic", TOPIC, "--jsonl", str(lines), "--producer", "more", "--trigger", "1 second"),
+        "consumer": ("consume", *at, "--topic", TOPIC, "--subscription", "s", "--trigger", "1 second", "-o", "json"),
+    }
+    there = {name: regions.start(*verb) for name, verb in verbs.items()}
+    other = regions.start("broker", "--cluster", "us", "--trigger", "1 second")
+    ended: list[Started] = [other]
+    before, kills, until = store.counts(), Counter[str](), time.monotonic() + (_BRIEF_S if brief else _LONG_S)
+    store.fail_one_in(20)
+    for name in itertools.cycle(verbs):
+        if time.monotonic() > until:
+            break
+        time.sleep(_KILL_S)
+        give()
+        store.next_of("PUT", "lost", 3)
+        one = there[name]
+        if one.processes():
+            one.signal(signal.SIGKILL)
+            kills[name] += 1
+        ended.append(one)
+        there[name] = regions.start(*verbs[name])
+    store.fail_one_in(0)
+    counts = store.counts() - before
+    give()
+    yield f"killed: {dict(kills)}; 503 to {counts['failed']} requests of {counts.total():,}, answers lost: {counts['lost']}"
+    deadline = time.monotonic() + _SHARED_S
+    wanted = sorted([*regions.keys, *(f"more-{n}" for n in range(more))])
+    while (found := _keys(regions, TOPIC)) != dict.fromkeys(CLUSTERS, wanted):
+        if time.monotonic() > deadline:
+            raise Failed(
+                f"{len(wanted)} lines, { ({name: len(keys) for name, keys in found.items()}) } messages:\n{there['broker one'].said[-3000:]}"
+            )
+        time.sleep(5)
+    yield f"{len(wanted)} lines of three producers, each a message once in both regions"
+    while (heard := _heard([*ended, *there.values()])) != set(wanted):
+        if time.monotonic() > deadline:
+            raise Failed(f"the consumer got {len(heard)} of {len(wanted)} messages:\n{there['consumer'].said[-3000:]}")
+        time.sleep(1)
+    yield f"the consumer got all {len(heard)}"
+    for one in (*there.values(), other):
+        one.signal(signal.SIGTERM)
+    for one in (*there.values(), other):
+        one.ends(0)
+    said = regions.run("verify")
+    if "clean:" not in said:
+        raise Failed(said)
+    yield f"geo verify: {said.strip().splitlines()[-1]}"
+
+
+def _heard(programs: Iterable[Started]) -> set[str]:
+    """The keys that consumers among these were given."""
+    return {key for one in programs for key in re.findall(r'"key": "([a-z]+-\d+)"', one.said)}
+
+
+def _keys(regions: Regions, topic: str) -> dict[str, list[str]]:
+    """By cluster, the keys of a topic's messages, as the files of its log have them."""
+    config, found = load(regions.path), dict[str, list[str]]()
+    os.environ.update(GEO_TEST_KEY=KEY, GEO_TEST_SECRET=SECRET)
+    for name, cluster in config.clusters.items():
+        log = connect_later(_no_spark, cluster).log(Topic.parse(topic))
+        rows = rows_where(log, log.latest_version(), ("key",), IsNull("marker")) if log.exists() else None
+        found[name] = [] if rows is None else sorted(rows["key"].to_pylist())
+    return found
+
+
+def _no_spark() -> SparkSession:
+    raise Failed("a log on a store is read by this process")
+
+
 def faults(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     """What a person is told of a storage that cannot be used: one line with what to do, and no trace."""
     port, nobody = free_ports(2)
@@ -120,7 +217,7 @@ def faults(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     running.callback(store.close)
     store.make_bucket("geo-eu")
     place, settings = {"eu": "s3a://geo-eu/tables"}, store.settings("geo-eu")
-    regions = Regions(_made(folder / "regions"), place, {"eu": settings}, single_driver=True)
+    regions = Regions(_made(folder / "regions"), place, {"eu": settings})
     publish = ("publish", "--cluster", "eu", "--topic", TOPIC, "--jsonl", str(regions.give("eu")))
     regions.run(*publish)
     for what, remedy, refusal in (
@@ -144,7 +241,7 @@ def faults(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
             {key.replace("geo-eu", "nowhere"): value for key, value in settings.items()},
         ),
     ):
-        other = Regions(_made(folder / what.split()[1]), {"eu": root}, {"eu": conf}, single_driver=True)
+        other = Regions(_made(folder / what.split()[1]), {"eu": root}, {"eu": conf})
         yield f"{what}: {_line_with(remedy, other.run(*publish, code=1))}"
 
 
@@ -156,7 +253,7 @@ def keys(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     for cluster, said in settings.items():
         conf[cluster] = {key: value for key, value in said.items() if not key.endswith((".access.key", ".secret.key"))}
         conf[cluster][f"fs.s3a.bucket.geo-{cluster}.aws.credentials.provider"] = _PROVIDER
-    regions = Regions(_made(folder / "regions"), roots, conf, single_driver=True)
+    regions = Regions(_made(folder / "regions"), roots, conf)
     profile, program = folder / "profile", folder / "keys.py"
     program.write_text(_PROGRAM.format(file=str(file), secret=SECRET))
     profile.write_text(f"[default]\ncredential_process = {sys.executable} {program}\n")
@@ -210,7 +307,7 @@ def requests(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     for count in (1, _MANY):
         topics = [f"persistent://shop/web/clicks-{number}" for number in range(count)]
         roots = {cluster: f"s3a://geo-{cluster}/{count}" for cluster in CLUSTERS}
-        regions = Regions(_made(folder / str(count)), roots, conf, topics=topics, single_driver=True)
+        regions = Regions(_made(folder / str(count)), roots, conf, topics=topics)
         for cluster in CLUSTERS:
             regions.give(cluster)
             regions.broker(cluster)
@@ -386,6 +483,7 @@ def _on_hdfs(folder: Path, running: ExitStack, **more: Any) -> tuple[Hdfs, Regio
 
 STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {
     "s3": s3,
+    "writers": writers,
     "hdfs": hdfs,
     "cluster": cluster,
     "shared": shared,

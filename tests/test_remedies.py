@@ -26,7 +26,7 @@ _CALL = "An error occurred while calling z:io.delta.tables.DeltaTable.forPath.\n
         ),
         (
             "software.amazon.awssdk.core.exception.SdkClientException: Unable to load credentials from system settings.",
-            "set fs.s3a.bucket.BUCKET.access.key",
+            "say in `storage` of its cluster how it is reached",
         ),
         (
             "software.amazon.awssdk.services.s3.model.S3Exception: Access Denied (Service: S3, Status Code: 403)",
@@ -36,6 +36,10 @@ _CALL = "An error occurred while calling z:io.delta.tables.DeltaTable.forPath.\n
             "software.amazon.awssdk.services.s3.model.S3Exception: The provided token has expired. (Service: S3, Status Code: 400)",
             "renew",
         ),
+        ("S3 bucket b: GET http://h/b/x: 403 Forbidden, AccessDenied", "check the credential"),
+        ("S3 bucket b: PUT http://h/b/x: 400 Bad Request, ExpiredToken", "renew"),
+        ("S3 bucket b: GET http://h/b/x: no answer: HTTP error: error sending request", "nobody answers there"),
+        ("S3 bucket b: GET http://h/b/x: 404 Not Found, NoSuchBucket", "make the bucket"),
         ("java.net.ConnectException: Connection refused", "nobody answers there"),
         ("java.net.UnknownHostException: no.such.host", "nobody knows that host"),
     ],

@@ -166,7 +166,7 @@ def test_of_what_none_means_every_public_function_of_geo_delta_tells() -> None:
     assert [name for name, tells in told.items() if not tells] == []
 
 
-ENGINES = ("NativeEngine", "SparkEngine", "AskedLog", "DiskStore", "ArrowStore")
+ENGINES = ("NativeEngine", "SparkEngine", "DiskStore", "ObjectStore")
 """Classes whose methods are those of `Engine`, `ReadStore` or `Store`, which tell."""
 
 

@@ -56,7 +56,7 @@ def add_glob(parser: argparse.ArgumentParser) -> None:
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """`--engine` of a verb that only looks."""
     does = (
-        "auto: tables on a local disk, or on S3 with single_driver, are read without Spark, which starts if something needs it; native: Spark never starts; "
+        "auto: tables on a local disk, or on S3, are read without Spark, which starts if something needs it; native: Spark never starts; "
         "spark: it reads the rows of logs (default: %(default)s)"
     )
     parser.add_argument("--engine", choices=("auto", "native", "spark"), default="auto", help=does)

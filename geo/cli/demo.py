@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from geo.cli.arguments import Verbs
+from geo.cli.demo_store import s3_api
 from geo.cli.output import Output
 from geo.errors import GeoError, UsageError
 
@@ -42,14 +43,15 @@ CONFIG = """\
 # Written by `geo demo`. Try:  geo topics --config THIS_FILE
 version: 1
 clusters:
-  eu: {root: eu}
-  us: {root: us}
+CLUSTERS
 links:
   - {source: us, target: eu}
   - {source: eu, target: us}
 topics:
   - {match: "persistent://*/*/*", message_ttl: 7 days}
 """
+
+_ON_DISK = "".join(f"  {name}: {{root: {name}}}\n" for name in AIRPORTS)
 
 _LIMIT_S = 600.0
 """After this something hangs; on two cores the whole demo takes a minute or so."""
@@ -59,24 +61,30 @@ _LIMIT_S = 600.0
 
 
 def add_demo(verbs: Verbs, does: str) -> None:
-    p = verbs.add("demo", does, lambda args, output: run(args.root, output), config=False)
+    p = verbs.add("demo", does, lambda args, output: run(args.root, output, args.store), config=False)
     p.add_argument("--root", metavar="DIR", help="keep the demo's clusters here (default: a temporary folder)")
+    does = "where the clusters' tables are: on this disk, or in an S3 API that runs on this machine as long as the demo does (default: %(default)s)"
+    p.add_argument("--store", choices=("disk", "s3"), default="disk", help=does)
 
 
-def run(root: str | None, output: Output) -> int:
+def run(root: str | None, output: Output, store: str = "disk") -> int:
     """The whole demo below `root`. Returns 0 if the check at the end is clean."""
-    began = time.monotonic()
     folder = Path(root) if root else Path(tempfile.mkdtemp(prefix="geo-demo-"))
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty: give an empty or new folder as --root.")
     folder.mkdir(parents=True, exist_ok=True)
-    config = folder / "geo.yaml"
-    config.write_text(CONFIG)
+    with s3_api(folder, AIRPORTS) if store == "s3" else contextlib.nullcontext(_ON_DISK) as clusters:
+        return _run(folder, clusters, output, "in an S3 API of this machine" if store == "s3" else "on this disk")
+
+
+def _run(folder: Path, clusters: str, output: Output, where: str) -> int:
+    began, config = time.monotonic(), folder / "geo.yaml"
+    config.write_text(CONFIG.replace("CLUSTERS\n", clusters))
 
     def tell(text: str) -> None:
         output.text(f"{time.monotonic() - began:5.1f} s  {text}")
 
-    tell(f"two clusters on this disk, eu and us, below {folder}; links us->eu and eu->us")
+    tell(f"two clusters {where}, eu and us, below {folder}; links us->eu and eu->us")
     regions = _Regions(config)
     try:
         counts = _write_inboxes(folder)
@@ -95,6 +103,8 @@ def run(root: str | None, output: Output) -> int:
     output.text("", *result["lines"], "")
     if result["clean"]:
         output.text("Both regions hold every flight exactly once, under the same message ids, though all was killed on the way.")
+    if clusters is not _ON_DISK:  # their store ends here
+        return 0 if result["clean"] else 1
     geo = os.environ.get("GEO_COMMAND", "geo")
     output.text(
         f"Look around:  {geo} topics --config {config}",
@@ -223,11 +233,11 @@ def regions_main(config_path: str) -> int:
         sys.stdout.write(json.dumps(event) + "\n")
         sys.stdout.flush()
 
-    spark = session("geo demo", conf={"spark.driver.extraJavaOptions": _JAVA})
     config, topic = load(config_path), Topic.parse(TOPIC)
     sys.stdin.readline()
     threading.Thread(target=_end_with_the_operator, daemon=True).start()
     own = {name: _flights(Path(config_path).parent / "inbox" / name) for name in AIRPORTS}
+    spark = session("geo demo", conf={"spark.driver.extraJavaOptions": _JAVA}, schemes=config.schemes)
     streams: dict[str, PublishStream] = {}
 
     def start(name: str) -> None:

@@ -15,10 +15,11 @@ from typing import Literal, cast, get_args
 
 from geo.config.placement import Placement
 from geo.config.secret import Secret
-from geo.config.spark_conf import check_conf, contradictions
+from geo.config.spark_conf import check_conf, contradictions, s3_settings
+from geo.config.storage_options import check_options, hadoop_settings, options_of_hadoop
 from geo.config.yaml_nodes import MAX_DURATION_S, check_location, check_within, contains, suggestion
 from geo.errors import ConfigError, UsageError
-from geo.locations import scheme_of
+from geo.locations import authority_of, scheme_of, storage_of
 from geo.names import (
     ACKS,
     ALL_TOPICS,
@@ -71,8 +72,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
 class Cluster:
     """One region's storage: tables below `root`, or in `catalog`.`schema`; exactly one of the two. UsageError if not.
 
-    `root` and `checkpoints` are absolute paths or URIs, without a slash at the end. `single_driver`: one driver at a time does
-    all that writes this cluster, which is what makes plain S3 safe.
+    `root` and `checkpoints` are absolute paths or URIs, without a slash at the end. `storage` says how an S3 root is reached,
+    in object_store's words; where it is left out `spark_conf` says it.
     """
 
     name: str
@@ -82,7 +83,7 @@ class Cluster:
     checkpoints: str = ""
     # Not in the repr: that a value does not look secret is a guess.
     spark_conf: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
-    single_driver: bool = False
+    storage: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
     owner_timeout_s: int = OWNER_TIMEOUT_S
 
     def __post_init__(self) -> None:
@@ -108,11 +109,42 @@ class Cluster:
         for key, value in self.spark_conf.items():
             check_conf(key, value)
         object.__setattr__(self, "spark_conf", MappingProxyType(dict(self.spark_conf)))
+        object.__setattr__(self, "storage", MappingProxyType({name.lower(): value for name, value in self.storage.items()}))
+        self._check_storage()
+
+    def _check_storage(self) -> None:
+        is_s3 = self.root is not None and storage_of(self.root) == "s3a"
+        if not is_s3:
+            if self.storage:
+                raise UsageError(f"cluster {self.name}: storage says how an S3 root is reached; this cluster has none")
+            return
+        if storage_of(self.checkpoints) == "s3a" and authority_of(self.checkpoints) != authority_of(self.root or ""):
+            raise UsageError(
+                f"cluster {self.name}: checkpoints are in another bucket than root; keep them in the same one, or on a disk"
+            )
+        said = options_of_hadoop(s3_settings(self.spark_conf, authority_of(self.root or "")))
+        if self.storage and said:
+            raise UsageError(
+                f"cluster {self.name}: storage and spark_conf both say {next(iter(said))}, how S3 is reached; say it once"
+            )
+        check_options(self.reached)
+
+    @property
+    def reached(self) -> Mapping[str, str | Secret]:
+        """How its S3 root is reached, wherever that is said, as `storage`; nothing of another one."""
+        if self.storage or self.root is None or storage_of(self.root) != "s3a":
+            return self.storage
+        return options_of_hadoop(s3_settings(self.spark_conf, authority_of(self.root)))
 
     @property
     def place(self) -> str:
         """Where its tables are, as configured."""
         return self.root or f"{self.catalog}.{self.schema}"
+
+    @property
+    def settings(self) -> Mapping[str, str | Secret]:
+        """What a session of Spark's needs to reach it."""
+        return {**hadoop_settings(self.storage, authority_of(self.root or "")), **self.spark_conf}
 
     @property
     def database(self) -> tuple[str, str] | None:
@@ -398,7 +430,7 @@ def _cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, st
                     yield cluster, f"cluster {cluster.name} shares storage with {other.name}: {mine} and {theirs}"
                     break  # the roots; their checkpoints follow from them
     named = {cluster.name: cluster for cluster in clusters}
-    for name, why in contradictions({name: (cluster.spark_conf, cluster.locations) for name, cluster in named.items()}):
+    for name, why in contradictions({name: (cluster.settings, cluster.locations) for name, cluster in named.items()}):
         yield named[name], f"cluster {name}: {why}"
 
 

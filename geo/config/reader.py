@@ -9,7 +9,8 @@
         checkpoints: /Volumes/geo/eu       a path or URI; default <root>/checkpoints, required with a catalog
         spark_conf:                        Spark settings by which the cluster is reached; secrets only as references
           fs.s3a.bucket.eu.access.key: secret://env/EU_KEY    or secret://file/ABSOLUTE_PATH
-        single_driver: false               true: one driver at a time does all that writes it. Without it plain S3 is not written
+        storage:                           how an S3 root is reached, in object_store's words (deltalake's storage_options); secrets only as references
+          aws_region: eu-west-1
         owner_timeout: 5 minutes           a runner on another host that is silent for so long is replaced; 30 seconds or more
     links:                                 default none
       - source: us                         required; the cluster that is read
@@ -169,24 +170,29 @@ def parse(text: str, *, path: str | Path) -> Config:
     return Config(str(path), clusters, tuple(links), found, kafka, tuple(publications), snapshots, placement)
 
 
+_GONE = {"single_driver": "single_driver is gone: any number of processes write an S3 root now; remove the line"}
+"""Keys of a cluster that earlier programs had."""
+
+
 def _read_cluster(reader: Reader, name: str, line: int, node: Node, resolve: Callable[[str], str]) -> Cluster | None:
     what = f"cluster {show(name)}"
     fields = reader.fields(
-        node, what, (), ("root", "catalog", "schema", "checkpoints", "spark_conf", "single_driver", "owner_timeout")
+        node, what, (), ("root", "catalog", "schema", "checkpoints", "spark_conf", "storage", "owner_timeout"), _GONE
     )
-    conf = _read_spark_conf(reader, fields.get("spark_conf"), what)
+    conf = _read_settings(reader, fields.get("spark_conf"), f"{what}: spark_conf", _conf_value)
+    storage = _read_settings(reader, fields.get("storage"), f"{what}: storage", lambda _, text: _maybe_secret(text))
 
     before = reader.refused
     reader.attempt(line, lambda: check_cluster(name))
     location, identifier = partial(reader.text, check=resolve), partial(reader.word, check=check_identifier)
     reads: Reads = {
         "root": location, "catalog": identifier, "schema": identifier, "checkpoints": location,
-        "single_driver": partial(reader.word, check=_flag), "owner_timeout_s": partial(reader.word, check=duration_s),
+        "owner_timeout_s": partial(reader.word, check=duration_s),
     }  # fmt: skip
     given = _given(fields, reads, f"{what}: ")
     if reader.refused > before or not isinstance(node, MappingNode):
         return None  # what is wrong is already said, and the rest would follow from it
-    return reader.attempt(line, lambda: Cluster(name, spark_conf=conf, **given))
+    return reader.attempt(line, lambda: Cluster(name, spark_conf=conf, storage=storage, **given))
 
 
 Reads = Mapping[str, Callable[[Node | None, str], Any]]
@@ -206,9 +212,13 @@ def _known(found: Mapping[str, T | None]) -> dict[str, T]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _read_spark_conf(reader: Reader, node: Node | None, what: str) -> dict[str, str | Secret]:
-    entries = reader.entries(node, f"{what}: spark_conf").items()
-    return _known({key: reader.word(at, f"{what}: {show(key)}", partial(_conf_value, key)) for key, (_, at) in entries})
+def _read_settings(
+    reader: Reader, node: Node | None, what: str, read: Callable[[str, str], str | Secret]
+) -> dict[str, str | Secret]:
+    """Settings by their names; `read` makes of a name and its text what it says."""
+    of = what.rpartition(": ")[0]
+    entries = reader.entries(node, what).items()
+    return _known({key: reader.word(at, f"{of}: {show(key)}", partial(read, key)) for key, (_, at) in entries})
 
 
 def _read_kafka(reader: Reader, servers: str, node: Node) -> dict[str, str | Secret]:
@@ -329,9 +339,13 @@ def _check_version(text: str) -> str:
 
 
 def _conf_value(key: str, text: str) -> str | Secret:
-    value = Secret(text) if text.lower().startswith("secret:") else text
+    value = _maybe_secret(text)
     check_conf(key, value)
     return value
+
+
+def _maybe_secret(text: str) -> str | Secret:
+    return Secret(text) if text.lower().startswith("secret:") else text
 
 
 def _kafka_value(key: str, text: str) -> str | Secret:

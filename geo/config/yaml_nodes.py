@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import TypeVar
 
 import yaml
@@ -130,14 +131,22 @@ class Reader:
                 found[key.value] = (key, value)
         return found
 
-    def fields(self, node: Node | None, what: str, required: Iterable[str], optional: Iterable[str]) -> dict[str, Node]:
-        """The values of a mapping whose keys are given; an unknown key and a missing required one are findings."""
+    def fields(
+        self,
+        node: Node | None,
+        what: str,
+        required: Iterable[str],
+        optional: Iterable[str],
+        gone: Mapping[str, str] = MappingProxyType({}),
+    ) -> dict[str, Node]:
+        """The values of a mapping whose keys are given; an unknown key and a missing required one are findings. `gone`: why a key of earlier
+        programs is none, and what to do."""
         required, allowed = list(required), [*required, *optional]
         entries = self.entries(node, what)
         for name, (key, _) in entries.items():
             if name not in allowed:
-                known = f"{', '.join(allowed)}{suggestion(name, allowed)}"
-                self.refuse(key, f"{what}: unknown key {show(name)}; allowed: {known}")
+                known = f"unknown key {show(name)}; allowed: {', '.join(allowed)}{suggestion(name, allowed)}"
+                self.refuse(key, f"{what}: {gone.get(name, known)}")
         if isinstance(node, MappingNode):
             for name in required:
                 if name not in entries:

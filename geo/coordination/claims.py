@@ -74,13 +74,15 @@ def decide(
     fences: Mapping[str, Iterable[int]],
     *,
     take_over: Collection[str] = (),
+    outlives: bool = False,
 ) -> Take | Refuse:
     """Whether the `wanted` runners may be claimed together.
 
     `owners` are the newest claims of all runners of the cluster, `liveness` is by holder, `fences` are the generations of
     the fence files of the wanted runners. The new generation is above all of them: also if the table of owners was lost or
     put back older, no two claims of a runner ever share one; then of an owner that only its fence tells of nothing is known.
-    Of the runners `take_over` an owner that lives is replaced; its next append fails.
+    Of the runners `take_over` an owner that lives is replaced; its next append fails. `outlives`: what a process has sent may come though
+    it has ended, as to an object store; then of who did not release something may be in flight.
     """
     found = {owner.runner: owner for owner in owners if owner.runner in wanted}
     held = [owner for owner in found.values() if owner.is_owned]
@@ -90,7 +92,7 @@ def decide(
     highest = {runner: max(fences.get(runner, ()), default=0) for runner in wanted}
     generation = max((*(owner.generation for owner in owners), *highest.values()), default=0) + 1
     dead = {owner.holder for owner in held if liveness[owner.holder] is Liveness.DEAD}
-    ended = {owner.runner for owner in found.values() if not owner.is_owned or owner.holder in dead}
+    ended = {owner.runner for owner in found.values() if not owner.is_owned or (owner.holder in dead and not outlives)}
     unknown = {runner for runner in wanted if highest[runner] > (found[runner].generation if runner in found else 0)}
     in_flight = unknown | {owner.runner for owner in found.values() if owner.in_flight or owner.runner not in ended}
     return Take(generation, frozenset(dead), frozenset(in_flight))

@@ -21,8 +21,8 @@ any moment and continued after a takeover, adds nothing:
 4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
    ever overwritten, and no two claims share a name.
 
-Where there is no lock (e) is left out if nothing can be in flight: the last owner released the runner, or it died on this host with its JVM, and its row
-does not say that something of those before it was still in flight. Assumes commits that are put-if-absent; where storage does not
+Where there is no lock (e) is left out if nothing can be in flight: the last owner released the runner, or (where Spark commits) it died on this host with its
+JVM, and its row does not say that something of those before it was still in flight. What this program has sent to an object store may come after its end. Assumes commits that are put-if-absent; where storage does not
 have them a claim is refused (geo.delta.storage).
 
 Whether an owner lives that this process cannot see is told by its last sign of life and the storage's clock (geo.coordination.storage_clock).
@@ -46,9 +46,9 @@ from pyspark.sql import functions as F
 
 from geo.coordination.claims import OWNED, RELEASED, Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
 from geo.coordination.clock import SIGN_APART_US, refuse, why_wrong
+from geo.coordination.first_use import admit
 from geo.coordination.heartbeat import keep_alive, last_seen, leave
 from geo.coordination.liveness import silent_s
-from geo.coordination.sole_driver import be_sole_driver
 from geo.coordination.storage_clock import known_now_us, note, renew, storage_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.locks import JVM_END_S
@@ -353,7 +353,7 @@ def claim(
     whose clock is not the storage's.
     """
     tables.refuse_unsafe_storage()
-    be_sole_driver(tables)
+    admit(tables)
     runners = {runner.name: runner for group in wanted for runner in group}
     replaced = runners.keys() if take_over is True else {runner.name for runner in take_over or ()}
     owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
@@ -413,7 +413,9 @@ def _looked(
         name: [fence_generation(file) for file in tables.files.names(_fences_of(tables, runner))]
         for name, runner in runners.items()
     }
-    decision = decide(found.values(), runners, _liveness(tables, held), there, take_over=replaced)
+    decision = decide(
+        found.values(), runners, _liveness(tables, held), there, take_over=replaced, outlives=tables.port is not None
+    )
     if isinstance(decision, Refuse):
         raise _refused(decision.owner, "Start again with --take-over to replace it.")
     for holder in decision.dead if wait else ():

@@ -78,11 +78,11 @@ def conflict_since(folder: ReadPath, change: Change, newest: int) -> str | None:
     return None
 
 
-def may_change(now: DeltaState, before: DeltaState, change: Change) -> bool:
+def may_change(folder: WritePath, now: DeltaState, before: DeltaState, change: Change) -> bool:
     """Whether the next commit may make the change here, which was made for the table as it was before."""
-    if change.written is not None and not may_add(now, change.written):
+    if change.written is not None and not may_add(folder, now, change.written):
         return False
-    return (now.table_id, now.partition_by) == (before.table_id, before.partition_by) and not is_for_spark(now)
+    return (now.table_id, now.partition_by) == (before.table_id, before.partition_by) and not is_for_spark(folder, now)
 
 
 def commit_change(folder: WritePath, state: DeltaState, change: Change, user_metadata: str | None) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from enum import Enum
 
 from geo.delta.commits import commit_file
 from geo.delta.delta_log import read_folder
@@ -19,25 +20,43 @@ from geo.errors import DamagedError, UnknownAnswerError
 from geo.text import first_line
 
 
-def counts(folder: WritePath, before: DeltaState, files: Collection[str]) -> bool:
-    """Whether the commit after `before` counts, which this process has put and which adds these files. If not, it is removed again.
+class Counted(Enum):
+    """What became of a commit that was put."""
 
-    Raises UnknownAnswerError where nobody can tell any more: the log was cut past the version that it was made for, and its files are gone.
+    NEXT = "next"
+    """It counts, and follows on the version that it was made for."""
+    LONG_AGO = "long ago"
+    """It counts, and the log has gone on and was cut since: nothing is known of the version after it but that."""
+    NOT = "not"
+    """It does not, and is removed again."""
+
+
+def counted(folder: WritePath, before: DeltaState, files: Collection[str]) -> Counted:
+    """What became of the commit after `before`, which this process has put and which adds these files.
+
+    Raises UnknownAnswerError where nobody can tell any more: the log was cut past the version that it was made for and its files are gone, or
+    is another one, which has gone on behind it. Then it may count.
     """
-    ours = folder / commit_file(before.version + 1)
+    ours, version = folder / commit_file(before.version + 1), before.version + 1
     try:
+        is_other = False
         with suppress(FileNotFoundError):
             if txn_id(folder, before.version) == before.checksum["txnId"]:
-                return True
-        later = read_folder(folder).commits
-        if (above := [version for version in later if version > before.version + 1]) and above[0] != before.version + 2:
-            ours.delete()  # what followed on another one of this number was cut off with it
-            return False
-        found = attempt(lambda: active_files(folder))
+                return Counted.NEXT
+            is_other = True
+        there = read_folder(folder)
+        above = [one for one in there.commits if one > version]
+        # Where it was cut off it had counted: the oldest commits go first, and one that is below a gap was put there after the cut.
+        is_below_a_gap = bool(above) and above[0] != version + 1
+        is_last_of_another = not above and (is_other or not any(one > before.version for one in there.checkpoints))
+        if version in there.commits and (is_below_a_gap or is_last_of_another):
+            ours.delete()
+            return Counted.NOT
+        found = None if is_other else attempt(lambda: active_files(folder))
     except (OSError, ValueError, DamagedError) as error:
         raise UnknownAnswerError(f"{ours}: whether it counts cannot be read: {first_line(error)}") from None
-    if not isinstance(found, UnsupportedError) and not {one["path"] for one in found[0]}.isdisjoint(files):
-        return True
+    if found is not None and not isinstance(found, UnsupportedError) and not {one["path"] for one in found[0]}.isdisjoint(files):
+        return Counted.LONG_AGO
     raise UnknownAnswerError(
-        f"{ours}: the log was cut past the version that this commit was made for; nobody can tell whether it counts."
+        f"{ours}: the log was cut past the version that this commit was made for, or is another one now; nobody can tell whether it counts."
     )

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from pyspark.sql.types import StructField
+
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import commit_file
+from geo.delta.definition import first_version
 from geo.delta.delta_state import newest_state
 from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.store import ReadPath, WritePath
 from geo.errors import DamagedError
 from geo.now import now_us
+from schemas import TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,15 @@ def _without(fields: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     if "configuration" not in fields:
         return fields
     return fields | {"configuration": {key: value for key, value in fields["configuration"].items() if key not in own}}
+
+
+def make_first(folder: WritePath, schema: TableSchema, extra: Iterable[StructField], own: Mapping[str, str]) -> None:
+    """Make a table whose `_delta_log` is `folder`, unless anything is there. Raises OSError, UnknownAnswerError, and as `first_version`."""
+    table_id, txn_id = str(uuid.uuid4()), str(uuid.uuid4())
+    actions, checksum = first_version(schema, extra, own, table_id=table_id, txn_id=txn_id, now_ms=now_us() // 1000)
+    if folder.store.begin_log(str(folder)) and put_commit(folder, 0, actions):
+        reach(CrashPoint.TABLE_COMMITTED)
+        put_checksum(folder, 0, checksum)
 
 
 def make(folder: WritePath, definition: str, own: Mapping[str, str] = MappingProxyType({})) -> bool:

@@ -24,7 +24,7 @@ def first_version(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The actions of the commit that makes a table, and the checksum beside it. `extra` are a typed topic's own columns, `own` properties of
     this table alone. Raises UsageError for a column of a type that a table made without Spark cannot have."""
-    columns = [*_columns(schema), *(StructField(one.name, one.dataType) for one in extra)]
+    columns = [*columns_of(schema), *(StructField(one.name, one.dataType) for one in extra)]
     properties = schema.all_properties | dict(own)
     metadata = {
         "id": table_id,
@@ -71,10 +71,10 @@ def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _columns(schema: TableSchema) -> Iterator[StructField]:
-    for column in schema.columns:
-        kind = from_arrow_type(arrow_type(column.type))
-        yield StructField(column.name, kind, column.nullable, {"comment": column.comment})
+def columns_of(schema: TableSchema) -> list[StructField]:
+    """As a table of this schema has them, with what each is for."""
+    kinds = ((column, from_arrow_type(arrow_type(column.type))) for column in schema.columns)
+    return [StructField(column.name, kind, column.nullable, {"comment": column.comment}) for column, kind in kinds]
 
 
 def _protocol(properties: Mapping[str, str], columns: Iterable[StructField]) -> dict[str, Any]:

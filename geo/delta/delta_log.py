@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from geo.delta.commits import Commit, checksum_file, commit_file, of_file
-from geo.delta.store import ReadPath, WritePath, each, parquet
+from geo.delta.store import ReadPath, WritePath, parquet, read_each
 from geo.errors import DamagedError, RetryableError
 from geo.now import now_s
 
@@ -25,6 +25,9 @@ _V2_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.[0-9a-f-]{36}\.(json|parquet
 """One file, which may name others in `_sidecars` (`delta.checkpointPolicy` = v2)."""
 
 _COMPACTED = re.compile(r"\d{20}\.(\d{20})\.compacted\.json")
+_FEW = 16
+"""Files of a store that is far that are asked for at once, be they there or not."""
+
 _OF_A_VERSION = re.compile(r"\.?(\d{20})\.")
 
 POINTER = "_last_checkpoint"
@@ -64,13 +67,20 @@ def newest_version(folder: ReadPath) -> int | None:
     A log on a local disk is listed once. Then it is asked by name whether the newest commit is there that was seen before, and which ones follow it:
     versions have no gaps, unless an older copy was put over a log. Of 20,000 commits a list takes 0.1 s.
     """
-    if not folder.store.is_near:  # a list is one request, and names are several
-        return max(_committed(folder), default=None)
     seen = _newest.get(folder)
+    if not folder.store.is_near:  # a list is one request, and names are several
+        found = sorted(_committed(folder, f"{seen:020}")) if seen is not None else []
+        if not found or found[0] != seen:  # not seen yet, or cut off meanwhile
+            found = sorted(_committed(folder))
+        return _seen(folder, found[-1] if found else None)
     newest = None if seen is None or not has_commit(folder, seen) else _last_behind(folder, seen)
     # It may be cut off meanwhile; and what is behind a gap is newer.
     if newest is None or not has_commit(folder, newest) or newest_checkpoint(folder)[0] > newest:
         newest = max(_committed(folder), default=None)
+    return _seen(folder, newest)
+
+
+def _seen(folder: ReadPath, newest: int | None) -> int | None:
     if newest is None:
         _newest.pop(folder, None)
     else:
@@ -148,11 +158,12 @@ def count_data_files(folder: ReadPath) -> int | None:
 
 def opened_commits(folder: ReadPath, first: int, last: int) -> Iterator[Commit]:
     """The commits `first` to `last`, oldest first, those that are there."""
-    if first < last and not has_commit(folder, first):
+    is_cheap = not folder.store.is_near and last - first < _FEW
+    if first < last and not is_cheap and not has_commit(folder, first):
         first = _first_commit(folder, first, last)
     versions = range(first, last + 1)
-    names = (commit_file(version) for version in versions)
-    for version, lines in zip(versions, each(folder, names, ReadPath.lines), strict=True):
+    read = read_each(folder.store, versions, lambda version: (folder / commit_file(version)).lines())
+    for version, lines in zip(versions, read, strict=True):
         if lines is not None:
             commit = of_file(version, lines)
             yield commit if commit.columns is None else commit.since(metadata_before(folder, version))
@@ -163,9 +174,9 @@ def _first_commit(folder: ReadPath, first: int, last: int) -> int:
     return min((version for version in _committed(folder) if first <= version <= last), default=last + 1)
 
 
-def _committed(folder: ReadPath) -> Iterator[int]:
-    """The versions that have a commit, in no order."""
-    for name in folder.names():
+def _committed(folder: ReadPath, after: str = "") -> Iterator[int]:
+    """The versions that have a commit, in no order, among the names after one."""
+    for name in folder.names(after):
         if found := _LOG_FILE.fullmatch(name):
             yield int(found[1])
 

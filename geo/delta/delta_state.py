@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,8 @@ import pyarrow as pa
 
 from geo.delta.commits import commit_file
 from geo.delta.delta_log import LOOK_BACK, checksum_at, newest_metadata, newest_version
-from geo.delta.engine import Seen, UnsupportedError, attempt
+from geo.delta.derived_checksum import NOTHING, checksum_after
+from geo.delta.engine import Seen, UnsupportedError, attempt, refusing
 from geo.delta.protocol import why_not_append, why_not_plain
 from geo.delta.store import ReadPath
 from geo.errors import DamagedError
@@ -54,6 +56,16 @@ class DeltaState:
     checkpoint_interval: int
     checksum: Mapping[str, Any]
 
+    @property
+    def txn_id(self) -> str:
+        """The transaction that its commit says it is."""
+        return str(self.checksum["txnId"])
+
+    def has_used(self, application: str) -> int | None:
+        """The highest number of a transaction's application that was committed; None: none was, or that is not told."""
+        used = {one["appId"]: int(one["version"]) for one in self.checksum.get("setTransactions") or ()}
+        return used.get(application)
+
 
 def _is_known_to_deltalake(folder: ReadPath) -> bool:
     """Whether `deltalake` takes a path for what it is: of one with a `%` it makes another."""
@@ -82,7 +94,11 @@ def require_newest(folder: ReadPath) -> int:
 def txn_id(folder: ReadPath, version: int) -> str | None:
     """The transaction that a commit says it is; None: it says none. Raises FileNotFoundError, ValueError or AttributeError for what is no
     commit."""
-    found: str | None = json.loads((folder / commit_file(version)).first_line()).get("commitInfo", {}).get("txnId")
+    return _txn_in((folder / commit_file(version)).first_line())
+
+
+def _txn_in(line: str | bytes) -> str | None:
+    found: str | None = json.loads(line).get("commitInfo", {}).get("txnId")
     return found
 
 
@@ -92,11 +108,14 @@ def newest_state(folder: ReadPath) -> DeltaState | None:
     return None if isinstance(found, UnsupportedError) else found
 
 
-def require_state(folder: ReadPath) -> DeltaState:
-    """The newest version of the table whose `_delta_log` is `folder`. Raises UnsupportedError where Spark has to read or append."""
-    newest = require_newest(folder)
+def require_state(folder: ReadPath, seen: int | None = None) -> DeltaState:
+    """The newest version of the table whose `_delta_log` is `folder`; with `seen`, a version that is there, that one will do where looking
+    for a newer one is a request. Raises UnsupportedError where Spark has to read or append."""
+    newest = require_newest(folder) if seen is None or folder.store.is_near else seen
     if not _is_known_to_deltalake(folder):
         raise UnsupportedError("its path holds a %")
+    if not folder.store.is_near:
+        return _far_state(folder, newest)
     try:
         checksum = checksum_at(folder, newest)
         written_by = txn_id(folder, newest)
@@ -109,12 +128,48 @@ def require_state(folder: ReadPath) -> DeltaState:
     if not written_by or checksum.get("txnId") != written_by:
         raise UnsupportedError(f"the checksum beside version {newest} is of another commit")
     try:
-        return _state(newest, checksum)
+        return state_of(newest, checksum)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnsupportedError(f"the checksum of version {newest} is not whole: {first_line(error)}") from None
 
 
-def _state(version: int, checksum: Mapping[str, Any]) -> DeltaState:
+_NOT_WHOLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+
+_LOOK_BACK = 100
+"""Commits that are read for a checksum."""
+
+
+def _far_state(folder: ReadPath, newest: int) -> DeltaState:
+    """As `require_state`, where a commit and its checksum come one after the other, and whoever puts them may die in between. Raises OSError
+    as the store does."""
+    since: list[list[str]] = []
+    for version in range(newest, max(-1, newest - _LOOK_BACK), -1):
+        lines = (folder / commit_file(version)).lines()
+        with refusing(*_NOT_WHOLE):
+            checksum = _checksum_of(folder, version, lines)
+            if checksum is None and version == 0:
+                checksum = checksum_after(NOTHING, lines)
+            if checksum is not None:
+                for later in reversed(since):
+                    checksum = checksum_after(checksum, later)
+                return state_of(newest, checksum)
+        since.append(lines)
+    raise UnsupportedError(
+        f"none of its newest commits, up to version {newest}, has a checksum beside it: another program wrote them"
+    )
+
+
+def _checksum_of(folder: ReadPath, version: int, lines: Sequence[str]) -> dict[str, Any] | None:
+    """The checksum beside a commit with these lines; None if there is none, or it is of another one."""
+    with suppress(FileNotFoundError, ValueError, DamagedError):
+        checksum = checksum_at(folder, version)
+        return checksum if checksum["txnId"] and checksum["txnId"] == _txn_in(lines[0]) else None
+    return None
+
+
+def state_of(version: int, checksum: Mapping[str, Any]) -> DeltaState:
+    """The version that has this checksum. Raises UnsupportedError as `require_state`; ValueError, KeyError, TypeError or AttributeError for one
+    that is not whole."""
     metadata, configuration = checksum["metadata"], checksum["metadata"].get("configuration") or {}
     columns, partition_by = json.loads(metadata["schemaString"])["fields"], tuple(metadata["partitionColumns"])
     if (why := why_not_append(checksum["protocol"], configuration) or why_not_plain(columns)) is not None:

@@ -10,11 +10,12 @@ import errno
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 
@@ -33,6 +34,7 @@ class DiskStore:
     """All disks of this machine. What is read is held to its sums, if it has any."""
 
     is_near = True
+    options: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def get(self, path: str) -> bytes:
         return sums.read_checked(Path(path))

@@ -10,10 +10,10 @@ from functools import cached_property, lru_cache
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from geo.delta.arrow_store import ArrowStore
+from geo.delta.object_store import ObjectStore
 from geo.delta.process import Process, this_process
-from geo.delta.remote import Remote
 from geo.faults import SPARK_ERRORS
+from geo.locations import storage_of
 from geo.session import refuse_connect
 
 
@@ -28,8 +28,8 @@ class Reads(Enum):
 
 
 class Driver:
-    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known. `store` finds the
-    object store that it reads by itself."""
+    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known. `find_port` finds the
+    object store that this process reads and writes by itself."""
 
     def __init__(
         self,
@@ -37,16 +37,32 @@ class Driver:
         me: Callable[[], Process] | None = None,
         *,
         reads: Reads = Reads.LITTLE,
-        store: Callable[[], ArrowStore | None] = lambda: None,
+        find_port: Callable[[], ObjectStore | None] = lambda: None,
     ) -> None:
-        self._start, self._me, self.reads, self.remote = start, me, reads, Remote(store)
+        self._start, self._me, self.reads, self._find_port = start, me, reads, find_port
         self._refuses_connect = False
 
     @classmethod
-    def of(cls, spark: SparkSession, *, store: Callable[[], ArrowStore | None] = lambda: None) -> Driver:
-        one = cls(lambda: spark, store=store)
+    def of(cls, spark: SparkSession, *, find_port: Callable[[], ObjectStore | None] = lambda: None) -> Driver:
+        one = cls(lambda: spark, find_port=find_port)
         one.spark = spark
         return one
+
+    @property
+    def has_spark(self) -> bool:
+        """Whether the session was asked for."""
+        return "spark" in vars(self)
+
+    @cached_property
+    def port(self) -> ObjectStore | None:
+        """The store that this process writes by itself. None: there is none."""
+        return self._find_port()
+
+    def port_at(self, location: str) -> ObjectStore | None:
+        """As `port`, if a location is on it. None: it is not."""
+        if storage_of(location) != "s3a" or (port := self.port) is None:
+            return None
+        return port if port.holds(location) else None
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -58,7 +74,7 @@ class Driver:
     def refuse_connect(self) -> None:
         """As `geo.session.refuse_connect` of the session, now or when it is started."""
         self._refuses_connect = True
-        if "spark" in vars(self):
+        if self.has_spark:
             refuse_connect(self.spark)
 
     @cached_property

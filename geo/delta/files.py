@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, Row
 
 from geo.crash import CrashPoint, reach
 from geo.delta.driver import Driver
+from geo.delta.object_store import ObjectStore
+from geo.delta.store import Put
 from geo.disk import local_path, sync
 from geo.times import in_us, utc
 
@@ -51,7 +53,7 @@ def _going(local: Path) -> Path:
 
 
 class SmallFiles:
-    """Files of a few lines. On storage that Spark reaches a file is a folder with one text file of Spark's in it: any text reader
+    """Files of a few lines. On storage that Spark alone reaches, and where an earlier version wrote S3, a file is a folder with one text file of Spark's in it: any text reader
     of Spark's reads both by the same path."""
 
     def __init__(self, driver: Driver) -> None:
@@ -59,6 +61,11 @@ class SmallFiles:
 
     def create(self, path: str, line: str) -> None:
         """Create the file, which nobody else creates: its name has something drawn in it. Durable when this returns."""
+        if (port := self._port(path)) is not None:
+            # Asked once: a second request of a library could come when somebody has removed the file.
+            if port.put_if_absent(path, _text([line])) is not Put.MADE:
+                raise OSError(f"{path}: the store does not say whether it was made")
+            return
         if (local := local_path(path)) is None:
             self._driver.spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.mode("errorifexists").text(path)
             return
@@ -68,6 +75,9 @@ class SmallFiles:
 
     def replace(self, path: str, lines: Sequence[str]) -> None:
         """Make the file, or make it anew: afterwards it has these lines."""
+        if (port := self._port(path)) is not None:
+            port.put(path, _text(lines))
+            return
         if (local := local_path(path)) is None:
             rows = self._driver.spark.createDataFrame([(line,) for line in lines], "value STRING")
             rows.coalesce(1).write.mode("overwrite").text(path)
@@ -85,6 +95,12 @@ class SmallFiles:
                 return local.read_text(encoding="utf-8").splitlines()
             except FileNotFoundError:
                 return []
+        if (port := self._port(path)) is not None:
+            try:
+                return port.get(path).decode().splitlines()
+            except FileNotFoundError:  # it may be as Spark wrote it
+                parts = (port.get(f"{path}/{part}").decode() for part in port.below(path, least_bytes=1))
+                return [line for part in parts for line in part.splitlines()]
         return [row[0] for row in self._rows(path, lambda lines: lines) or ()]
 
     def written_us(self, path: str) -> int | None:
@@ -94,18 +110,24 @@ class SmallFiles:
                 return local.stat().st_mtime_ns // 1000
             except FileNotFoundError:
                 return None
+        if (port := self._port(path)) is not None:
+            return None if (found := port.head(path)) is None else found.modified_us
         rows = self._rows(path, lambda lines: lines.select("_metadata.file_modification_time").limit(1))
         return in_us(utc(rows[0][0])) if rows else None
 
     def exists(self, path: str) -> bool:
         if (local := local_path(path)) is not None:
             return local.exists()
+        if (port := self._port(path)) is not None:
+            return port.is_there(path) or bool(port.below(path, least_bytes=1))
         return bool(self._rows(path, lambda lines: lines.limit(1)))
 
     def remove(self, path: str) -> None:
         """Remove the file; one that is not there is no fault."""
         if (local := local_path(path)) is not None:
             local.unlink(missing_ok=True)
+        elif (port := self._port(path)) is not None:
+            port.delete_all([path, *(f"{path}/{part}" for part in port.below(path))])
         elif self.exists(path):
             # What Spark can do on every storage: replace the folder's content by nothing.
             self._driver.spark.createDataFrame([], "value STRING").write.mode("overwrite").text(path)
@@ -114,6 +136,8 @@ class SmallFiles:
         """The names of the files in a folder; none if there is no such folder."""
         if (local := local_path(folder)) is not None:
             return sorted(path.name for path in local.iterdir()) if local.is_dir() else []
+        if (port := self._port(folder)) is not None:
+            return sorted({path.partition("/")[0] for path in port.below(folder, least_bytes=1)})
         # Of the lines, since a file that was removed is still a folder with an empty file in it.
         found = self._rows(folder, lambda lines: lines.select("_metadata.file_path").distinct(), recursiveFileLookup="true")
         # <folder>/<name>/part-00000-….txt
@@ -124,8 +148,28 @@ class SmallFiles:
         folder. Elsewhere than on a local disk a file without a line is left out."""
         if (local := local_path(folder)) is not None:
             return sorted(path.name for path in local.iterdir() if path.name[0] not in "._") if local.is_dir() else None
+        if (port := self._port(folder)) is not None:
+            return [name for name in port.names(folder, "") if name[0] not in "._"] or None
         found = self._rows(folder, lambda lines: lines.select("_metadata.file_name").distinct())
         return None if found is None else sorted(row[0] for row in found)
+
+    def remove_folder(self, location: str) -> bool:
+        """As `remove_folder`; on a store that this program writes not at once: a log goes first, and then the files that it names."""
+        if (port := self._port(location)) is None:
+            return remove_folder(location)
+        paths = port.below(location)
+        for is_log in (True, False):
+            port.delete_all([f"{location}/{path}" for path in paths if ("_delta_log/" in path) == is_log])
+        return True
+
+    def is_partly_removed(self, location: str) -> bool:
+        """Whether a process died that was removing this folder of a table, or something else of it is there."""
+        port = self._port(location)
+        return is_partly_removed(location) if port is None else port.has_any(location)
+
+    def _port(self, path: str) -> ObjectStore | None:
+        """The store of this program that has the file, where that is one."""
+        return self._driver.port_at(path)
 
     def _rows(self, path: str, of: Callable[[DataFrame], DataFrame], **options: str) -> list[Row] | None:
         """Rows of the lines of a file, or of all in a folder; None if there is none."""
@@ -137,6 +181,10 @@ class SmallFiles:
 
 def _write(path: Path, mode: str, lines: Sequence[str]) -> None:
     """Write a file whose content is durable when this returns."""
-    with open(path, mode, encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    with open(path, mode + "b") as file:
+        file.write(_text(lines))
     sync([path])
+
+
+def _text(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()

@@ -38,4 +38,4 @@ def _commit(
     folder: WritePath, state: DeltaState, metadata: Mapping[str, Any], operation: str, parameters: Mapping[str, str]
 ) -> bool:
     told = {"operation": operation, "operationParameters": parameters, "isBlindAppend": True, "operationMetrics": {}}
-    return commit_actions(folder, state, told, [{"metaData": metadata}], None, metadata=metadata)
+    return commit_actions(folder, state, told, [{"metaData": metadata}], None, changed={"metadata": metadata})

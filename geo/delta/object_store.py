@@ -6,7 +6,11 @@ is tried again for RETRIES_S. Raises OSError for whatever the store says: one li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,32 +19,126 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from geo.config.storage_options import PROFILE
 from geo.delta.store import WHOLE_BYTES, Head, Put
+from geo.locations import authority_of, storage_of
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
 T = TypeVar("T")
 
-RETRIES, RETRIES_S = 10, 180
-"""As Hadoop's S3A does: a store may be away for minutes."""
+RETRIES, RETRIES_S = 6, 60
+_BACKOFF = {"init_backoff": timedelta(seconds=0.5), "max_backoff": timedelta(seconds=8), "base": 2}
+"""A store that is busy is asked again, and one that does not answer, for some 15 seconds: whoever runs long tries again by itself then."""
 
-REQUEST = "30s"
+REQUEST_TIMEOUT = "30s"
 """A request that has no answer by then is tried again; a put if absent is unknown then."""
+
+FRESH_S = 1.0
+"""So long a list tells what is there: who begins with one, as whoever looks for a newest version does, asks for nothing again that it knows."""
+
+HELD_BYTES, HELD_FILE_BYTES = 16 * 1024 * 1024, 256 * 1024
+"""Of what was read so much is held, and files of at most so much."""
+
+_NEVER_CHANGED = (".json", ".crc", ".parquet")
+"""How names end of files whose content is another one only where a whole log is: those of tables."""
+
+_LISTS, _NEWEST = 64, 64
+"""So many lists are remembered, and of each so many names from its end on."""
+
+_lock = threading.Lock()
 
 _AT_ONCE_BYTES = 1024 * 1024
 """Of a large file of which only parts are read."""
 
 
-@dataclass(frozen=True)
+def _of_profile() -> Any:
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    return Boto3CredentialProvider()
+
+
+class _Held(dict[str, tuple[str, bytes]]):
+    """Contents of small files by path, with their tags, those that were read or put last."""
+
+    def __init__(self) -> None:
+        self._size = 0
+
+    def keep(self, path: str, tag: str | None, content: bytes) -> None:
+        if tag is None or len(content) > HELD_FILE_BYTES or not path.endswith(_NEVER_CHANGED):
+            return
+        with _lock:
+            self._pop(path)
+            self[path] = tag, content
+            self._size += len(content)
+            while self and self._size > HELD_BYTES:
+                self._pop(next(iter(self)))
+
+    def drop(self, path: str) -> None:
+        with _lock:
+            self._pop(path)
+
+    def _pop(self, path: str) -> None:
+        if (before := self.pop(path, None)) is not None:
+            self._size -= len(before[1])
+
+
+class _Listed:
+    """What lists said lately of files: their tags."""
+
+    def __init__(self) -> None:
+        self._lists: deque[tuple[float, Mapping[str, str]]] = deque(maxlen=_LISTS)
+
+    def note(self, tags: Mapping[str, str]) -> None:
+        self._lists.append((time.monotonic(), tags))
+
+    def is_now(self, path: str, tag: str) -> bool:
+        """Whether the newest list that has the file, a moment ago, said that it has this tag."""
+        since = time.monotonic() - FRESH_S
+        return next((tags[path] == tag for at, tags in reversed(tuple(self._lists)) if at > since and path in tags), False)
+
+
+_REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) ")
+_STATUS = re.compile(r"status code: (\d{3} [A-Z][A-Za-z ]*)")
+_OF_KEYS = re.compile(r"status code: 40[13]|ExpiredToken|InvalidAccessKeyId|InvalidToken|status code: 400 Bad Request: $")
+"""An answer (to HEAD without a code) after which other keys may do."""
+_NO_KEYS = re.compile(r"169\.254\.|[Cc]redential")
+"""What is asked for keys where none are given, or says that there are none."""
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_REFUSED = re.compile(r"status code: 4(?!09|12)\d\d")
+"""An answer that says that nothing was done."""
+
+
+@dataclass(eq=False)
 class ObjectStore:
     """One bucket, with the keys of one cluster. Stores keep sums of their own, so nothing is held to any here."""
 
     bucket: str
-    options: Mapping[str, str] = field(repr=False)
-    """As object_store and `deltalake` name them; `timeout` among them is of a request."""
+    said: Mapping[str, str] = field(repr=False)
+    """As object_store and `deltalake` name them; `timeout` among them is of a request, and PROFILE says that keys are those of the files that
+    Amazon's programs have on this machine."""
+    find_options: Callable[[], Mapping[str, str]] | None = field(default=None, repr=False)
+    """Finds them again, when a key is refused: it may have been rotated."""
 
     is_near = False
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        found = {name: value for name, value in self.said.items() if name not in ("timeout", PROFILE)}
+        if PROFILE in self.said:
+            keys = _of_profile()()
+            found |= {f"aws_{name}": keys[name] for name in ("access_key_id", "secret_access_key")}
+            found |= {"aws_session_token": keys["token"]} if keys.get("token") else {}
+        return found
+
+    def __reduce__(self) -> tuple[type[ObjectStore], tuple[str, dict[str, str]]]:
+        """For tasks of Spark's, which connect by themselves."""
+        return ObjectStore, (self.bucket, dict(self.said))
+
+    def holds(self, path: str) -> bool:
+        """Whether a location is in this bucket."""
+        return storage_of(path) == "s3a" and authority_of(path) == self.bucket
 
     @cached_property
     def _store(self) -> S3Store:
@@ -56,13 +154,24 @@ class ObjectStore:
 
         return S3Store(
             self.bucket,
-            config={name: value for name, value in self.options.items() if name != "timeout"},  # type: ignore[arg-type]  # names of settings
-            client_options={"timeout": self.options.get("timeout", REQUEST)},
-            retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=RETRIES_S)},
+            config={name: value for name, value in self.said.items() if name not in ("timeout", PROFILE)},  # type: ignore[arg-type]  # names of settings
+            credential_provider=_of_profile() if PROFILE in self.said else None,
+            client_options={"timeout": self.said.get("timeout", REQUEST_TIMEOUT)},
+            retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=RETRIES_S), "backoff": _BACKOFF},  # type: ignore[arg-type]  # as it is
         )
 
     def get(self, path: str) -> bytes:
-        return self._ask(lambda o: bytes(o.get(self._store, self._key(path)).bytes()))
+        """One that was read before is not asked for again if a list has just said that it is the same."""
+        if (held := self._held.get(path)) is not None and self._listed.is_now(path, held[0]):
+            return held[1]
+
+        def ask(o: Any) -> tuple[str | None, bytes]:
+            found = o.get(self._store, self._key(path))
+            return found.meta["e_tag"], bytes(found.bytes())
+
+        tag, content = self._ask(ask)
+        self._held.keep(path, tag, content)
+        return content
 
     def open(self, path: str) -> pa.NativeFile:
         """A small file is one request, and in memory then; of a larger one what is read is asked for."""
@@ -86,7 +195,7 @@ class ObjectStore:
         return self.head(path) is not None
 
     def names(self, folder: str, after: str) -> list[str]:
-        """From the first, a list of this folder alone; after a name, a list that begins there and has what is in folders below it."""
+        """Raises OSError where there is no bucket. From the first, a list of this folder alone; after a name, a list that begins there and has what is in folders below it."""
         key = self._key(folder)
 
         def listed(o: Any) -> Iterable[Mapping[str, Any]]:
@@ -95,30 +204,52 @@ class ObjectStore:
             objects: list[Mapping[str, Any]] = o.list_with_delimiter(self._store, key)["objects"]
             return objects
 
-        names = (one["path"].removeprefix(f"{key}/") for one in self._ask(listed))
+        found = {one["path"].removeprefix(f"{key}/"): one["e_tag"] for one in self._ask(listed)}
         # The order and the beginning are the port's: not every store keeps to them.
-        return sorted(name for name in names if "/" not in name and name > after)
+        names = sorted(name for name in found if "/" not in name and name > after)
+        self._listed.note({f"{folder}/{name}": found[name] for name in names[-_NEWEST:]})
+        return names
+
+    def below(self, folder: str, *, least_bytes: int = 0) -> list[str]:
+        """The paths of all files in a folder and in those below it, from that folder on, that have at least so many bytes."""
+        key = self._key(folder)
+        found = self._ask(lambda o: [one for some in o.list(self._store, key) for one in some])
+        return sorted(one["path"].removeprefix(f"{key}/") for one in found if one["size"] >= least_bytes)
+
+    def has_any(self, folder: str) -> bool:
+        """Whether there is a file in a folder, or in one below it."""
+        return bool(self._ask(lambda o: next(iter(o.list(self._store, self._key(folder), chunk_size=1)), [])))
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """As `delete`, of many at once, in no order."""
+        for path in paths:
+            self._held.drop(path)
+        if paths:
+            self._ask(lambda o: o.delete(self._store, list(map(self._key, paths))))
 
     def check(self, path: str) -> None:
         if not self.is_there(path):
             raise FileNotFoundError(path)
 
     def put(self, path: str, content: bytes) -> None:
-        self._ask(lambda o: o.put(self._store, self._key(path), content))
+        self._held.keep(path, self._ask(lambda o: o.put(self._store, self._key(path), content))["e_tag"], content)
 
-    def put_if_absent(self, path: str, content: bytes) -> Put:
+    def put_if_absent(self, path: str, content: bytes, *, again: bool = True) -> Put:
         """UNKNOWN is what is said of any answer from which nothing follows, such as none within its time."""
         from obstore import put
-        from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+        from obstore.exceptions import AlreadyExistsError, BaseError
 
         try:
-            put(self._once, self._key(path), content, mode="create", use_multipart=False)
+            made = put(self._once, self._key(path), content, mode="create", use_multipart=False)
         except AlreadyExistsError:
             return Put.THERE
-        except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError) as error:
+        except (FileNotFoundError, BaseError) as error:
+            if not (isinstance(error, FileNotFoundError) or _REFUSED.search(str(error))):
+                return Put.UNKNOWN
+            if again and _OF_KEYS.search(str(error)) and self._found_keys():
+                return self.put_if_absent(path, content, again=False)  # nothing was done
             raise self._said(error) from None
-        except BaseError:
-            return Put.UNKNOWN
+        self._held.keep(path, made["e_tag"], content)
         return Put.MADE
 
     @contextmanager
@@ -131,6 +262,7 @@ class ObjectStore:
         """An answer says that it is durable."""
 
     def delete(self, path: str) -> None:
+        self._held.drop(path)
         try:
             self._ask(lambda o: o.delete(self._store, self._key(path)))
         except FileNotFoundError:
@@ -142,8 +274,7 @@ class ObjectStore:
 
     def begin_log(self, folder: str) -> bool:
         """There are no folders to make: asked is whether anything is below the table."""
-        table = self._key(folder).rpartition("/")[0]
-        return not self._ask(lambda o: o.list(self._store, table, chunk_size=1).collect())
+        return not self.has_any(folder.rpartition("/")[0])
 
     def end_log(self, folder: str) -> None:
         pass
@@ -154,28 +285,57 @@ class ObjectStore:
     def adopt(self, path: str) -> None:
         pass
 
+    @cached_property
+    def _held(self) -> _Held:
+        return _Held()
+
+    @cached_property
+    def _listed(self) -> _Listed:
+        return _Listed()
+
     def _ask(self, question: Callable[[Any], T]) -> T:
         """The answer, with obstore's errors as OSError."""
         import obstore
         from obstore.exceptions import BaseError
 
         try:
-            return question(obstore)
+            try:
+                return question(obstore)
+            except BaseError as error:
+                if not (_OF_KEYS.search(str(error)) and self._found_keys()):
+                    raise
+                return question(obstore)
         except (FileNotFoundError, BaseError) as error:
             raise self._said(error) from None
 
+    def _found_keys(self) -> bool:
+        """Whether there are, or may be, other keys than those that were refused. The library never asks for keys again by itself then."""
+        with _lock:
+            said = self.said if self.find_options is None else self.find_options()
+            if said == self.said and PROFILE not in said:
+                return False
+            self.said = said
+            for made in ("_store", "_once"):
+                vars(self).pop(made, None)
+            return True
+
     def _said(self, error: Exception) -> OSError:
-        """Its first line: those behind it are what the library holds, keys among it."""
+        """In one line, without what the library holds, keys among it. A bucket that is not there is no file that is not there."""
         from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
-        line = str(error).partition("\n")[0]
-        for secret in (value for name, value in self.options.items() if "secret" in name or "token" in name):
-            line = line.replace(secret, "…")
-        if "NoSuchBucket" in str(error):
-            return FileNotFoundError(f"there is no bucket {self.bucket} now: {line}")
-        if isinstance(error, FileNotFoundError):
-            return FileNotFoundError(line)
-        return (PermissionError if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) else OSError)(line)
+        text = str(error)
+        request, status, code = _REQUEST.search(text), _STATUS.search(text), _CODE.search(text)
+        what = "" if request is None else f"{request[1]} {request[2]}: "
+        if status is None:
+            why = f"{'no keys' if _NO_KEYS.search(text) else 'no answer'}: {text.partition(chr(10))[0].rpartition(' - ')[2]}"
+        else:
+            why = f"{status[1]}{f', {code[1]}' if code else ''}"
+        for secret in (value for name, value in self.said.items() if "secret" in name or "token" in name):
+            what, why = what.replace(secret, "…"), why.replace(secret, "…")
+        if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text:
+            return FileNotFoundError(f"S3 bucket {self.bucket}: {what}{why}")
+        kind = PermissionError if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) else OSError
+        return kind(f"S3 bucket {self.bucket}: {what}{why}")
 
     def _key(self, path: str) -> str:
         return path.partition("://")[2].partition("/")[2]

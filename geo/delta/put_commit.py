@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -19,7 +20,9 @@ from geo.text import first_line
 log = logging.getLogger(__name__)
 
 TRIES = 3
-"""So often a commit is put of which no answer says whether it was made, and which is not there."""
+FAR_TRIES, PAUSE_S = 8, 0.05
+"""So often a commit is put of which no answer says whether it was made, and which is not there; on a store that is far with pauses that
+double, since it may be busy: six seconds in all."""
 
 
 def put_commit(folder: WritePath, version: int, actions: Iterable[Mapping[str, Any]], files: Iterable[WritePath] = ()) -> bool:
@@ -32,15 +35,18 @@ def put_commit(folder: WritePath, version: int, actions: Iterable[Mapping[str, A
     commit, checksum = folder / commit_file(version), folder / checksum_file(version)
     # Of a version of this number that went with an older copy of the log: readers would hold ours against it. Whoever puts the same
     # version meanwhile writes it behind the commit, so what is there before is not of theirs. (One that they put in the place of such
-    # a one may go: a version without is whole.)
-    if (has_left := checksum.is_there()) and commit.is_there():  # else the put tells
+    # a one may go: a version without is whole.) On a store that is far that look is left out: ours takes its place a moment later.
+    if (has_left := folder.store.is_near and checksum.is_there()) and commit.is_there():  # else the put tells
         return False
     content = "".join(f"{_line(action)}\n" for action in actions).encode()
     folder.store.write_out(map(str, files))
     if has_left:
         checksum.delete()
     said = None
-    for _ in range(TRIES):
+    is_near = folder.store.is_near
+    for number in range(TRIES if is_near else FAR_TRIES):
+        if number and not is_near:
+            time.sleep(PAUSE_S * 2 ** (number - 1))
         try:
             said = folder.store.put_if_absent(str(commit), content)
         except OSError:
@@ -52,10 +58,9 @@ def put_commit(folder: WritePath, version: int, actions: Iterable[Mapping[str, A
         try:
             return commit.unchecked() == content  # its sums may be on their way
         except FileNotFoundError:
-            if said is Put.THERE and folder.store.is_near:  # another one's: nobody near asks twice by itself
+            if said is Put.THERE and is_near:  # another one's: nobody near asks twice by itself
                 return False
-            if said is Put.THERE:  # it went again, whosever it was
-                break
+            # Elsewhere it is said too of a name that another request is about to make.
         except OSError as error:
             log.info("%s: whether it was made cannot be read: %s", commit, first_line(error))
     raise UnknownAnswerError(

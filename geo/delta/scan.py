@@ -17,9 +17,11 @@ from geo.delta.change import DataFileOf
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
 from geo.delta.engine import Scan
+from geo.delta.engines.native.rows import as_collected
 from geo.delta.engines.spark.scan import filtered
 from geo.delta.engines.spark.summary import groups_of
 from geo.delta.predicate import ANY_ROW, Predicate
+from geo.delta.predicate_arrow import kept
 from geo.delta.summary import Groups, Summary
 from geo.delta.table import Table
 
@@ -86,6 +88,11 @@ def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_RO
     None: they are many, or Spark is to read them.
     """
     return table.ask_here(lambda engine: engine.small_rows(columns, where))
+
+
+def collected_where(rows: pa.Table, columns: Sequence[str], where: Predicate) -> list[dict[str, Any]]:
+    """Those of some rows that fulfil `where`, as `small_rows` has them."""
+    return as_collected(kept(where, rows), columns)
 
 
 def few_rows(table: Table, version: int) -> pa.Table | None:

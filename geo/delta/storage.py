@@ -26,13 +26,12 @@ def why_unsafe(location: str, *, log_store: str | None, mount: str, databricks: 
     path.
     """
     scheme, is_s3 = scheme_of(location), storage_of(location) == "s3a"
-    said = "if one driver at a time does all that writes this cluster, say so in its configuration: `single_driver: true`."
     if scheme == "":
         if not mount.startswith(_SHARED_MOUNTS):
             return None
         return (
             f"{location}: is on a {mount} mount, where the file lock that keeps commits of several processes apart holds on one host "
-            f"only, or not at all. Nothing was written. Use the storage's own URI; or, {said}"
+            "only, or not at all. Nothing was written. Use the storage's own URI."
         )
     if databricks or scheme in _PUT_IF_ABSENT:
         return None
@@ -43,10 +42,20 @@ def why_unsafe(location: str, *, log_store: str | None, mount: str, databricks: 
             f"{location}: commits to plain S3 are not safe. With two drivers, a publisher and a link or two links, one commit replaces the "
             "other and both report success: messages are lost. Nothing was written. Either start Spark with a log store that is "
             f"put-if-absent, such as --conf spark.delta.logStore.{scheme}.impl=io.delta.storage.S3DynamoDBLogStore with its jar and "
-            f"table; or, {said}"
+            "table; or let the cluster have an S3 `root`, which this program writes by itself."
         )
     return (
         f"{location}: whether commits to {scheme}: are put-if-absent is not known here. If they are not, two drivers lose messages in "
-        f"silence. Nothing was written. Either start Spark with a log store that is, --conf spark.delta.logStore.{scheme}.impl=CLASS; "
-        f"or, {said}"
+        f"silence. Nothing was written. Start Spark with a log store that is, --conf spark.delta.logStore.{scheme}.impl=CLASS."
+    )
+
+
+def why_not_by_port(location: str, *, log_store: str | None) -> str | None:
+    """Why this program may not write by itself what lies at `location`; None if it may. `log_store` as above."""
+    if log_store is None or log_store.endswith(_NOT_FOR_S3):
+        return None
+    return (
+        f"{location}: Spark was started with the log store {log_store}, which keeps newest commits in a place of its own; this program puts "
+        "them into the log, each if it is absent, so both together lose messages. Nothing was written. Start without "
+        f"spark.delta.logStore.{scheme_of(location)}.impl."
     )

@@ -6,7 +6,7 @@ Nothing here takes for granted that it is a disk, that a list is cheap, that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from geo.errors import DamagedError
 
+A = TypeVar("A")
 T = TypeVar("T")
 Self = TypeVar("Self", bound="StorePath[Any]")
 
@@ -108,6 +109,10 @@ class Store(ReadStore, Protocol):
 
     def end_log(self, folder: str) -> None:
         """Undo `begin_log`, if there is no commit. What fails here is no fault."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """How `deltalake` reaches it (`storage_options`)."""
 
     def forget(self, path: str) -> None:
         """What the store keeps beside a file goes: a library is about to write it, which knows nothing of that."""
@@ -201,18 +206,18 @@ def _opened(file: pa.NativeFile) -> pq.ParquetFile:
     return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
 
 
-def each(folder: ReadPath, names: Iterable[str], read: Callable[[ReadPath], T]) -> Iterator[T | None]:
-    """What `read` makes of each file in a folder, None if it is not there: in order, of a store that is far some at once."""
+def read_each(store: ReadStore, asked: Iterable[A], read: Callable[[A], T]) -> Iterator[T | None]:
+    """What `read` makes of each that is asked of a store, None if it is not there: in order, of a store that is far some at once."""
 
-    def one(name: str) -> T | None:
+    def one(what: A) -> T | None:
         with suppress(FileNotFoundError):
-            return read(folder / name)
+            return read(what)
         return None
 
-    if folder.store.is_near:
-        yield from map(one, names)
+    if store.is_near:
+        yield from map(one, asked)
         return
-    left = iter(names)
+    left = iter(asked)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        while some := list(islice(left, 2 * _AT_ONCE)):
+        while some := list(islice(left, _AT_ONCE)):
             yield from pool.map(one, some)

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import cached_property, partial, reduce
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -28,10 +28,10 @@ from pyspark.sql.types import NullType, StructField, StructType
 from geo.crash import CrashPoint, reach
 from geo.delta.change import Change, commit_change, conflict_since, may_change
 from geo.delta.commits import KEPT, Commit
-from geo.delta.create import learn, make
+from geo.delta.create import learn, make, make_first
 from geo.delta.delta_log import commit_stamp, newest_version
 from geo.delta.delta_state import DeltaState, newest_state, require_state
-from geo.delta.disk_store import DiskPath, path_of
+from geo.delta.disk_store import DiskPath, disk_of, path_of
 from geo.delta.driver import Driver
 from geo.delta.durable import sync_commits, sync_left
 from geo.delta.engine import Engine, Seen, UnsupportedError, attempt
@@ -39,11 +39,24 @@ from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.opened import Opened, opened
 from geo.delta.engines.spark.engine import MISSING, SparkEngine
 from geo.delta.engines.spark.files import have_types, no_pattern, staged, sweep, write
-from geo.delta.files import remove_folder
+from geo.delta.engines.spark.task_files import write_by_tasks
+from geo.delta.files import SmallFiles
 from geo.delta.locks import table_lock
+from geo.delta.metadata import commit_columns, commit_properties
 from geo.delta.store import WritePath
-from geo.delta.writer import Added, Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
-from geo.errors import GeoError, RetryableError, SchemaError, UnknownAnswerError
+from geo.delta.writer import (
+    Added,
+    Written,
+    commit_files,
+    fits,
+    forget_committed,
+    is_for_spark,
+    last_committed,
+    may_add,
+    remove_files,
+    write_files,
+)
+from geo.errors import GeoError, RetryableError, SchemaError, UnknownAnswerError, UnsafeError
 from geo.faults import is_conflict
 from geo.session import own_session
 from geo.sql_text import identifier, literal
@@ -66,6 +79,9 @@ T = TypeVar("T")
 
 KEPT_RECORD = json.dumps({KEPT: 1})
 """Of a commit that replaces the rows of a system table."""
+
+_FEED = "_change_data/"
+"""Where the files of a change feed are."""
 
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -161,14 +177,19 @@ class Table:
         return self._opened.folder
 
     @property
+    def may_spark_commit(self) -> bool:
+        """Whether commits of Spark's are safe beside those of this process."""
+        return not self.by_path or self._opened.may_spark_commit
+
+    @property
     def is_near(self) -> bool:
         """Whether a look at its commits takes microseconds. It exists unless it is by path."""
         return self.log_folder is not None and self.log_folder.store.is_near
 
     @property
     def is_asked_by_name(self) -> bool:
-        """Whether `has_commit` is one request of this process's own, unless the store is away."""
-        return self.by_path and (asked := self._opened.asked) is not None and asked.answers  # one in a catalog may not exist
+        """Whether `has_commit` is one request of this process's own."""
+        return self.by_path and self.log_folder is not None and not self.is_near  # one in a catalog may not exist
 
     def count_files(self) -> int:
         """How many files its rows are in now."""
@@ -250,7 +271,10 @@ class Table:
         deadline, said = time.monotonic() + (_BEING_MADE_S if self._lock is None else 0.0), None
         while True:
             try:
-                self._create(definition(common), definition({**common, **own}), own)
+                if not self.may_spark_commit and self.log_folder is not None:
+                    make_first(self.log_folder, schema, extra, own)
+                else:
+                    self._create(definition(common), definition({**common, **own}), own)
             except PySparkException as error:
                 if not (is_conflict(error) or error.getCondition() in _MADE_BY_OTHERS):
                     raise
@@ -335,8 +359,13 @@ class Table:
         appended if the table has that number or a higher one of it; Delta's own commit then writes the files once more, under the lock.
         `refuse` raises unless it may be appended. It is asked before each try, where there is a lock while nobody of ours can commit.
         `fenced` adds to the plan what is asked where Spark commits.
+
+        Raises UnsafeError where it is Spark's to do, and Spark's commits are not safe.
         """
         refuse()
+        if not self.may_spark_commit:
+            self._append_by_tasks(rows, user_metadata, transaction, refuse)
+            return
         if self._lock is None or not self.exists():
             self._save(fenced(rows), user_metadata, transaction, refuse)
             return
@@ -351,22 +380,44 @@ class Table:
             files = self.spark.read.schema(rows.schema).parquet(no_pattern(place))
             self._save(fenced(files), user_metadata, transaction, refuse)
 
+    def _append_by_tasks(
+        self, rows: DataFrame, user_metadata: str | None, transaction: tuple[str, int] | None, refuse: Callable[[], None]
+    ) -> None:
+        rows = rows.drop(*(field.name for field in rows.schema if isinstance(field.dataType, NullType)))
+        if (written := self.write_files(rows)) is None:
+            self._refuse_spark("these rows are not as its columns are")
+        elif written.files:
+            reach(CrashPoint.APPEND_WRITTEN)
+            if not self.commit_here(written, user_metadata, refuse, transaction):
+                self.remove_written(written)
+                self._refuse_spark("its columns changed")
+
+    def _refuse_spark(self, why: str = "") -> NoReturn:
+        """Raises UnsafeError."""
+        why = self.why_left_to_spark() or why or "that is not done without Spark"
+        raise UnsafeError(f"{self}: {why}, and on its store commits of Spark's can be lost. Nothing was written.")
+
     def write_files(self, rows: DataFrame) -> Written | None:
         """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""
-        disk, state = self._opened.disk, self.own_state()
-        if disk is None or state is None or not have_types(rows.schema, self._looked().columns):
+        folder, state = self.log_folder, self.own_state()
+        if folder is None or state is None or not have_types(rows.schema, self._looked().columns):
             return None
+        if (disk := disk_of(folder)) is None:
+            return write_by_tasks(rows, folder.parent, state)
         return write(rows, str(self.location), disk.parent, state)
 
     def write_feed(self, rows: DataFrame) -> tuple[Added, ...] | None:
         """Rows of a change, with their `_change_type`, as files of the table's change feed, which a change may name; none where the table
         has no such feed. None where Spark is to do it."""
-        disk, state = self._opened.disk, self.own_state()
-        if disk is None or state is None:
+        folder, state = self.log_folder, self.own_state()
+        if folder is None or state is None:
             return None
         if str(self.properties().get("delta.enableChangeDataFeed")).lower() != "true":
             return ()
-        written = write(rows, str(self.location), disk.parent, state, into="_change_data/")
+        if (disk := disk_of(folder)) is None:
+            written = write_by_tasks(rows, folder.parent, state, into=_FEED)
+        else:
+            written = write(rows, str(self.location), disk.parent, state, into=_FEED)
         return None if written is None else written.files
 
     def append_written(
@@ -378,6 +429,9 @@ class Table:
     ) -> None:
         """As `append`, of files that were written beside the table."""
         if not self.commit_here(written, user_metadata, refuse):
+            if not self.may_spark_commit:
+                self.remove_written(written)
+                self._refuse_spark("its columns changed")
             try:
                 self._save(fenced(self.read_written(written)), user_metadata, None, refuse)
             finally:
@@ -412,12 +466,30 @@ class Table:
     ) -> None:
         """As `append`, of rows that this process has at hand: where it can, without Spark."""
         if not self.append_here(rows, user_metadata, refuse):
+            if not self.may_spark_commit:
+                self._refuse_spark("these rows are not as its columns are")
             self._save(fenced(self.spark.createDataFrame(rows).coalesce(1)), user_metadata, None, refuse)
+
+    def append_rows_once(self, rows: pa.Table, user_metadata: str, transaction: tuple[str, int]) -> int | None:
+        """Append rows in one commit of this process's, unless that number of the transaction's application, or a higher one, was used.
+        Returns its version; None: it was used. Raises UnsafeError where it is Spark's to do."""
+        folder, state = self.log_folder, self.own_state()
+        if folder is None or state is None or not fits(state, rows):
+            self._refuse_spark("these rows are not as its columns are")
+        written = write_files(folder.parent, state, rows)
+        reach(CrashPoint.APPEND_WRITTEN)
+        is_done, version = self._add_here(written, user_metadata, lambda: None, transaction)
+        if not is_done:
+            self.remove_written(written)
+            self._refuse_spark("its columns changed")
+        return version
 
     def own_state(self) -> DeltaState | None:
         """The newest version of a table to which this process can append without Spark; None of another one."""
-        folder = self.log_folder  # Spark is asked with which log store it was started
-        return newest_state(folder) if folder is not None and self._driver.commits_by_itself else None
+        folder = self.log_folder
+        if folder is None or (self.may_spark_commit and not self._driver.commits_by_itself):
+            return None  # Spark is asked with which log store it was started
+        return last_committed(folder) or newest_state(folder)
 
     def why_left_to_spark(self) -> str | None:
         """Why a process that appends by itself to tables on a local disk leaves this one to Spark; None: it does not."""
@@ -430,35 +502,60 @@ class Table:
         """Append in one commit without Spark; False, and nothing was written, where Spark is to do it. `refuse` as
         `commit_here`."""
         folder, state = self.log_folder, self.own_state()
-        if folder is None or state is None or is_for_spark(state) or not fits(state, rows):
+        if folder is None or state is None or is_for_spark(folder, state) or not fits(state, rows):
             return False
         try:
             written = write_files(folder.parent, state, rows)
-        except OSError:  # Spark meets it too, and its errors are known
-            return False
+        except OSError:
+            if not self.may_spark_commit:
+                raise
+            return False  # Spark meets it too, and its errors are known
         reach(CrashPoint.APPEND_WRITTEN)
         committed = self.commit_here(written, user_metadata, refuse)
         if not committed:
             self.remove_written(written)
         return committed
 
-    def commit_here(self, written: Written, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
-        """Add files that were written, in one commit without Spark; False, and nothing was done, where Spark is to do it.
+    def commit_here(
+        self,
+        written: Written,
+        user_metadata: str | None = None,
+        refuse: Callable[[], None] = lambda: None,
+        transaction: tuple[str, int] | None = None,
+    ) -> bool:
+        """Add files that were written, in one commit without Spark; False, and nothing was done, where Spark is to do it. With
+        `transaction` they are removed instead if its number, or a higher one, was used.
 
         `refuse` raises unless they may be added. They are removed then, and where the lock is not to be had. It is asked after the
         version is known on which the commit follows, and, where there is a lock, while nobody of ours can commit.
         """
-        folder = self.log_folder
+        return self._add_here(written, user_metadata, refuse, transaction)[0]
+
+    def _add_here(
+        self, written: Written, user_metadata: str | None, refuse: Callable[[], None], transaction: tuple[str, int] | None
+    ) -> tuple[bool, int | None]:
+        """As `commit_here`, with the version that added them, if one did."""
+        folder, made = self.log_folder, list[int]()
         assert folder is not None, "they were written into it"
 
         def commit(state: DeltaState) -> bool | None:
-            if not may_add(state, written):
+            if not may_add(folder, state, written):
                 return None
             refuse()
             reach(CrashPoint.APPEND_CHECKED)
-            return not written.files or commit_files(folder, state, written.files, user_metadata)
+            if transaction is not None:
+                if "setTransactions" not in state.checksum:
+                    return None
+                if (used := state.has_used(transaction[0])) is not None and used >= transaction[1]:
+                    self.remove_written(written)
+                    return True
+            if written.files:
+                if not commit_files(folder, state, written.files, user_metadata, transaction):
+                    return False
+                made.append(state.version + 1)
+            return True
 
-        return self._commit_here(commit, written.files)
+        return self._commit_here(commit, written.files), made[0] if made else None
 
     def _commit_here(self, commit: Callable[[DeltaState], bool | None], files: Sequence[Added]) -> bool:
         """Commit by `commit`, under the lock, after the newest version, again if another commit came between: `commit` says False then, and
@@ -472,16 +569,25 @@ class Table:
                         if made:
                             is_made = True
                             return True  # what fails from here on takes no file of it away
+                        self._forget_committed()
                         log.info("%s: another commit came between, trying again", self)
                 except OSError as error:
+                    if not self.may_spark_commit:
+                        self._remove(files)
+                        raise
                     log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
         except UnknownAnswerError:
+            self._forget_committed()
             raise  # a commit may name them
         except GeoError:  # it was refused, the lock was not to be had, or a commit that came since cannot be read
             if not is_made:
                 self._remove(files)
             raise
         return False
+
+    def _forget_committed(self) -> None:
+        if not self.may_spark_commit and (folder := self.log_folder) is not None:
+            forget_committed(folder)
 
     def read_written(self, written: Written) -> DataFrame:
         """The rows of files that were written and not committed, with all columns of the table: a file need not have each."""
@@ -559,14 +665,17 @@ class Table:
     def _in_session(self, settings: Mapping[str, str]) -> Table:
         """This table in a session of its own."""
         own = own_session(self.spark, settings)
-        return Table(Driver(lambda: own, lambda: self._driver.me), self.name, by_path=self.by_path, lock=self._lock)
+        driver = Driver(lambda: own, lambda: self._driver.me, find_port=lambda: self._driver.port)
+        return Table(driver, self.name, by_path=self.by_path, lock=self._lock)
 
     def commit(self, action: Callable[[], T]) -> T:
         """Run one committing action under the table's lock, again if another commit came between.
 
         A conflict means that nothing of the action landed. What landed is durable when this returns, and when it raises. Raises
-        RetryableError after COMMIT_ATTEMPTS conflicts.
+        RetryableError after COMMIT_ATTEMPTS conflicts, UnsafeError where commits of Spark's are not safe.
         """
+        if not self.may_spark_commit:
+            self._refuse_spark()
         for _ in range(COMMIT_ATTEMPTS):
             with self._committing():
                 try:
@@ -584,37 +693,56 @@ class Table:
         self.sweep()
 
     def remove(self) -> bool:
-        """Remove the table, at once for whoever looks, while nobody of ours commits to it. False, and nothing was done, where its
-        files are on a storage from which this process removes none. Idempotent."""
+        """Remove the table, on a local disk at once for whoever looks, and while nobody of ours commits to it. False, and nothing was done,
+        where its files are on a storage from which this process removes none. Idempotent."""
+        self._forget_committed()
         with self._locked():
             if self.by_path:
-                return remove_folder(self.name)
+                return SmallFiles(self._driver).remove_folder(self.name)
             self.spark.sql(f"DROP TABLE IF EXISTS {self.sql}")
             return True
 
-    def add_columns(self, schema: TableSchema) -> None:
-        """Add the columns of the schema that the table, which exists, lacks. Idempotent, and any number of processes may do so at once."""
+    def add_columns(self, columns: Sequence[StructField]) -> None:
+        """Add those of the columns that the table, which exists, lacks, with what their metadata say of them (`comment`). Idempotent, and any
+        number of processes may do so at once."""
+        if self._commits_metadata(partial(_commit_columns, columns)):
+            return
 
         def add() -> None:
             there = self._looked().columns.names
-            if new := [
-                f"{identifier(c.name)} {c.type} COMMENT {literal(c.comment)}" for c in schema.columns if c.name not in there
-            ]:
+            if new := [_column_sql(column) for column in columns if column.name not in there]:
                 self.spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(new)})")
 
         self.commit(add)
 
     def set_property(self, key: str, value: str) -> None:
-        self.commit(lambda: self._set(key, value))
+        if not self._commits_metadata(lambda folder, state: commit_properties(folder, state, {key: value})):
+            self.commit(lambda: self._set(key, value))
 
     def set_property_once(self, key: str, value: str) -> None:
         """Set a property that the table does not have; another process may be quicker."""
+
+        def commit(folder: WritePath, state: DeltaState) -> bool:
+            there = state.checksum["metadata"].get("configuration") or {}
+            return key in there or commit_properties(folder, state, {key: value})
+
+        if self._commits_metadata(commit):
+            return
 
         def set_now() -> None:
             if key not in self.properties():
                 self._set(key, value)
 
         self.commit(set_now)
+
+    def _commits_metadata(self, commit: Callable[[WritePath, DeltaState], bool]) -> bool:
+        """Change what the table says of itself by a commit without Spark, where Spark's are not safe. False, and nothing was done,
+        elsewhere. Raises UnsafeError where this program does not know what the table is."""
+        if self.may_spark_commit or (folder := self.log_folder) is None:
+            return False
+        if not self._commit_here(partial(commit, folder), ()):
+            self._refuse_spark()
+        return True
 
     def _set(self, key: str, value: str) -> None:
         self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})")
@@ -666,6 +794,17 @@ class Table:
             yield
 
 
+def _column_sql(column: StructField) -> str:
+    comment = f" COMMENT {literal(column.metadata['comment'])}" if "comment" in column.metadata else ""
+    return f"{identifier(column.name)} {column.dataType.simpleString()}{comment}"
+
+
+def _commit_columns(columns: Sequence[StructField], folder: WritePath, state: DeltaState) -> bool:
+    """Commit that a table has those of the columns that it lacks."""
+    lacking = [one for one in columns if one.name not in state.schema.names]
+    return not lacking or commit_columns(folder, state, lacking)
+
+
 class _MetError(RetryableError):
     """Another commit came with which a change does not go."""
 
@@ -674,7 +813,7 @@ def _commit_change(
     folder: WritePath, before: DeltaState, stamp: Hashable, change: Change, user_metadata: str | None, now: DeltaState
 ) -> bool | None:
     """Commit a change that was made for the table as it was `before`, whose commit had this stamp. None where Spark is to do it."""
-    if not may_change(now, before, change):
+    if not may_change(folder, now, before, change):
         return None
     if commit_stamp(folder, before.version) != stamp:
         raise _MetError(f"version {before.version} is another one, or gone")

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import time
 import uuid
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -23,9 +26,9 @@ import pyarrow.parquet as pq
 
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import ENGINE
-from geo.delta.counted import counts
+from geo.delta.counted import Counted, counted
 from geo.delta.delta_log import POINTER
-from geo.delta.delta_state import DeltaState
+from geo.delta.delta_state import DeltaState, state_of
 from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.store import WritePath
 from geo.now import now_us
@@ -37,6 +40,12 @@ except ImportError:  # the code came as a zip
     DeltaTable = None  # type: ignore[assignment, misc]
 
 log = logging.getLogger(__name__)
+
+COMMITTED_S = 10.0
+"""So long what a process committed last is taken for the newest, until a commit fails on it."""
+
+_committed: dict[WritePath, tuple[int, Mapping[str, Any], float]] = {}
+"""By a `_delta_log`: the version that this process committed last, its checksum, and when (monotonic)."""
 
 _checkpoints_of_spark: set[str] = set()
 """Ids of tables of which `deltalake` could not write a checkpoint."""
@@ -112,16 +121,17 @@ def is_due(state: DeltaState) -> bool:
     return (state.version + 1) % state.checkpoint_interval == 0
 
 
-def is_for_spark(state: DeltaState) -> bool:
-    """Whether the next commit is to write a checkpoint that is not written here."""
-    return is_due(state) and (DeltaTable is None or state.table_id in _checkpoints_of_spark)
+def is_for_spark(folder: WritePath, state: DeltaState) -> bool:
+    """Whether the next commit is to write a checkpoint that is not written here. Where all commits are this program's none is: the
+    next one that is due tries again."""
+    return folder.store.is_near and is_due(state) and (DeltaTable is None or state.table_id in _checkpoints_of_spark)
 
 
 def write_files(table: WritePath, state: DeltaState, rows: pa.Table) -> Written:
     """Write rows that fit, in their order, as one file for each partition of the table in the folder `table`."""
     files: list[Added] = []
     try:
-        for partition, part in _parted(state, rows):
+        for partition, part in parted(state, rows):
             if len(part):
                 files.append(_write(table, state, partition, part))
     except BaseException:
@@ -135,16 +145,23 @@ def write_out(table: WritePath, files: Iterable[Added]) -> None:
     table.store.write_out(str(table / file.path) for file in files)
 
 
-def may_add(state: DeltaState, written: Written) -> bool:
+def may_add(folder: WritePath, state: DeltaState, written: Written) -> bool:
     """Whether the next commit may add the files here: it is the same table and still has their columns and partitions."""
     same = (state.table_id, state.partition_by) == (written.table_id, written.partition_by) and set(written.schema) <= set(
         state.schema
     )
-    return same and not is_for_spark(state)
+    return same and not is_for_spark(folder, state)
 
 
-def commit_files(folder: WritePath, state: DeltaState, added: Sequence[Added], user_metadata: str | None) -> bool:
-    """Commit the files as the version after `state`: False and errors as `put_commit`."""
+def commit_files(
+    folder: WritePath,
+    state: DeltaState,
+    added: Sequence[Added],
+    user_metadata: str | None,
+    transaction: tuple[str, int] | None = None,
+) -> bool:
+    """Commit the files as the version after `state`, and that this number of a transaction's application was used: False and errors as
+    `put_commit`."""
     rows, size = sum(file.rows for file in added), sum(file.size for file in added)
     told: dict[str, Any] = {
         "operation": "WRITE",
@@ -152,7 +169,13 @@ def commit_files(folder: WritePath, state: DeltaState, added: Sequence[Added], u
         "isBlindAppend": True,
         "operationMetrics": {"numFiles": str(len(added)), "numOutputRows": str(rows), "numOutputBytes": str(size)},
     }
-    return commit_actions(folder, state, told, [{"add": file.action} for file in added], user_metadata, added)
+    actions, changed = [{"add": file.action} for file in added], dict[str, Any]()
+    if transaction is not None:
+        one = {"appId": transaction[0], "version": transaction[1], "lastUpdated": now_us() // 1000}
+        actions.insert(0, {"txn": one})
+        others = (other for other in state.checksum["setTransactions"] if other["appId"] != transaction[0])
+        changed["setTransactions"] = [*others, one]
+    return commit_actions(folder, state, told, actions, user_metadata, added, changed=changed)
 
 
 def commit_actions(
@@ -163,10 +186,10 @@ def commit_actions(
     user_metadata: str | None,
     added: Sequence[Added] = (),
     taken: Sequence[Sized] = (),
-    metadata: Mapping[str, Any] | None = None,
+    changed: Mapping[str, Any] = MappingProxyType({}),
 ) -> bool:
     """Commit actions, by which files are added and `taken`, as the version after `state`; `told` is what its `commitInfo` says of them.
-    `metadata`: what the table says of itself from then on; None: what it said. False and errors as `put_commit`."""
+    `changed`: what its checksum says otherwise than the one before, beside files. False and errors as `put_commit`."""
     version, transaction = state.version + 1, str(uuid.uuid4())
     info: dict[str, Any] = {
         "timestamp": now_us() // 1000,
@@ -182,14 +205,34 @@ def commit_actions(
     if not put_commit(folder, version, [{"commitInfo": info}, *actions], files):
         return False
     # Where there is a lock, nobody cuts the log meanwhile.
-    if not folder.store.is_near and not counts(folder, state, [file.path for file in added]):
+    became = Counted.NEXT if folder.store.is_near else counted(folder, state, [file.path for file in added])
+    if became is Counted.NOT:
         return False
     reach(CrashPoint.APPEND_COMMITTED)
-    of_table = {} if metadata is None else {"metadata": metadata}
-    put_checksum(folder, version, {**_checksum_after(state.checksum, added, taken), **of_table, "txnId": transaction})
+    if became is Counted.LONG_AGO:
+        forget_committed(folder)
+        return True
+    checksum = {**_checksum_after(state.checksum, added, taken), **changed, "txnId": transaction}
+    put_checksum(folder, version, checksum)
+    if not folder.store.is_near:
+        _committed[folder] = version, checksum, time.monotonic()
     if is_due(state):
         _write_checkpoint(folder, version, state.table_id)
     return True
+
+
+def last_committed(folder: WritePath) -> DeltaState | None:
+    """The version that this process committed last, on a store where a look is a request, if that was a moment ago. Another one may be newer:
+    the next commit finds that out, and asks no more (`forget_committed`). None: it is not known."""
+    version, checksum, at = _committed.get(folder, (-1, {}, -math.inf))
+    if time.monotonic() - at < COMMITTED_S:
+        return state_of(version, checksum)
+    _committed.pop(folder, None)
+    return None
+
+
+def forget_committed(folder: WritePath) -> None:
+    _committed.pop(folder, None)
 
 
 def remove_files(table: WritePath, added: Iterable[Added]) -> None:
@@ -202,7 +245,7 @@ def remove_files(table: WritePath, added: Iterable[Added]) -> None:
 # -- its files ---------------------------------------------------------------------------------------------------------
 
 
-def _parted(state: DeltaState, rows: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
+def parted(state: DeltaState, rows: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
     """The rows by the values of the partition columns, which are dates."""
     if not state.partition_by:
         yield {}, rows
@@ -217,14 +260,57 @@ def _parted(state: DeltaState, rows: pa.Table) -> Iterator[tuple[dict[str, str],
 
 
 def _write(table: WritePath, state: DeltaState, partition: Mapping[str, str], rows: pa.Table) -> Added:
-    inside = [field for field in state.schema if field.name not in state.partition_by]
-    columns = [rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type) for field in inside]
-    name = new_name(partition)
-    inside_rows = pa.table(columns, schema=pa.schema(inside))
-    with table.store.create(str(table / name)) as file:
-        pq.write_table(inside_rows, file, row_group_size=_rows_of_a_group(inside_rows), write_page_checksum=True)
-        size = file.tell()
-    return Added(name, partition, size, len(rows), now_us() // 1000, statistics(rows, state.statistics_of))
+    file = FileWriter(table, state, partition)
+    try:
+        file.write(rows)
+        return file.close()
+    except BaseException:
+        file.drop()
+        raise
+
+
+class FileWriter:
+    """One new file of a table, of one partition, written part by part: there once it is closed. Whoever fails before drops it."""
+
+    def __init__(self, table: WritePath, state: DeltaState, partition: Mapping[str, str], *, into: str = "") -> None:
+        """`into`: a folder of the table that ends with a slash."""
+        self._partition, self._statistics_of = partition, state.statistics_of
+        self._schema = pa.schema([field for field in state.schema if field.name not in state.partition_by])
+        self._name, self._opened = into + new_name(partition), ExitStack()
+        self._file = self._opened.enter_context(table.store.create(str(table / self._name)))
+        self._parquet = pq.ParquetWriter(self._file, self._schema, write_page_checksum=True)
+        self._told, self._rows = list[pa.Table](), 0
+        """Of the parts the columns that statistics tell of, and how many rows all have."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that were written by now."""
+        return int(self._file.tell())
+
+    def write(self, rows: pa.Table) -> None:
+        there = rows.column_names
+        columns = [rows[field.name] if field.name in there else pa.nulls(len(rows), field.type) for field in self._schema]
+        inside = pa.table(columns, schema=self._schema)
+        self._parquet.write_table(inside, row_group_size=_rows_of_a_group(inside))
+        self._told.append(rows.select([name for name in there if name in self._statistics_of]))
+        self._rows += len(rows)
+
+    def close(self) -> Added:
+        """The file. Raises OSError; then none is left."""
+        with self._opened:
+            self._parquet.close()
+            size = self.size
+        told = statistics(pa.concat_tables(self._told), self._statistics_of, self._rows)
+        return Added(self._name, self._partition, size, self._rows, now_us() // 1000, told)
+
+    def drop(self) -> None:
+        """Leave none, if it is not closed."""
+        with suppress(_DroppedError), self._opened:
+            raise _DroppedError
+
+
+class _DroppedError(Exception):
+    """A file is not wanted."""
 
 
 def new_name(partition: Mapping[str, str]) -> str:
@@ -236,10 +322,12 @@ def _rows_of_a_group(rows: pa.Table) -> int:
     return max(1, int(len(rows) * _GROUP_BYTES // max(1, rows.nbytes)))
 
 
-def statistics(rows: pa.Table, columns: Collection[str]) -> str:
-    """Delta's statistics of a file with these rows, of the `columns` that the table names. A column that the rows lack is NULL in each."""
+def statistics(rows: pa.Table, columns: Collection[str], count: int | None = None) -> str:
+    """Delta's statistics of a file with these rows, of the `columns` that the table names. A column that the rows lack is NULL in each.
+    `count`: how many rows there are, if these have no columns of those."""
     least, greatest = {}, {}
-    nulls = {name: len(rows) for name in sorted(columns) if name not in rows.column_names}
+    count = len(rows) if count is None else count
+    nulls = {name: count for name in sorted(columns) if name not in rows.column_names}
     for name in rows.column_names:
         if name not in columns:
             continue
@@ -251,7 +339,7 @@ def statistics(rows: pa.Table, columns: Collection[str]) -> str:
         first, last = _statistic(ends["min"]), _statistic(ends["max"])
         if first is not None and last is not None:
             least[name], greatest[name] = first, last
-    found = {"numRecords": len(rows), "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    found = {"numRecords": count, "minValues": least, "maxValues": greatest, "nullCount": nulls}
     return json.dumps(found, separators=(",", ":"))
 
 
@@ -281,7 +369,8 @@ def _checksum_after(before: Mapping[str, Any], added: Sequence[Added], taken: Se
         "tableSizeBytes": before["tableSizeBytes"] + sum(file.size for file in added) - sum(file.size for file in taken),
         "numFiles": before["numFiles"] + len(added) - len(taken),
     }
-    if (listed := after.pop("allFiles", None)) is not None and after["numFiles"] <= _LISTED_FILES:
+    listed = after.pop("allFiles", [] if not before["numFiles"] else None)
+    if listed is not None and after["numFiles"] <= _LISTED_FILES:
         gone = {file.path for file in taken}
         stay = (file for file in listed if file["path"] not in gone)
         after["allFiles"] = [*stay, *({**file.action, "dataChange": False} for file in added)]
@@ -307,9 +396,10 @@ def _write_checkpoint(folder: WritePath, version: int, table_id: str) -> None:
         checkpoint = str(folder / f"{version:020}.checkpoint.parquet")
         for path in (checkpoint, str(folder / POINTER)):
             folder.store.forget(path)
-        DeltaTable(str(folder.parent)).create_checkpoint()
+        DeltaTable(str(folder.parent), storage_options=dict(folder.store.options)).create_checkpoint()
         with suppress(OSError):  # another commit came between
             folder.store.adopt(checkpoint)
     except Exception as error:  # of deltalake, whatever it is
-        _checkpoints_of_spark.add(table_id)
-        log.warning("%s: no checkpoint was written, Spark writes the next ones: %s", folder.parent, first_line(error))
+        if folder.store.is_near:
+            _checkpoints_of_spark.add(table_id)
+        log.warning("%s: no checkpoint was written: %s", folder.parent, first_line(error))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
+import hashlib
 import os
+import tempfile
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,12 +18,12 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster
 from geo.config.secret import Secret
-from geo.delta.arrow_store import ArrowStore
 from geo.delta.driver import Driver, Reads
 from geo.delta.files import SmallFiles, check_folder
+from geo.delta.object_store import ObjectStore
 from geo.delta.process import Process
-from geo.delta.s3_store import store_of
-from geo.delta.storage import why_unsafe
+from geo.delta.s3_store import port_of
+from geo.delta.storage import why_not_by_port, why_unsafe
 from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import OtherClusterError, UnsafeError
@@ -33,24 +36,18 @@ from schemas.table import CLUSTER_PROPERTY
 
 
 def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
-    """The tables of a cluster, once the session has what reaching them needs: its `spark_conf`, with the secrets revealed."""
-
-    def store() -> ArrowStore | None:
-        return store_of(cluster) if tables.is_for_one_driver else None  # Delta may keep newest commits elsewhere for a while
-
-    tables = ClusterTables(Driver.of(_configured(spark, cluster), store=store), cluster)
-    return tables
+    """The tables of a cluster, once the session has what reaching them needs: its `settings`, with the secrets revealed."""
+    return ClusterTables(Driver.of(_configured(spark, cluster), find_port=lambda: port_of(cluster)), cluster)
 
 
 def connect_later(start: Callable[[], SparkSession], cluster: Cluster, *, reads: Reads = Reads.ALL) -> ClusterTables:
     """As `connect`, with a session that `start` makes when it is first needed. `reads`: which rows this process reads by itself."""
-    driver = Driver(lambda: _configured(start(), cluster), reads=reads, store=lambda: store_of(cluster))
-    return ClusterTables(driver, cluster)
+    return ClusterTables(Driver(lambda: _configured(start(), cluster), reads=reads, find_port=lambda: port_of(cluster)), cluster)
 
 
 def _configured(spark: SparkSession, cluster: Cluster) -> SparkSession:
     set_what_is_needed(spark)
-    for key, value in cluster.spark_conf.items():
+    for key, value in cluster.settings.items():
         spark.conf.set(key, value.reveal() if isinstance(value, Secret) else value)
     return spark
 
@@ -152,9 +149,23 @@ class ClusterTables:
     def checkpoint(self, *parts: str) -> str:
         return "/".join((self.cluster.checkpoints, *parts))
 
+    def run_checkpoint(self, *parts: str) -> str:
+        """As `checkpoint`, of what serves one run alone and only its driver reads: on that one's disk, where elsewhere each file is a
+        request."""
+        if self.port is None:
+            return self.checkpoint(*parts)
+        runs = Path(tempfile.gettempdir(), f"geo-runs-{getpass.getuser()}")
+        runs.mkdir(mode=0o700, exist_ok=True)
+        return Path(runs, hashlib.sha256(self.place.encode()).hexdigest()[:16], *parts).as_uri()
+
     @cached_property
     def files(self) -> SmallFiles:
         return SmallFiles(self._driver)
+
+    @property
+    def port(self) -> ObjectStore | None:
+        """The object store that has its tables, which this program writes by itself. None: they are elsewhere."""
+        return None if self.cluster.root is None else self._driver.port_at(self.cluster.root)
 
     @property
     def place(self) -> str:
@@ -200,24 +211,18 @@ class ClusterTables:
             raise UnsafeError(f"cluster {self.cluster.name}: {why}")
 
     def why_unsafe(self) -> str | None:
-        """Why this storage may not be written, with the ways out; None if it may."""
-        return None if self.cluster.single_driver else self._why_not_by_two
-
-    @property
-    def is_for_one_driver(self) -> bool:
-        """Whether it may be written, as its configuration says, and only by one driver at a time."""
-        return self.cluster.single_driver and self._why_not_by_two is not None
-
-    @property
-    def _why_not_by_two(self) -> str | None:
-        """Why two drivers would lose commits on this storage; None if they do not."""
+        """Why two drivers would lose commits on this storage, so that it may not be written, with the ways out; None if they do not."""
         location = self.location or self._location_of_tables
         if location is None:
             return None  # there is no table yet, or a catalog manages their commits
         scheme, local = scheme_of(location), local_path(location)
+        by_port = self.port is not None
+        log_store = self._driver.log_store(scheme) if local is None and (not by_port or self._driver.has_spark) else None
+        if by_port:
+            return why_not_by_port(location, log_store=log_store)
         return why_unsafe(
             location,
-            log_store=self._driver.log_store(scheme) if local is None else None,
+            log_store=log_store,
             mount="" if local is None else mount_type(local),
             databricks="DATABRICKS_RUNTIME_VERSION" in os.environ,
         )

@@ -5,10 +5,10 @@ Nothing is overwritten, so writers never wait for each other. Off their path som
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -17,12 +17,14 @@ from pyspark.sql import functions as F
 
 from geo.delta.arrow_rows import rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
+from geo.delta.definition import columns_of
 from geo.delta.delta_log import read_folder, remove_below
-from geo.delta.predicate import All, Among, Begins, to_sql
+from geo.delta.mirror import rows_now
+from geo.delta.predicate import All, Among, Begins, Predicate, to_sql
 from geo.delta.rewrite import replace_rows
 from geo.delta.scan import small_rows
 from geo.delta.table import Table
-from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S, Tail, passes_journal
+from geo.delta.tail import REMOTE_PRESENCE_S, Tail, passes_journal
 from geo.journal.rows import Row, as_row, from_row
 from geo.times import with_zone
 from schemas import TableSchema
@@ -30,25 +32,8 @@ from schemas.table import VERSION_PROPERTY
 
 _R = TypeVar("_R")
 
-MOST_REMEMBERED = 5_000_000
-"""Of a journal, in values, characters, bytes and entries: some ten megabytes. What is asked beyond is read each time."""
-
 VACUUM_FILES = 100
 """Looking for files to remove takes a second; fewer than this disturb nobody."""
-
-
-@dataclass(slots=True)
-class _Remembered:
-    """What was read of a version, or of a later one."""
-
-    version: int
-    """-1: it was not there."""
-    answers: dict[Hashable, list[Row]] = field(default_factory=dict)
-    """By what was asked."""
-    size: int = 0
-    """Of the answers, as MOST_REMEMBERED counts."""
-    looked_at: float = field(default_factory=time.monotonic)
-    asked_at: float = field(default_factory=time.monotonic)
 
 
 class Journal:
@@ -68,7 +53,8 @@ class Journal:
         self.table, self.is_alone = table, is_alone
         self._schema, self._own, self._admit = schema, own, admit
         self._there = self._is_whole = False
-        self._remembered: _Remembered | None = None
+        self._missed_at = -math.inf
+        """When it was looked for last and not found (monotonic)."""
 
     def __str__(self) -> str:
         return str(self.table)
@@ -77,15 +63,14 @@ class Journal:
         """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program, and as `admit`."""
         if self._there:
             return True
-        missing = self._remembered
-        if missing is not None and missing.version < 0 and self._is_current(missing):
+        if time.monotonic() - self._missed_at < REMOTE_PRESENCE_S and not self.table.has_commit(0):
             return False
         if (seen := self.table.find_checked(self._schema)) is not None:
             self._admit(seen.properties)
-            self._there, self._remembered = True, None
+            self._there = True
             self._is_whole = set(self._schema.names) <= set(seen.columns.names)
-        elif not self._there:  # another thread may have found it meanwhile
-            self._remembered = _Remembered(-1)
+        elif self.table.is_asked_by_name:
+            self._missed_at = time.monotonic()
         return self._there
 
     def rows(self) -> DataFrame | None:
@@ -102,7 +87,7 @@ class Journal:
         if not self.exists():
             self.table.create(self._schema, own=self._own())
         elif not self._is_whole:
-            self.table.add_columns(self._schema)
+            self.table.add_columns(columns_of(self._schema))
         self._is_whole = True
 
     def newest_rows(self) -> DataFrame | None:
@@ -112,9 +97,7 @@ class Journal:
 
     def newest(self, begins: tuple[str, str] | None = None, **equal: str | Collection[str] | Collection[bytes]) -> list[Row]:
         """The newest row of each subject, among the rows whose columns `equal` these texts, or one of several, and of which the column
-        that `begins` names begins with its text; times in UTC. Without a Spark job where this process reads its log, and where it asks for the names of
-        commits and none has come since the same was asked. (An older copy that was put in its place is then found
-        within REMOTE_FULL_LOOK_S.)"""
+        that `begins` names begins with its text; times in UTC. Without a Spark job where this process reads its log."""
         if not self.exists():
             return []
         names = self._schema.names
@@ -122,17 +105,20 @@ class Journal:
         if not all(one.values for one in one_of):
             return []
         where = All((*one_of, *([] if begins is None else [Begins(*begins)])))
-        small = small_rows(self.table, names, where)
-        if small is None:
-            return self._remembered_or(
-                where, lambda: self._collect(self._newest_of(self._whole(self.table.read()).where(to_sql(where))))
-            )
+
+        if (small := self._small(names, where)) is None:
+            return self._collect(self._newest_of(self._whole(self.table.read()).where(to_sql(where))))
         last: dict[tuple[Any, ...], Row] = {}
         for one in small:
             subject = tuple(_hashable(one[name]) for name in self._schema.subject)
             if subject not in last or self._schema.order_of(one) >= self._schema.order_of(last[subject]):
                 last[subject] = one
         return list(last.values())
+
+    def _small(self, columns: tuple[str, ...], where: Predicate) -> list[Row] | None:
+        """The rows that fulfil `where`, where this process reads them; None elsewhere, and where they are many."""
+        mirrored = rows_now(self.table, columns, where)
+        return small_rows(self.table, columns, where) if mirrored is None else mirrored
 
     def read(
         self, kind: type[_R], begins: tuple[str, str] | None = None, **equal: str | Collection[str] | Collection[bytes]
@@ -144,43 +130,12 @@ class Journal:
         """As `read`, of one subject; None: there is no row of it."""
         return next(iter(self.read(kind, None, **equal)), None)
 
-    def _remembered_or(self, asked: Hashable, read: Callable[[], list[Row]]) -> list[Row]:
-        """The answer that was read before, as long as it is current."""
-        known = self._remembered
-        if known is None or not self._is_current(known):
-            if not self.table.is_asked_by_name:
-                return read()
-            # A commit between this look and the read makes the next call read again.
-            known = self._remembered = _Remembered(self.table.latest_version())
-        if asked in known.answers:
-            return [*known.answers[asked]]
-        found = read()
-        size = 1 + sum(map(_size, found))
-        if known.size + size <= MOST_REMEMBERED:
-            known.answers[asked] = [*found]
-            known.size += size
-        return found
-
-    def _is_current(self, known: _Remembered) -> bool:
-        """Whether nothing has come since: as `Tail` looks for what has. Where that is more than one request it is never current."""
-        now = time.monotonic()
-        if not self.table.is_asked_by_name or now - known.looked_at >= REMOTE_FULL_LOOK_S:
-            return False
-        if self.table.has_commit(known.version + 1):
-            return False
-        if now - known.asked_at < REMOTE_PRESENCE_S:
-            return True
-        if known.version < 0 or not self.table.has_commit(known.version):
-            return False
-        known.asked_at = now
-        return True
-
     def values(self, column: str, numbers: Collection[int]) -> set[int]:
         """Those of the numbers that any row ever appended has in this column. Without a Spark job where this process reads its log."""
         if not self.exists():
             return set()
         where = Among(column, frozenset(numbers))
-        if (small := small_rows(self.table, (column,), where)) is not None:
+        if (small := self._small((column,), where)) is not None:
             return {row[column] for row in small}
         there = self.table.read().select(column).where(to_sql(where)).distinct()
         return {row[column] for row in there.collect()}
@@ -219,6 +174,8 @@ class Journal:
         None can also mean that a dozen commits came in the moment between; nobody else has the number then either.
         """
         self._make()
+        if not self.table.may_spark_commit:
+            return self.table.append_rows_once(self._table_of(rows), token, transaction)
         frame = self.table.spark.createDataFrame(self._table_of(rows)).coalesce(1)
         self.table.append(frame, user_metadata=token, transaction=transaction)
         newest = self.table.latest_version()
@@ -337,10 +294,6 @@ class Watched(Generic[_R]):
         found = self._read()  # what comes in between is read twice
         self._known = None if stand is None else (stand, found)
         return found
-
-
-def _size(row: Row) -> int:
-    return len(row) + sum(len(value) for value in row.values() if isinstance(value, (str, bytes, bytearray, dict, list)))
 
 
 def _hashable(value: Any) -> Any:

@@ -17,9 +17,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from geo.config.model import Config
+from geo.coordination.first_use import admit
 from geo.coordination.identity import identify
 from geo.coordination.liveness import silent_s
-from geo.coordination.sole_driver import be_sole_driver
 from geo.coordination.storage_clock import checked_now_us, storage_now_us
 from geo.delta.cut import KEEP
 from geo.delta.process import Process
@@ -61,13 +61,12 @@ def open_for_writing(tables: ClusterTables, config: Config, *, rehearsal: bool =
     them.
 
     To be called before anything of the cluster is read. Raises UnsafeError if several writers could lose
-    commits there (geo.delta.storage), OtherClusterError if it is another cluster's place (geo.coordination.identity), AlreadyOwnedError where one driver at a time may write and another one does
-    (geo.coordination.sole_driver). A rehearsal is refused where what it rehearses always would be, and goes on beside another driver: it
-    writes nothing.
+    commits there (geo.delta.storage), OtherClusterError if it is another cluster's place (geo.coordination.identity). A rehearsal is
+    refused where what it rehearses always would be; it writes nothing.
     """
     tables.refuse_unsafe_storage()
     if not rehearsal:
-        be_sole_driver(tables)
+        admit(tables)
     identify(tables, rehearsal=rehearsal)
     if rehearsal:
         return tables

@@ -302,8 +302,7 @@ def grow(log: Table, there: StructType, wanted: Sequence[StructField], who: str)
             )
     added = [column for column in wanted if column.name not in kinds]
     if added:
-        columns = ", ".join(f"`{c.name}` {c.dataType.simpleString()}" for c in added)
-        log.commit(lambda: log.spark.sql(f"ALTER TABLE {log.sql} ADD COLUMNS ({columns})"))
+        log.add_columns([StructField(column.name, column.dataType) for column in added])
     return [*kinds, *(column.name for column in added)]
 
 

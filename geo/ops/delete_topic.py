@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config
 from geo.coordination.ownership import Ownership, claim, filling_runners, giving_back, named_owners, origin_runners, refuse_living
 from geo.crash import CrashPoint, reach
-from geo.delta.files import is_partly_removed, remove_folder
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnknownAnswerError, UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables, connect
@@ -104,7 +103,7 @@ def _chosen(tables: ClusterTables, text: str) -> list[Topic]:
 
 def _has_remains(tables: ClusterTables, topic: Topic) -> bool:
     log = tables.log(topic)
-    return log.exists() or (log.by_path and is_partly_removed(log.name))
+    return log.exists() or (log.by_path and tables.files.is_partly_removed(log.name))
 
 
 def _facts(tables: ClusterTables, holdings: Holdings, config: Config, topic: Topic) -> TopicFacts:
@@ -237,7 +236,7 @@ def _remove(tables: ClusterTables, clusters: Iterable[str], topic: Topic, owners
     ownership.refuse_if_lost()
     places = [tables.checkpoint(kind, topic.path) for kind in ("publish", "held")]
     places += [tables.checkpoint("replicate", source, topic.path) for source in clusters]
-    stays = tuple(place for place in places if not remove_folder(place) and _is_there(tables, place))
+    stays = tuple(place for place in places if not tables.files.remove_folder(place) and _is_there(tables, place))
     reach(CrashPoint.DELETE_FOLDERS_GONE)
     log = tables.log(topic)
     drop_view(tables, topic)

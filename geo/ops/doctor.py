@@ -112,8 +112,7 @@ def _session(spark: SparkSession) -> Iterator[Symptom]:
 
 
 def _storage(tables: ClusterTables) -> Iterator[Symptom]:
-    cluster = tables.cluster
-    where, place = f"cluster {cluster.name}", tables.location or tables.place
+    where, place = f"cluster {tables.cluster.name}", tables.location or tables.place
     if (why := tables.why_unsafe()) is not None:
         # Another site may write it, with other settings.
         yield Symptom(
@@ -121,13 +120,14 @@ def _storage(tables: ClusterTables) -> Iterator[Symptom]:
         )
         return
     folder = tables.lock_folder
-    if cluster.single_driver:
-        what = "one driver at a time writes it (single_driver); another one is refused, unless its storage takes several"
-        yield Symptom("ok", where, f"{place}: {what}")
-    elif folder is not None:
+    if folder is not None:
         what = "commits of all processes of this host are serialised by file locks"
         others = "a user's own OPTIMIZE, UPDATE, DELETE or VACUUM takes none and may lose commits: use geo maintain and geo erase"
         yield Symptom("ok", where, f"{place} is a local disk: {what}; {others}")
+    elif tables.port is not None:
+        what = "every commit is this program's, put if it is absent, by any number of processes"
+        others = "a user's own OPTIMIZE, UPDATE or DELETE by Spark may lose commits: use geo maintain and geo erase"
+        yield Symptom("ok", where, f"{place} is on S3: {what}; {others}")
     elif tables.location is None:
         yield Symptom("ok", where, f"{place}: the catalog keeps the tables' places, and with them their commits, to itself")
     else:

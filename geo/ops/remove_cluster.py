@@ -16,7 +16,6 @@ from geo.config.model import Config
 from geo.coordination.claims import Owner
 from geo.coordination.ownership import Runner, RunnerKind, claim, giving_back, named_owners, refuse_living
 from geo.crash import CrashPoint, reach
-from geo.delta.files import remove_folder
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError
 from geo.ids import LedgerId
@@ -215,6 +214,6 @@ def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) 
         for one in registered_topics(tables):
             if name in (named := one.replication_clusters or ()):
                 set_replication_clusters(tables, config, one.topic, [other for other in named if other != name])
-        if not remove_folder(place := tables.checkpoint("replicate", name)):
+        if not tables.files.remove_folder(place := tables.checkpoint("replicate", name)):
             found = replace(found, stays=place)
     return found

@@ -62,6 +62,7 @@ class TargetWatch:
             if isinstance(rows, pa.Table):
                 if len(rows):
                     ownership.append(self.target, rows.sort_by([(name, "ascending") for name in order]), record, refuse)
+                    self._passed_own()
                 return len(rows)
             seen = Observation()
             counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
@@ -95,6 +96,11 @@ class TargetWatch:
             return rows
         return rows.select(*(F.col(c) if c in given else F.lit(None).alias(c) for c in self.columns))
 
+    def _passed_own(self) -> None:
+        """What was appended is an append, and the only one since, where this process's commit is the next."""
+        if not self.target.is_near and (state := self.target.own_state()) is not None and state.version == self.since.version + 1:
+            self.since = CommitName(self.since.table_id, state.version, state.txn_id)
+
     def passed(self, seen: CommitName) -> None:
         """Somebody has looked at all up to `seen`, and found nothing."""
         if seen.version > self.since.version:
@@ -105,7 +111,12 @@ class TargetWatch:
         RetryableError if a commit since was no append, or a commit that is known is not what it was."""
         since = self.since
         if not self.target.is_near:
-            version = max(since.version, self.target.latest_version())
+            if (state := self.target.own_state()) is not None and (state.version, state.txn_id) == (
+                since.version,
+                since.commit_id,
+            ):
+                return  # nothing has come since; that it is what it was the commit finds itself
+            version = max(since.version, self.target.latest_version() if state is None else state.version)
         else:
             version = since.version
             while self.target.has_commit(version + 1):

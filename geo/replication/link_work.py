@@ -44,7 +44,7 @@ class LinkWork:
         self.lease = Lease[Ownership](take_over=take_over)
         every_s = interval_s(trigger)
         self._once = every_s is None
-        self._remote_look_s = max(REMOTE_LOOK_S, every_s or 0.0)
+        self._every_s = every_s or 0.0
         self._stopped: Callable[[], bool] = lambda: False
         """Whether what is done for it is to end after the turn it is in."""
         self._busy = 0
@@ -130,13 +130,13 @@ class LinkWork:
 
     def _ask(self) -> None:
         """Follow a source of which a look is a request."""
-        now = time.monotonic()
-        self._ask_at = now + self._remote_look_s
+        now, every_s = time.monotonic(), self.link.running.look_every_s(self._every_s)
+        self._ask_at = now + every_s
         if self.link.running.has_news():
-            self._ask_at = now + REMOTE_LOOK_S  # its turn, or its rate, may come sooner than the next look
+            self._ask_at = now + min(REMOTE_LOOK_S, every_s)  # its turn, or its rate, may come sooner than the next look
             if self.link.turns.may_begin():
                 self._bring_news()
-                self._ask_at = now + self._remote_look_s if self._has_caught_up else now
+                self._ask_at = now + every_s if self._has_caught_up else now
         elif now - self._looked_at > timetable.REMOTE_SOURCE_LOOK_S:
             self._look()
 

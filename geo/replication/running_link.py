@@ -19,6 +19,7 @@ from geo.crash import CrashPoint, reach
 from geo.delta.commits import Commit, Kind
 from geo.delta.history import CommitName, turn_of
 from geo.delta.scan import few_added, keep_where
+from geo.delta.tail import look_every_s
 from geo.log.ledgers import Batch
 from geo.replication.link_row import RENEW_COMMITS
 from geo.replication.link_start import newer_of
@@ -170,12 +171,16 @@ class RunningLink:
         verdicts = rows.groupBy(verdict_column(self._rule, now_us).alias("verdict")).count().collect()
         return LeftOut.of({Verdict(row["verdict"]): row["count"] for row in verdicts})
 
+    def look_every_s(self, said_s: float) -> float:
+        """As `geo.delta.tail.look_every_s`, of its source."""
+        return look_every_s(self._source, said_s)
+
     # -- its stream ----------------------------------------------------------------------------------------------------
 
     def start_stream(self, trigger: Mapping[str, Any]) -> None:
         """Follow the source from the first version above the cursor, which must be there (`has_news`), by a streaming query."""
         opened, ownership = self._open, self._into.ownership
-        folder = opened.target_tables.checkpoint("replicate", self._rule.source, opened.topic.path)
+        folder = opened.target_tables.run_checkpoint("replicate", self._rule.source, opened.topic.path)
         forget(folder)  # what a run that was killed has left
         place = f"{folder}/{ownership.generation}-{ownership.token}-{self.cursor.version}"
         # A query that hangs may be there for ever under its name.

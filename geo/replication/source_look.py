@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 
 from pyspark.sql.types import StructType
@@ -48,6 +49,8 @@ class SourceLook:
         self._found_at_cursor: tuple[CommitName, Hashable] | None = None
         """The cursor, and the file of its commit as it was when that was read last, at `_found_at`."""
         self._found_at = 0.0
+        self._recent: deque[Commit] = deque(maxlen=LOOK_BACK + 1)
+        """The commits that were judged last."""
 
     @property
     def is_local(self) -> bool:
@@ -77,16 +80,28 @@ class SourceLook:
 
     def judged_commits(self, cursor: CommitName, commits: Sequence[Commit], last: int) -> Fault | Compare | None:
         """What these commits mean, which are to be all from the cursor to version `last`."""
-        before = list(self._log.commits(max(0, cursor.version - LOOK_BACK), cursor.version, only=LOOKED_FOR))
-        return judge(cursor, cursor.table_id, last, before, commits, self._origins)
+        first = max(0, cursor.version - LOOK_BACK)
+        # Those before it were looked at, if they are in a row up to it, and it is what it was.
+        known = [one for one in self._recent if first <= one.version < cursor.version]
+        in_row = [one.version for one in known] == list(range(first, cursor.version))
+        before = [
+            *(known if in_row else ()),
+            *self._log.commits(cursor.version if in_row else first, cursor.version, only=LOOKED_FOR),
+        ]
+        self._recent.extend(one for one in (*before, *commits) if not self._recent or one.version > self._recent[-1].version)
+        judged = judge(cursor, cursor.table_id, last, before, commits, self._origins)
+        if judged is not None:
+            self._recent.clear()
+        return judged
 
     def has_news(self, cursor: CommitName) -> bool:
         """Whether there is a commit above the cursor: a look at two names, elsewhere than on a local disk at the second once a
         minute. Raises RetryableError if the cursor's own commit is not what it was, so that a full look finds out why."""
         if self._log.has_commit(cursor.version + 1):
             return True
-        at_cursor = cursor, self._log.commit_stamp(cursor.version)
-        is_fresh = at_cursor[1] is not None or (not self.is_local and time.monotonic() - self._found_at < REMOTE_PRESENCE_S)
+        stamp = self._log.commit_stamp(cursor.version) if self.is_local else None
+        at_cursor = cursor, stamp
+        is_fresh = stamp is not None or (not self.is_local and time.monotonic() - self._found_at < REMOTE_PRESENCE_S)
         if at_cursor == self._found_at_cursor and is_fresh:
             return False
         there = self._log.commit_at(cursor.version)

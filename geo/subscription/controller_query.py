@@ -24,7 +24,6 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from geo.config.model import Config, Snapshots
 from geo.coordination.ownership import Ownership
 from geo.crash import CrashPoint, reach
-from geo.delta.files import remove_folder
 from geo.errors import FencedError, GeoError, RetryableError, UsageError
 from geo.faults import FAULTS, needs_person, session_is_gone
 from geo.journal.cluster import ClusterTables
@@ -127,7 +126,7 @@ def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
     if not planned:
         # A state store that was still writing when the checkpoint was removed leaves this folder, and Spark does not begin beside it. Elsewhere
         # than on a local disk it stays: nothing tells it from a checkpoint that never was.
-        remove_folder(f"{place}/state")
+        tables.files.remove_folder(f"{place}/state")
         return
     journal, ends = tables.journal(MARKERS), list[DeltaEnd]()
     with suppress(UsageError, UnicodeDecodeError):  # of what nobody can read nobody goes on
@@ -135,7 +134,7 @@ def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
     if goes_on(ends, journal.table.latest_version(), journal.table.has_commit):
         return
     log.warning("%s: its controllers do not go on from %s; they are built anew", journal, place)
-    if not remove_folder(place):
+    if not tables.files.remove_folder(place):
         raise RetryableError(f"{place} does not go on in {journal} as that is: remove it, and it is built anew.")
 
 

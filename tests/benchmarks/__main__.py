@@ -34,6 +34,7 @@ from tests.benchmarks.publishing import PublishBench
 from tests.benchmarks.regions import effects, longest_log
 from tests.benchmarks.starts import many_starts, one_start, start_after
 from tests.benchmarks.state import forgotten, states
+from tests.benchmarks.stores import stores
 from tests.benchmarks.subscriptions import SubscriptionBench, never_acknowledged
 from tests.benchmarks.versions import ages
 from tests.benchmarks.versions import many as many_versions
@@ -226,6 +227,7 @@ _WHICH: Mapping[str, Callable[[_Run], Iterable[str] | None]] = {
     "many": lambda of: of.subscriptions.many(100 // of.part, 20 // of.part, 60.0 / of.part),
     "unacknowledged": lambda of: never_acknowledged(10_000 // of.part, 1_440),
     "looking": lambda of: looked(of.spark, of.folder, 200 // of.part),
+    "stores": lambda of: stores(of.spark, of.folder, (0.0, 0.025, 0.1)[: 3 if of.part == 1 else 2], 500_000 // of.part),
 }
 """What each prints, or the lines that it tells, as they are measured."""
 
@@ -243,7 +245,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the size: does it run, not how fast")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="geo-bench-") as folder:
-        spark = session("delta-geo benchmarks", master="local[2]")
+        spark = session("delta-geo benchmarks", master="local[2]", schemes={"s3a"} if "stores" in args.which else ())
         for which in args.which or ("throughput", "latency", "age"):
             for line in _WHICH[which](_Run(spark, Path(folder) / which, 10 if args.quick else 1, args)) or ():
                 print(line, flush=True)

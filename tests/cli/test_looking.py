@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -17,16 +17,14 @@ from pyspark.sql import functions as F
 from geo.cli import running
 from geo.cli.main import main
 from geo.config import load
-from geo.config.model import Cluster
-from geo.delta import s3_store
 from geo.delta.driver import Driver, Reads
 from geo.delta.engine import Engine
 from geo.delta.engines.native import engine as native
-from geo.delta.s3_store import store_of
-from geo.delta.store import ReadPath, StorePath, each
+from geo.delta.s3_store import port_of
+from geo.delta.store import StorePath, read_each
 from geo.delta.table import Table
 from geo.ids import LedgerId
-from geo.journal.cluster import connect, connect_later
+from geo.journal.cluster import connect_later
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledgers import LedgerPart
 from geo.log.publish import publish
@@ -236,7 +234,6 @@ def on_s3(looked_at: World, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             clusters[name] = {
                 "root": f"s3a://geo-{name}/clusters",
                 "spark_conf": store.settings(f"geo-{name}"),
-                "single_driver": True,
             }
         links = [{"source": link.source, "target": link.target} for link in looked_at.config.links]
         path = folder / "geo.yaml"
@@ -265,35 +262,8 @@ def test_looking_verbs_say_the_same_of_an_object_store(
     assert of_store[0] == 0
 
 
-@pytest.mark.usefixtures("keys")
-def test_a_store_that_does_not_let_us_in_is_left_to_spark(looked_at: World, on_s3: Path) -> None:
-    document = yaml.safe_load(on_s3.read_text())
-    cluster = document["clusters"]["us"]
-    assert store_of(load(on_s3).cluster("us")) is not None
-    assert connect(looked_at.spark, load(on_s3).cluster("us")).log(TOPIC).ask_here(_messages) is None, (
-        "whoever writes reads by Spark"
-    )
-    simple, vault = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider", "com.example.Vault"
-    for setting, value in (
-        ("endpoint", f"http://127.0.0.1:{free_ports(1)[0]}"),
-        ("aws.credentials.provider", vault),
-        ("aws.credentials.provider", f"{vault},{simple}"),
-        *((f"{begin}x", "secret://env/GEO_TEST_KEY") for begin in s3_store._KNOWN_TO_SPARK),
-    ):
-        conf = {**cluster["spark_conf"], f"fs.s3a.bucket.geo-us.{setting}": value}
-        assert store_of(_cluster(on_s3, cluster["root"], conf)) is None, setting
-    by_two = _cluster(on_s3, cluster["root"], cluster["spark_conf"], single_driver=False)
-    assert store_of(by_two) is None, "the newest commit may be known to its log store alone"
-    half = {key: value for key, value in cluster["spark_conf"].items() if "secret" not in key}
-    assert store_of(_cluster(on_s3, cluster["root"], half)) is None, "a key without its secret"
-    conf = {**cluster["spark_conf"], "fs.s3a.bucket.geo-us.aws.credentials.provider": simple}
-    assert store_of(_cluster(on_s3, cluster["root"], conf)) is not None
-    conf = {key.replace("geo-us", "nowhere"): value for key, value in cluster["spark_conf"].items()}
-    assert store_of(_cluster(on_s3, "s3a://nowhere/clusters", conf)) is None, "no bucket is not no topics"
-
-
 def test_commits_on_a_store_are_read_many_at_once_in_their_order(on_s3: Path, keys: None) -> None:
-    store = store_of(load(on_s3).cluster("us"))
+    store = port_of(load(on_s3).cluster("us"))
     assert store is not None
     folder = StorePath(store, f"s3a://geo-us/clusters/topics/{TOPIC.path}/_delta_log")
     there = sorted(name for name in folder.names() if name.endswith(".json") and not name.startswith("."))
@@ -302,14 +272,7 @@ def test_commits_on_a_store_are_read_many_at_once_in_their_order(on_s3: Path, ke
         None if name == "gone" else (folder / name).get().decode().splitlines() for name in ["gone", *there, "gone"]
     ] * 100
     assert len(names) > 2 * 256
-    assert list(each(folder, names, ReadPath.lines)) == expected
-
-
-def _cluster(beside: Path, root: str, conf: Mapping[str, str], *, single_driver: bool = True) -> Cluster:
-    other = beside.with_name("other.yaml")
-    us = {"root": root, "spark_conf": dict(conf), "single_driver": single_driver}
-    other.write_text(yaml.safe_dump({"version": 1, "clusters": {"us": us}}))
-    return load(other).cluster("us")
+    assert list(read_each(folder.store, names, lambda name: (folder / name).lines())) == expected
 
 
 def test_the_doctor_looks_at_tables_without_spark(

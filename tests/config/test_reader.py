@@ -67,9 +67,6 @@ def test_the_example_is_a_configuration() -> None:
     assert [link.name for link in config.links] == ["us->eu", "eu->us"]
     assert config.policy(FLIGHTS).message_ttl_s == 7 * 86_400
     assert config.policy(Topic("flights", "audit", "x")).message_ttl_s is None
-    assert (config.cluster("eu").single_driver, config.cluster("us").single_driver) == (False, False), (
-        "nobody copies a claim that is not true"
-    )
 
 
 def test_every_key_becomes_a_field() -> None:
@@ -77,8 +74,8 @@ def test_every_key_becomes_a_field() -> None:
         dedent("""\
         version: 1
         clusters:
-          eu: {root: s3a://geo-eu/a/, spark_conf: {fs.s3a.access.key: "secret://env/K", fs.s3a.path.style.access: true}}
-          us: {catalog: prod, schema: geo_us, checkpoints: /Volumes/geo/us, single_driver: true, owner_timeout: 90 seconds}
+          eu: {root: s3a://geo-eu/a/, spark_conf: {fs.s3a.access.key: "secret://env/K", fs.s3a.secret.key: "secret://env/K"}}
+          us: {catalog: prod, schema: geo_us, checkpoints: /Volumes/geo/us, owner_timeout: 90 seconds}
         links:
           - {source: us, target: eu, topics: ["persistent://public/*/*"], start: latest, origins: [us]}
         topics:
@@ -87,10 +84,11 @@ def test_every_key_becomes_a_field() -> None:
         """),
         path="geo.yaml",
     )
-    conf: dict[str, str | Secret] = {"fs.s3a.access.key": Secret("secret://env/K"), "fs.s3a.path.style.access": "true"}
+    conf: dict[str, str | Secret] = {"fs.s3a.access.key": Secret("secret://env/K"), "fs.s3a.secret.key": Secret("secret://env/K")}
     eu = Cluster("eu", root="s3a://geo-eu/a", checkpoints="s3a://geo-eu/a/checkpoints", spark_conf=conf)
-    us = Cluster("us", catalog="prod", schema="geo_us", checkpoints="/Volumes/geo/us", single_driver=True, owner_timeout_s=90)
-    assert (eu.single_driver, eu.owner_timeout_s) == (False, 300), "the defaults"
+    us = Cluster("us", catalog="prod", schema="geo_us", checkpoints="/Volumes/geo/us", owner_timeout_s=90)
+    assert eu.owner_timeout_s == 300, "the default"
+    assert eu.reached == dict.fromkeys(("aws_access_key_id", "aws_secret_access_key"), Secret("secret://env/K"))
     link = Link("us", "eu", ("persistent://public/*/*",), "latest", ("us",))
     policies = (TopicPolicy("persistent://public/*/f?", 604_800), TopicPolicy("persistent://*/*/*"))
     assert config == Config("geo.yaml", {"eu": eu, "us": us}, (link,), policies)
@@ -243,7 +241,7 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
     for finding, part in zip(
         findings,
         [
-            "unknown key 'rooot'; allowed: root, catalog, schema, checkpoints, spark_conf, single_driver, owner_timeout; did you mean 'root'?",
+            "unknown key 'rooot'; allowed: root, catalog, schema, checkpoints, spark_conf, storage, owner_timeout; did you mean 'root'?",
             "expected either root, or catalog and schema",
             "cluster 'US' has 'U' as character 1",
             "fs.s3a.secret.key looks like a secret",
@@ -296,11 +294,31 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         (_cluster('{root: "s3a://b/../c"}'), 3, "root: '..' in a location"),
         (_cluster("{root: /a, checkpoints: /a/system/cp}"), 3, "checkpoints would lie among its tables"),
         (_cluster("{root: /a, checkpoints: topics}").replace("topics", "/a/topics"), 3, "would lie among its tables"),
-        (_cluster("{root: /a, single_driver: yes}"), 3, "single_driver: 'yes' is neither true nor false"),
-        (_cluster("{root: /a, single_driver: [true]}"), 3, "single_driver is a list; expected: text"),
+        (_cluster("{root: /a, single_driver: true}"), 3, "single_driver is gone: any number of processes write an S3 root now"),
+        (_cluster("{root: /a, storage: {aws_region: x}}"), 3, "storage says how an S3 root is reached; this cluster has none"),
+        (_cluster("{root: s3a://b/a, storage: {aws_regoin: x}}"), 3, "no option 'aws_regoin'; did you mean 'aws_region'?"),
+        (
+            _cluster("{root: s3a://b/a, storage: {aws_session_token: x}}"),
+            3,
+            "aws_session_token is a secret, its value (not shown)",
+        ),
+        (_cluster("{root: s3a://b/a, storage: {aws_access_key_id: x}}"), 3, "aws_access_key_id and aws_secret_access_key belong"),
+        (
+            _cluster("{root: s3a://b/a, storage: {aws_region: x}, spark_conf: {fs.s3a.endpoint.region: x}}"),
+            3,
+            "storage and spark_conf both say aws_region, how S3 is reached; say it once",
+        ),
+        (_cluster('{root: s3a://b/a, storage: {aws_endpoint_url: "http://h"}}'), 3, "to allow that say aws_allow_http: true"),
+        (_cluster("{root: s3a://b/a, storage: {aws_server_side_encryption: x}}"), 3, "'x'; allowed: AES256, aws:kms"),
+        (_cluster("{root: s3a://b/a, spark_conf: {fs.s3a.assumed.role.arn: x}}"), 3, "say it in `storage`"),
+        (
+            _cluster("{root: s3a://b/a, spark_conf: {fs.s3a.aws.credentials.provider: a.Vault}}"),
+            3,
+            "'a.Vault' is known to Spark alone",
+        ),
         (_cluster("{root: /a, owner_timeout: 5}"), 3, "owner_timeout: '5' is not a duration"),
         (_cluster("{root: /a, owner_timeout: 29 seconds}"), 3, "cluster eu: owner_timeout 29 s; allowed: 30 to "),
-        (_cluster("{root: /a, owner_timout: 5 minutes}"), 3, "single_driver, owner_timeout; did you mean 'owner_timeout'?"),
+        (_cluster("{root: /a, owner_timout: 5 minutes}"), 3, "storage, owner_timeout; did you mean 'owner_timeout'?"),
         (_cluster("{root: /a, spark_conf: [x]}"), 3, "spark_conf is a list; expected: a mapping"),
         (_cluster("{root: /a, spark_conf: {x: [1]}}"), 3, "'x' is a list; expected: text"),
         (_cluster('{root: /a, spark_conf: {"x y": 1}}'), 3, "'x y' is no Spark setting"),

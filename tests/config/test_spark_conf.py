@@ -91,15 +91,15 @@ def test_a_configuration_in_which_they_do_is_refused_with_its_line() -> None:
     text = """\
 version: 1
 clusters:
-  eu: {root: "s3a://eu/geo", spark_conf: {fs.s3a.access.key: "secret://env/EU"}}
-  us: {root: "s3a://us/geo", spark_conf: {fs.s3a.access.key: "secret://env/US"}}
+  eu: {root: "s3a://eu/geo", spark_conf: {fs.s3a.endpoint.region: eu-west-1}}
+  us: {root: "s3a://us/geo", spark_conf: {fs.s3a.endpoint.region: us-west-1}}
 """
     with pytest.raises(ConfigError) as refused:
         parse(text, path="geo.yaml")
     (finding,) = refused.value.findings
     assert finding == (
-        "geo.yaml:3: cluster eu: spark_conf fs.s3a.access.key reaches cluster us too, which sets it otherwise; "
-        "write fs.s3a.bucket.eu.access.key, which is of its bucket alone"
+        "geo.yaml:3: cluster eu: spark_conf fs.s3a.endpoint.region reaches cluster us too, which sets it otherwise; "
+        "write fs.s3a.bucket.eu.endpoint.region, which is of its bucket alone"
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from time import time
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from geo.delta.store import Head, Put
 
 class MemoryStore:
     is_near = False
+    options: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[bytes, int, int]] = {}

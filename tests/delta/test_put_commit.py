@@ -12,8 +12,9 @@ import pytest
 
 from geo import crash
 from geo.crash import CrashPoint
+from geo.delta import put_commit as put_commit_module
 from geo.delta.disk_store import DiskStore, on_disk
-from geo.delta.put_commit import TRIES, put_commit
+from geo.delta.put_commit import FAR_TRIES, TRIES, put_commit
 from geo.delta.store import Put, StorePath, WritePath
 from geo.delta.sums import put_sum, sum_of
 from geo.errors import UnknownAnswerError
@@ -106,19 +107,27 @@ def test_a_rivals_commit_is_not_taken_for_ours_whatever_the_answer_was(tmp_path:
 
 
 @pytest.mark.parametrize("given", [
-    [(False, Put.UNKNOWN)] * TRIES,
-    [(False, Put.THERE)],
-    [(False, Put.UNKNOWN), (False, NO_ROUTE), (False, NO_ROUTE)],
+    [(False, Put.UNKNOWN)] * FAR_TRIES,
+    [(False, Put.THERE)] * FAR_TRIES,
+    [(False, Put.UNKNOWN), *[(False, NO_ROUTE)] * (FAR_TRIES - 1)],
 ])  # fmt: skip
-def test_what_nobody_can_tell_is_an_error_of_its_own(tmp_path: Path, given: Given) -> None:
+def test_what_nobody_can_tell_is_an_error_of_its_own(tmp_path: Path, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(put_commit_module, "PAUSE_S", 0.0)
     with pytest.raises(UnknownAnswerError, match="does not say whether this commit was made"):
         put_commit(_on(_Answers(list(given), is_near=False), tmp_path), 7, ACTIONS)
 
 
-def test_where_what_is_there_cannot_be_read_nobody_can_tell(tmp_path: Path) -> None:
+def test_a_name_that_another_request_is_about_to_make_is_put_again(tmp_path: Path) -> None:
+    """As S3 says it (409): there is something, and nothing is there."""
+    store = _Answers([(False, Put.THERE), (False, Put.THERE), (True, Put.MADE)], is_near=False)
+    assert put_commit(_on(store, tmp_path), 7, ACTIONS)
+
+
+def test_where_what_is_there_cannot_be_read_nobody_can_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the rows would be committed once more, and the files removed that the first commit names."""
+    monkeypatch.setattr(put_commit_module, "PAUSE_S", 0.0)
     _name(tmp_path, "json").mkdir()  # nobody reads a folder
-    store = _Answers([(False, Put.UNKNOWN)] * TRIES, is_near=False)
+    store = _Answers([(False, Put.UNKNOWN)] * FAR_TRIES, is_near=False)
     with pytest.raises(UnknownAnswerError):
         put_commit(_on(store, tmp_path), 7, ACTIONS)
     assert store.given == []

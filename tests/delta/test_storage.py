@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, DecimalType, StringType, StructField
 
 from geo.cli.main import main
 from geo.config.model import Cluster, Config
-from geo.delta.storage import why_unsafe
+from geo.delta.storage import why_not_by_port, why_unsafe
 from geo.disk import local_path
 from geo.errors import UnsafeError
 from geo.journal.cluster import connect, mount_type
@@ -61,7 +61,17 @@ def test_a_storage_that_loses_commits_is_refused_with_the_ways_out(
         assert why.startswith(f"{location}: ")
         assert reason in why
         assert "Nothing was written" in why
-        assert "`single_driver: true`" in why
+
+
+@pytest.mark.parametrize(
+    ("log_store", "is_refused"), [(None, False), (_SINGLE, False), (_DYNAMO, True), ("com.example.Own", True)]
+)
+def test_what_this_program_writes_by_itself_is_not_written_beside_a_log_store_of_its_own(
+    log_store: str | None, is_refused: bool
+) -> None:
+    why = why_not_by_port("s3a://bucket/geo", log_store=log_store)
+    assert (why is not None) == is_refused
+    assert why is None or f"with the log store {log_store}" in why
 
 
 @pytest.mark.parametrize(
@@ -153,13 +163,15 @@ def test_partitions_that_the_registry_of_a_catalog_lost_are_set_with_the_others(
 
 @pytest.mark.spark
 def test_a_log_store_counts_only_if_spark_was_started_with_it(spark: SparkSession) -> None:
-    conf = {"spark.delta.logStore.s3a.impl": _DYNAMO}  # in the session, where Delta does not look
-    tables = connect(spark, Cluster("eu", root="s3a://bucket/x", spark_conf=conf))
+    conf = {"spark.delta.logStore.oss.impl": "com.example.Oss"}  # in the session, where Delta does not look
+    tables = connect(spark, Cluster("eu", root="oss://bucket/x", spark_conf=conf))
     try:
-        with pytest.raises(UnsafeError, match="cluster eu: s3a://bucket/x: commits to plain S3 are not safe"):
+        with pytest.raises(
+            UnsafeError, match="cluster eu: oss://bucket/x: whether commits to oss: are put-if-absent is not known"
+        ):
             tables.refuse_unsafe_storage()
     finally:
-        spark.conf.unset("spark.delta.logStore.s3a.impl")
+        spark.conf.unset("spark.delta.logStore.oss.impl")
 
 
 _TOPIC = "persistent://shop/web/clicks"
@@ -187,17 +199,17 @@ _TOPIC = "persistent://shop/web/clicks"
     ],
     ids=lambda verb: "-".join(word for word in verb[:2] if not word.startswith("-")),
 )
-def test_each_verb_that_writes_plain_s3_ends_with_3_and_the_ways_out(
+def test_each_verb_that_writes_what_loses_commits_ends_with_3_and_the_ways_out(
     verb: list[str], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # S3 is not even reachable here: there is no S3 client on the class path, so any touch would be another error.
+    # It is not even reachable here: there is no client of it on the class path, so any touch would be another error.
     monkeypatch.chdir(tmp_path)
     links = "links:\n  - {source: us, target: eu}\n"
-    Path("geo.yaml").write_text(f"version: 1\nclusters:\n  eu: {{root: 's3a://bucket/x'}}\n  us: {{root: us}}\n{links}")
+    Path("geo.yaml").write_text(f"version: 1\nclusters:\n  eu: {{root: 'oss://bucket/x'}}\n  us: {{root: us}}\n{links}")
     Path("rows.jsonl").write_text('{"payload": "x"}\n')
     assert main([*verb, "--config", "geo.yaml"]) == 3
     out, err = capsys.readouterr()
     assert out == ""
-    assert "cluster eu: s3a://bucket/x: commits to plain S3 are not safe" in err
-    assert "single_driver: true" in err
+    assert "cluster eu: oss://bucket/x: whether commits to oss: are put-if-absent is not known" in err
+    assert "spark.delta.logStore.oss.impl" in err
     assert "Traceback" not in err

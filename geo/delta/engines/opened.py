@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from geo.delta.disk_store import DiskPath, disk_of, on_disk
-from geo.delta.driver import Driver, Reads
+from geo.delta.driver import Driver
 from geo.delta.engine import Engine, UnsupportedError, attempt
-from geo.delta.engines.native.asked_log import AskedLog
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.spark.engine import SparkEngine
-from geo.delta.store import WritePath
+from geo.delta.store import StorePath, WritePath
 from geo.disk import local_path
 
 T = TypeVar("T")
@@ -20,15 +19,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A table, and who answers questions about it: `native`, or of its log alone `asked`, and what they do not know Spark.
+    """A table, and who answers questions about it: `native`, and what it does not know Spark.
 
-    `folder`: its `_delta_log`, with all its commits, on a store that this process writes (a local disk); None elsewhere.
+    `folder`: its `_delta_log`, with all its commits, on a store that this process writes; None elsewhere. `may_spark_commit`: Spark's own
+    commits are safe beside this process's.
     """
 
     spark: SparkEngine
     folder: WritePath | None = None
     native: NativeEngine | None = None
-    asked: AskedLog | None = None
+    may_spark_commit: bool = True
 
     @property
     def disk(self) -> DiskPath | None:
@@ -36,8 +36,8 @@ class Opened:
         return None if self.folder is None else disk_of(self.folder)
 
     def ask(self, question: Callable[[Engine], T]) -> T:
-        if (first := self.native or self.asked) is not None:
-            found = attempt(lambda: question(first))
+        if (native := self.native) is not None:
+            found = attempt(lambda: question(native))
             if not isinstance(found, UnsupportedError):
                 return found
         return question(self.spark)
@@ -45,14 +45,13 @@ class Opened:
 
 def opened(driver: Driver, spark: SparkEngine) -> Opened:
     """A table that exists, unless it is by path: where one in a catalog lies Spark is asked."""
-    local = None if spark.location is None else local_path(spark.location)
-    if local is not None:
-        folder = on_disk(local) / "_delta_log"
-        native = NativeEngine(lambda: folder, driver.reads, lambda: driver.commits_by_itself)
-        return Opened(spark, folder, native)
-    if not spark.by_path:  # of one in a catalog, that alone may know its newest commits
+    if spark.location is None:
         return Opened(spark)
-    far = f"{spark.location}/_delta_log"
-    if driver.reads is Reads.ALL:
-        return Opened(spark, native=NativeEngine(lambda: driver.remote.at(far), driver.reads, lambda: False))
-    return Opened(spark, asked=AskedLog(driver.remote, far))
+    if (local := local_path(spark.location)) is not None:
+        here = on_disk(local) / "_delta_log"
+        return Opened(spark, here, NativeEngine(here, driver.reads, lambda: driver.commits_by_itself))
+    # Of one in a catalog, that alone may know its newest commits.
+    if not spark.by_path or (port := driver.port_at(spark.location)) is None:
+        return Opened(spark)
+    far: WritePath = StorePath(port, f"{spark.location}/_delta_log")
+    return Opened(spark, far, NativeEngine(far, driver.reads, lambda: True), may_spark_commit=False)

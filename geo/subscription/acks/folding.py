@@ -19,10 +19,9 @@ from dataclasses import dataclass, field, replace
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
-from geo.delta.files import remove_folder
 from geo.delta.predicate_arrow import kept
 from geo.delta.scan import scan
-from geo.delta.tail import TURN_COMMITS, Tail, Turn, least_look_s
+from geo.delta.tail import TURN_COMMITS, Tail, Turn, look_every_s
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
@@ -126,8 +125,8 @@ class NamespaceFold(QueryWork[OpenFold]):
             self._begin_anew()
             self._refreshed_at = -math.inf
             # The streaming checkpoint of a program of before: one that comes back folds all of the log into the cursors.
-            remove_folder(self._tables.checkpoint("fold", self.acks.path))
-            every_s = None if self._every_s is None else max(self._every_s, least_look_s(self._log))
+            self._tables.files.remove_folder(self._tables.checkpoint("fold", self.acks.path))
+            every_s = None if self._every_s is None else look_every_s(self._log, self._every_s)
             return OpenFold(publisher, BatchLoop(f"geo fold {self.acks}", self._step, lambda: None, every_s=every_s))
         except BaseException:
             publisher.close(clean=False)

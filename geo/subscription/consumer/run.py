@@ -13,7 +13,7 @@ import time
 from geo.coordination.ownership import Ownership, Runner, claim, consumer_runner, release
 from geo.crash import CrashPoint, reach
 from geo.delta.small_batch import MOST_HELD_BYTES, hold_on_driver
-from geo.delta.tail import Tail, Turn, least_look_s
+from geo.delta.tail import Tail, Turn, look_every_s
 from geo.errors import AlreadyOwnedError, UnsafeError, UsageError
 from geo.faults import FAULTS, may_pass, needs_person, session_is_gone
 from geo.log.topic_log import PUBLISH_ORDER, open_log, user_columns
@@ -303,7 +303,7 @@ class Run:
     def _follow(self, tail: Tail, interval_s: float) -> None:
         """Deliver what comes, and again what has waited long enough, until the run is over or the subscription begins elsewhere.
         Raises as `Tail.next`."""
-        interval_s = max(interval_s, least_look_s(self._log))
+        interval_s = look_every_s(self._log, interval_s)
         looked_at = time.monotonic()
         while not self._is_over() and not self._reset_seen.is_set():
             self.dispatcher.redeliver()

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from geo.delta.arrow_rows import with_times_in_utc
 from geo.delta.commits import Commit, commit_file
@@ -25,7 +26,7 @@ from geo.delta.engines.native.rows import MOST_BYTES, MOST_ROWS, added_rows, add
 from geo.delta.engines.native.summary import groups_from_stats, groups_of, joined
 from geo.delta.predicate import ROUNDED_US, Predicate, columns_of, may_hold
 from geo.delta.predicate_arrow import kept
-from geo.delta.store import ReadPath, parquet, parquet_checked
+from geo.delta.store import ReadPath, parquet, parquet_checked, read_each
 from geo.delta.summary import Groups, Summary
 from geo.errors import DamagedError
 from geo.times import from_us, in_us
@@ -47,16 +48,12 @@ _PLAIN = (pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.
 
 @dataclass(frozen=True, slots=True)
 class NativeEngine(Engine):
-    """Reads the table whose `_delta_log` is where `place` says, of its rows what `reads` says. `is_own`: whether this process appends to
-    it by itself, which Spark is asked for."""
+    """Reads the table whose `_delta_log` is `folder`, of its rows what `reads` says. `is_own`: whether this process appends to it by
+    itself, which Spark may be asked for."""
 
-    place: Callable[[], ReadPath]
+    folder: ReadPath
     reads: Reads
     is_own: Callable[[], bool]
-
-    @property
-    def folder(self) -> ReadPath:
-        return self.place()
 
     # -- its log ---------------------------------------------------------------------------------------------------
 
@@ -161,8 +158,9 @@ class NativeEngine(Engine):
             unknown = [file for file, one in zip(files, known, strict=True) if one is None]
             if self.reads is Reads.LITTLE and not _are_little(unknown):
                 raise UnsupportedError("there is much to read")
-            for file in unknown:
-                read_from = parquet_checked(file.path, file.statistics.get("size_bytes") or 0)
+            for read_from in read_each(self.folder.store, unknown, _opened):
+                if read_from is None:
+                    raise FileNotFoundError(f"a file of {self.folder.parent}")
                 # Of payloads a few megabytes each may come, so batches are small.
                 for batch in read_from.iter_batches(_BATCH_ROWS, columns=list(wanted)):
                     read = pa.Table.from_batches([batch])
@@ -176,7 +174,7 @@ class NativeEngine(Engine):
         return small_rows(self.folder, columns, where)
 
     def few_rows(self, version: int) -> pa.Table:
-        state = self._own_state()
+        state = self._own_state(version)
         if self.reads is Reads.NONE or _has_many(state):
             raise UnsupportedError("it has many files")
         files = self._files(version)
@@ -185,25 +183,23 @@ class NativeEngine(Engine):
         return read_files(((file.path, {name: file.partition(name) for name in state.partition_by}) for file in files), state)
 
     def few_added(self, first: int, last: int) -> pa.Table:
-        return added_rows(self.folder, self._own_state(), first, last)
+        return added_rows(self.folder, self._own_state(last), first, last)
 
     def added_where(self, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool]:
-        self._own_state()
+        self._own_state(version)
         return added_where(self.folder, version, column, columns)
 
     def data_files(self, version: int) -> list[DataFile]:
-        if not self.folder.store.is_near:
-            raise UnsupportedError("it is not on a local disk")
         return self._files(version)
 
     def is_empty(self, version: int) -> bool:
         self._refuse_large()
         return not self._files(version)
 
-    def _own_state(self) -> DeltaState:
+    def _own_state(self, seen: int) -> DeltaState:
         if not self.is_own():
             raise UnsupportedError("Spark alone appends to it")
-        return require_state(self.folder)
+        return require_state(self.folder, seen)
 
     def _refuse_large(self) -> None:
         """Unless the table is for this process to read: it has not many files, or Spark is not at hand."""
@@ -224,6 +220,10 @@ class NativeEngine(Engine):
         """The files of a version, or of the newest."""
         with refusing(*_UNREADABLE):
             return described(self.folder, *active_files(self.folder, version))
+
+
+def _opened(file: DataFile) -> pq.ParquetFile:
+    return parquet_checked(file.path, file.statistics.get("size_bytes") or 0)
 
 
 def _refuse_strange(table: pa.Table, columns: Collection[str]) -> None:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timezone
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,7 +22,7 @@ from geo.delta.engine import UnsupportedError, refusing
 from geo.delta.engines.native.active_files import active_files
 from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.predicate_arrow import kept
-from geo.delta.store import ReadPath, parquet_checked
+from geo.delta.store import ReadPath, parquet_checked, read_each
 from geo.errors import DamagedError
 
 MOST_ROWS, MOST_BYTES = 10_000, 16 * 1024 * 1024
@@ -136,13 +137,20 @@ def small_rows(folder: ReadPath, columns: Sequence[str], where: Predicate = ANY_
     for _ in range(_TRIES):
         with suppress(FileNotFoundError), refusing(ValueError, KeyError, pa.ArrowException, DamagedError):
             found: list[dict[str, Any]] = []
-            for file in active_files(folder)[0]:
-                if file["partitionValues"]:
-                    raise UnsupportedError("it has partitions")
-                place, left = folder.parent / unquote(file["path"]), MOST_SMALL_ROWS - len(found)
-                found += as_collected(_few(parquet_checked(place, file["size"] or 0), columns, where, left), columns)
+            files = active_files(folder)[0]
+            if any(file["partitionValues"] for file in files):
+                raise UnsupportedError("it has partitions")
+            for opened in read_each(folder.store, files, partial(_opened, folder.parent)):
+                if opened is None:
+                    raise FileNotFoundError(f"a file of {folder.parent}")
+                found += as_collected(_few(opened, columns, where, MOST_SMALL_ROWS - len(found)), columns)
             return found
     raise UnsupportedError("its files go while they are read")
+
+
+def _opened(table: ReadPath, file: Mapping[str, Any]) -> pq.ParquetFile:
+    """A file as a log has it."""
+    return parquet_checked(table / unquote(file["path"]), file["size"] or 0)
 
 
 def _few(file: pq.ParquetFile, columns: Sequence[str], where: Predicate, most: int) -> pa.Table:

@@ -1,0 +1,74 @@
+"""The checksum of a version, from that of one before it and the commits since: whoever committed may not have put it yet, or never: it died,
+or is another program that puts none. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+
+class UntoldError(ValueError):
+    """The commits do not tell it."""
+
+
+NOTHING: Mapping[str, Any] = MappingProxyType(
+    {
+        "tableSizeBytes": 0,
+        "numFiles": 0,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": [],
+        "domainMetadata": [],
+        "allFiles": [],
+    }
+)
+"""Before the first commit of a table."""
+
+
+def checksum_after(before: Mapping[str, Any], lines: Iterable[str]) -> dict[str, Any]:
+    """The checksum after a commit with these lines. Raises UntoldError, and ValueError, KeyError, TypeError or AttributeError for what is no
+    commit."""
+    after: dict[str, Any] = {**before, "txnId": None}
+    for name in ("fileSizeHistogram", "histogramOpt"):  # which nobody has to give
+        after.pop(name, None)
+    files = None if after.get("allFiles") is None else {file["path"]: file for file in after["allFiles"]}
+    transactions = {one["appId"]: one for one in after.get("setTransactions") or ()}
+    domains = {one["domain"]: one for one in after.get("domainMetadata") or ()}
+    for line in filter(None, lines):
+        for name, fields in json.loads(line).items():
+            if name == "commitInfo":
+                after["txnId"] = fields.get("txnId")
+            elif name in ("add", "remove"):
+                if fields.get("deletionVector") or fields.get("size") is None:
+                    raise UntoldError("a commit has deletion vectors, or does not say how large a file is")
+                sign = 1 if name == "add" else -1
+                after["numFiles"] += sign
+                after["tableSizeBytes"] += sign * fields["size"]
+                if files is not None:
+                    files.pop(fields["path"], None)
+                    if name == "add":
+                        files[fields["path"]] = {**fields, "dataChange": False}
+            elif name == "metaData":
+                after["metadata"] = fields
+            elif name == "protocol":
+                after["protocol"] = fields
+            elif name == "txn":
+                transactions[fields["appId"]] = fields
+            elif name == "domainMetadata":
+                domains[fields["domain"]] = fields
+    if files is None:
+        after.pop("allFiles", None)
+    else:  # which know best: a file may be added twice
+        after |= {
+            "allFiles": list(files.values()),
+            "numFiles": len(files),
+            "tableSizeBytes": sum(one["size"] for one in files.values()),
+        }
+    if "setTransactions" in before:
+        after["setTransactions"] = list(transactions.values())
+    if "domainMetadata" in before:
+        after["domainMetadata"] = [one for one in domains.values() if not one.get("removed")]
+    return after

@@ -1,0 +1,112 @@
+"""Files of rows that Spark's tasks write beside a table on a store that this program writes: nothing large passes the driver, whose commit
+adds them afterwards. A file of a task that was tried again is named by nobody, and goes with the table's next clean-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from geo.delta.arrow_rows import with_times_in_utc
+from geo.delta.delta_state import DeltaState
+from geo.delta.store import WritePath
+from geo.delta.writer import Added, FileWriter, Written, fits, parted, remove_files
+
+PART_BYTES, FILE_BYTES = 64 * 1024**2, 256 * 1024**2
+"""In memory: of so many the rows of a task are a row group, and a file is of so many that were written; one for each partition."""
+
+_CHANGE = pa.field("_change_type", pa.string())
+
+_FILE = pa.schema(
+    {
+        "path": pa.string(),
+        "partition": pa.map_(pa.string(), pa.string()),
+        "size": pa.int64(),
+        "rows": pa.int64(),
+        "modified_ms": pa.int64(),
+        "statistics": pa.string(),
+    }
+)
+"""What a task tells of each file, as `Added` has it; one without a path says that the rows of a task do not fit."""
+
+
+def write_by_tasks(rows: DataFrame, table: WritePath, state: DeltaState, *, into: str = "") -> Written | None:
+    """Write rows of the table's types by Spark's tasks, in their order. None, and none is left, where a value is missing that is required.
+    `into` a folder of the table that ends with a slash, for rows of its change feed, with their `_change_type`."""
+    plain = replace(state, checksum={})
+    if into:
+        plain = replace(plain, schema=plain.schema.append(_CHANGE), statistics_of=frozenset())
+
+    def written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        files: list[Added] = []
+        try:
+            files += _written(batches, table, plain, into)
+            yield _told(files)
+        except _UnfitError:
+            yield _told([Added("", {}, 0, 0, 0, "")])
+
+    told = rows.mapInArrow(written, from_arrow_schema(_FILE)).toArrow().to_pylist()
+    found = [Added(**{**one, "partition": dict(one["partition"])}) for one in told]
+    files = tuple(file for file in found if file.path)
+    if len(files) < len(found):
+        remove_files(table, files)
+        return None
+    return Written(files, state.schema, state.partition_by, state.table_id)
+
+
+class _UnfitError(Exception):
+    """A value is missing that is required."""
+
+
+def _written(batches: Iterable[pa.RecordBatch], table: WritePath, state: DeltaState, into: str) -> list[Added]:
+    """The files of one task; none is left if it fails."""
+    files, opened = list[Added](), dict[str, FileWriter]()
+    try:
+        for some in _gathered(batches):
+            whole = _as_stored(some, state)
+            if not fits(state, whole):
+                raise _UnfitError
+            for partition, part in parted(state, whole):
+                name = "/".join(partition.values())
+                if name not in opened:
+                    opened[name] = FileWriter(table, state, partition, into=into)
+                opened[name].write(part)
+                if opened[name].size > FILE_BYTES:
+                    files.append(opened.pop(name).close())
+        while opened:
+            files.append(opened.popitem()[1].close())
+    except BaseException:
+        for one in opened.values():
+            one.drop()
+        remove_files(table, files)
+        raise
+    return files
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows in tables that are not large."""
+    held, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= PART_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _as_stored(rows: pa.Table, state: DeltaState) -> pa.Table:
+    """With the types that the table's files have: Spark says otherwise what may be NULL in a list or a map."""
+    kinds = {field.name: field.type for field in state.schema}
+    fields = [pa.field(name, kinds.get(name, kind)) for name, kind in zip(rows.column_names, rows.schema.types, strict=True)]
+    return with_times_in_utc(rows).cast(pa.schema(fields))
+
+
+def _told(files: Iterable[Added]) -> pa.RecordBatch:
+    rows = [{**asdict(file), "partition": list(file.partition.items())} for file in files]
+    return pa.RecordBatch.from_pylist(rows, _FILE)

@@ -1,0 +1,91 @@
+"""The rows of a small table on a store where a look is a request, kept in memory: read once, and then what commits add, as long as these only
+append. All of a process share them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from geo.delta.commits import Kind
+from geo.delta.predicate import Predicate
+from geo.delta.scan import collected_where, few_added, few_rows
+from geo.delta.store import WritePath
+from geo.delta.table import Table
+from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
+
+MOST_BYTES, MOST_TABLES = 4 * 1024 * 1024, 64
+"""In memory, of each table, and so many tables: what is larger is read each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The rows of a version, which has this commit, when all of them were read, and when it was asked last whether that is still there
+    (monotonic)."""
+
+    version: int
+    commit_id: str | None
+    rows: pa.Table
+    read_at: float
+    asked_at: float
+
+
+_lock = threading.Lock()
+_known: dict[WritePath, _Known] = {}
+"""By a `_delta_log`; the one that was read last comes last."""
+
+
+def rows_now(table: Table, columns: Sequence[str], where: Predicate) -> list[dict[str, Any]] | None:
+    """The rows that a table, which exists, has now and that fulfil `where`, with these columns, NULL where it has no such: times in UTC.
+
+    None: they are many, or not to be read here. (An older copy that was put in the table's place, and in which its newest commit has another
+    one's number, is found within REMOTE_FULL_LOOK_S.)
+    """
+    folder = table.log_folder
+    if folder is None or folder.store.is_near:
+        return None
+    with _lock:
+        known = _known.pop(folder, None)
+    found = _moved_on(table, known) or _read(table)
+    if found is None:
+        return None
+    with _lock:
+        if found.rows.nbytes <= MOST_BYTES:
+            _known[folder] = found
+        while len(_known) > MOST_TABLES:
+            del _known[next(iter(_known))]
+    return collected_where(found.rows, columns, where)
+
+
+def _read(table: Table) -> _Known | None:
+    version, now = table.latest_version(), time.monotonic()
+    rows = few_rows(table, version)
+    commit = None if rows is None else table.commit_at(version)
+    return None if rows is None else _Known(version, None if commit is None else commit.commit_id, rows, now, now)
+
+
+def _moved_on(table: Table, known: _Known | None) -> _Known | None:
+    """What is known, and what commits have added since; None: all is to be read."""
+    now = time.monotonic()
+    if known is None or now - known.read_at >= REMOTE_FULL_LOOK_S:
+        return None
+    if not table.has_commit(known.version + 1):
+        if now - known.asked_at < REMOTE_PRESENCE_S:
+            return known
+        return replace(known, asked_at=now) if table.has_commit(known.version) else None
+    newest = table.latest_version()
+    at_and_newer = list(table.commits(known.version, newest))
+    if not at_and_newer or (at_and_newer[0].version, at_and_newer[0].commit_id) != (known.version, known.commit_id):
+        return None
+    commits = at_and_newer[1:]
+    if len(commits) != newest - known.version or any(commit.kind is not Kind.APPEND for commit in commits):
+        return None
+    added = few_added(table, known.version + 1, newest)
+    if added is None or added.schema != known.rows.schema:
+        return None
+    return _Known(newest, commits[-1].commit_id, pa.concat_tables([known.rows, added]), known.read_at, now)

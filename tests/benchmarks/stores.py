@@ -1,0 +1,147 @@
+"""Two regions on an S3 API of this machine that answers as late as a store far away does, beside Spark's Delta and delta-rs on the same store.
+
+Seconds and requests: both are what a user pays. The store is one process of this machine, so its own time is in all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+
+from geo.log.publish import publish
+from geo.log.publisher import Publisher
+from geo.names import Topic
+from tests.benchmarks.bench import message_rows, replica_lags
+from tests.kafka_broker import free_ports
+from tests.object_store import KEY, SECRET, ObjectStore
+from tests.running import Running
+from tests.world import World
+
+TOPIC = Topic.parse("persistent://bench/store/topic")
+_GIVEN = "key STRING, payload BINARY"
+_TIMES, _ROWS, _PACE_S = 20, 10, 0.5
+_PRICES = ("PUT", "LIST", "GET", "HEAD", "POST", "DELETE")
+
+
+class StoreBench:
+    """Clusters us and eu, each in a bucket of its own, with a link into eu."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        (folder / "world").mkdir(parents=True)
+        os.environ.update(GEO_TEST_KEY=KEY, GEO_TEST_SECRET=SECRET)
+        self.spark, self.folder, self.store = spark, folder, ObjectStore(free_ports(1)[0], folder / "store.log")
+        for name in ("us", "eu", "plain"):
+            self.store.make_bucket(f"geo-{name}")
+        reached = json.dumps(self.store.storage())
+        self.world = World(
+            spark, folder / "world", links=[("us", "eu")], place=lambda name: f"root: 's3a://geo-{name}/t', storage: {reached}"
+        )
+        for key, value in self.store.settings("geo-plain").items():
+            secret = {"secret://env/GEO_TEST_KEY": KEY, "secret://env/GEO_TEST_SECRET": SECRET}
+            spark.conf.set(key, secret.get(value, value))
+
+    def asked(self, do: Callable[[], object]) -> tuple[float, Counter[str]]:
+        """Seconds and requests."""
+        before, began = self.store.counts(), time.monotonic()
+        do()
+        return time.monotonic() - began, self.store.counts() - before
+
+    def producer(self) -> Publisher:
+        given = self.spark.createDataFrame([], _GIVEN).schema
+        return Publisher(self.world.tables("us"), self.world.config, TOPIC, "bench").open(given)
+
+    def publish(self, rows: DataFrame, producer: str, publish_id: str) -> None:
+        publish(rows, TOPIC, config=self.world.config, cluster="us", producer=producer, publish_id=publish_id)
+
+    def plain(self, rows: DataFrame) -> None:
+        rows.write.format("delta").mode("append").save("s3a://geo-plain/by-spark")
+
+    def by_deltalake(self, rows: pa.Table) -> None:
+        write_deltalake("s3://geo-plain/by-deltalake", rows, mode="append", storage_options=self.store.options())
+
+    def verb(self, *words: str) -> None:
+        command = [sys.executable, "-m", "geo", *words, "--config", str(self.world.path)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def stores(spark: SparkSession, folder: Path, delays: Sequence[float], rows: int) -> Iterator[str]:
+    """A line for each figure, by what is added to each request."""
+    bench = StoreBench(spark, folder)
+    try:
+        for delay in delays:
+            bench.store.delay(0)
+            yield from _small(bench, delay)
+        if rows:
+            bench.store.delay(0.025)
+            yield from _large(bench, rows)
+    finally:
+        bench.store.close()
+
+
+def _small(bench: StoreBench, delay: float) -> Iterator[str]:
+    what = f"{delay * 1000:.0f} ms a request: "
+    ten = [{"key": f"k{n}", "payload": b"x" * 1024} for n in range(_ROWS)]
+    frame, table = bench.spark.createDataFrame(ten, _GIVEN).coalesce(1), pa.Table.from_pylist(ten)
+    producer = bench.producer()
+    bench.plain(frame)
+    bench.by_deltalake(table)
+    bench.publish(frame, "warm", f"warm {delay}")
+    bench.store.delay(delay)
+    for name, do in (
+        ("ten rows by a running producer", lambda: producer.publish_rows(ten)),
+        ("ten rows by Spark's Delta", lambda: bench.plain(frame)),
+        ("ten rows by delta-rs", lambda: bench.by_deltalake(table)),
+    ):
+        yield what + _told(name, [bench.asked(do) for _ in range(_TIMES if delay < 0.1 else 5)])
+    one_shot = [bench.asked(partial(bench.publish, frame, "warm", f"{delay} {at}")) for at in range(3)]
+    yield what + _told("publish() of ten rows, one shot", one_shot)
+    links = Running(bench.world, "eu", topics=str(TOPIC), trigger="200 ms")
+    source, target = (bench.world.log(name, TOPIC) for name in ("us", "eu"))
+    _until(lambda: target.exists() and target.read().count() == source.read().count())
+    for _ in range(_TIMES):
+        began = time.monotonic()
+        producer.publish_rows(ten)
+        time.sleep(max(0.0, _PACE_S - (time.monotonic() - began)))
+    time.sleep(2.0)
+    links.stop()
+    links.join()
+    producer.close()
+    lag = sorted(replica_lags(bench.world, TOPIC))[-_TIMES:]
+    yield f"{what}commit to the other region's log at 200 ms: p50 {statistics.median(lag):.2f} s, p95 {lag[int(0.95 * len(lag))]:.2f} s"
+    for words in (("topics",), ("links", "status"), ("replicate", "--cluster", "eu", "--trigger", "available-now")):
+        yield what + _told(f"geo {' '.join(words)}", [bench.asked(partial(bench.verb, *words)) for _ in range(2)])
+
+
+def _large(bench: StoreBench, rows: int) -> Iterator[str]:
+    mb = rows * 1024 / 1e6
+    frame = message_rows(bench.spark, 0, rows).select("key", "payload").cache()
+    frame.count()
+    plain, asked = bench.asked(lambda: bench.plain(frame))
+    yield f"{rows:,} x 1 KB by Spark's Delta: {mb / plain:.0f} MB/s, {asked.total()} requests"
+    ours, asked = bench.asked(lambda: bench.publish(frame, "large", "large"))
+    yield f"{rows:,} x 1 KB published: {mb / ours:.0f} MB/s, {asked.total()} requests, {plain / ours:.2f} x a plain append (wanted: 0.8)"
+
+
+def _told(name: str, found: Sequence[tuple[float, Counter[str]]]) -> str:
+    seconds, requests = [one for one, _ in found], [counts.total() for _, counts in found]
+    kinds = ", ".join(f"{found[-1][1][kind]} {kind}" for kind in _PRICES if found[-1][1][kind])
+    return f"{name}: p50 {statistics.median(seconds):.3f} s, {statistics.median(requests):.0f} requests ({kinds})"
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.3)

@@ -1,0 +1,319 @@
+"""A table on an object store, of which every commit is this program's: without Spark, by any number of writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timezone
+from threading import Barrier
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from geo.delta import mirror
+from geo.delta.arrow_rows import rows_table
+from geo.delta.commits import checksum_file, commit_file
+from geo.delta.definition import columns_of
+from geo.delta.delta_state import require_state
+from geo.delta.derived_checksum import UntoldError, checksum_after
+from geo.delta.driver import Driver
+from geo.delta.mirror import rows_now
+from geo.delta.object_store import ObjectStore
+from geo.delta.predicate import ANY_ROW
+from geo.delta.process import this_process
+from geo.delta.scan import few_rows
+from geo.delta.table import Table
+from geo.delta.writer import forget_committed
+from geo.errors import RetryableError, UnsafeError
+from schemas import OWNERS, TOPIC_LOG
+from schemas.table import Column
+from tests.delta.on_s3 import table_on
+from tests.object_store import ObjectStore as S3
+
+NOW = datetime(2026, 11, 30, tzinfo=timezone.utc)
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("Spark was asked for")
+
+
+def _table(s3: S3, place: Any = None) -> Table:
+    """As another process opens it."""
+    place = table_on(s3) if place is None else place
+    port = ObjectStore(place.store.bucket, s3.options())
+    driver = Driver(_no_spark, lambda: this_process(0), find_port=lambda: port)
+    return Table(driver, str(place), by_path=True, lock=None)
+
+
+@pytest.fixture
+def log(s3: S3) -> Table:
+    log = _table(s3)
+    log.create(TOPIC_LOG)
+    return log
+
+
+def _rows(first: int, end: int) -> pa.Table:
+    same = {"origin": "us", "ledger_id": 7, "publish_time": NOW, "producer": "p", "publish_date": NOW.date()}
+    return rows_table(
+        TOPIC_LOG.types, [{**same, "entry_id": n, "payload": b"x", "properties": [("n", str(n))]} for n in range(first, end)]
+    )
+
+
+def _entries(table: Table) -> list[int]:
+    found = few_rows(table, table.latest_version())
+    assert found is not None
+    return sorted(found["entry_id"].to_pylist())
+
+
+def test_a_table_is_made_once_and_then_is_as_it_is(log: Table) -> None:
+    seen = log.look()
+    assert seen is not None
+    assert (seen.version, seen.columns.names) == (0, [column.name for column in TOPIC_LOG.columns])
+    log.create(TOPIC_LOG)
+    assert log.table_id() == seen.table_id
+    assert log.properties()["geo.table"] == "topic-log"
+
+
+def test_of_those_who_make_a_table_at_once_all_have_the_same(s3: S3) -> None:
+    place, together = table_on(s3), Barrier(4)
+
+    def make(_: int) -> str:
+        table = _table(s3, place)
+        together.wait()
+        table.create(OWNERS)
+        return table.table_id()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(make, range(4)))) == 1
+
+
+def test_what_is_no_table_is_not_written_over(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geo.delta.table._BEING_MADE_S", 0.0)
+    place = table_on(s3)
+    place.store.put(str(place / "a-file-of-somebody"), b"x")
+    with pytest.raises(RetryableError, match="something that is no Delta table is there"):
+        _table(s3, place).create(OWNERS)
+
+
+def test_writers_who_append_at_once_lose_nothing(s3: S3, log: Table) -> None:
+    assert log.log_folder is not None
+    writers, each, together = 4, 10, Barrier(4)
+
+    def append(who: int) -> None:
+        table = _table(s3, log.log_folder.parent)  # type: ignore[union-attr]  # it is there
+        together.wait()
+        for number in range(each):
+            at = who * each + number
+            table.append_rows(_rows(at, at + 1), f"record {at}")
+
+    with ThreadPoolExecutor(writers) as pool:
+        list(pool.map(append, range(writers)))
+    assert _entries(log) == list(range(writers * each))
+    assert log.latest_version() == writers * each
+    assert sorted(str(commit.user_metadata) for commit in log.commits(1, writers * each)) == sorted(
+        f"record {at}" for at in range(writers * each)
+    )
+
+
+def test_a_writer_goes_on_from_its_own_commit_and_meets_anothers(s3: S3, log: Table) -> None:
+    assert log.log_folder is not None
+    other = _table(s3, log.log_folder.parent)
+    log.append_rows(_rows(0, 1))
+    before = s3.counts()
+    log.append_rows(_rows(1, 2))
+    asked = s3.counts() - before
+    assert (asked["PUT"], asked["LIST"], asked.total()) == (3, 0, 4), (
+        "rows, commit, checksum, and whether the commit before is there"
+    )
+    other.append_rows(_rows(2, 3))
+    log.append_rows(_rows(3, 4))
+    assert _entries(other) == [0, 1, 2, 3]
+
+
+def test_a_fence_stops_who_read_the_table_before(s3: S3, log: Table) -> None:
+    """The property takes the version away that the stale one would have: it asks again whether it is the owner."""
+    assert log.log_folder is not None
+    log.append_rows(_rows(0, 1))
+    _table(s3, log.log_folder.parent).set_property("geo.fence.x", "token")
+
+    def refuse() -> None:
+        if "geo.fence.x" in log.properties():
+            raise UnsafeError("it is another's")
+
+    asked: list[int] = []
+
+    def refuse_once_fenced() -> None:
+        asked.append(1)
+        if len(asked) > 1:
+            refuse()
+
+    with pytest.raises(UnsafeError, match="it is another's"):
+        log.append_rows(_rows(1, 2), refuse=refuse_once_fenced)
+    assert _entries(log) == [0]
+
+
+def test_a_number_of_a_transaction_is_used_once_whoever_asks(s3: S3) -> None:
+    place, together = table_on(s3), Barrier(4)
+    first = _table(s3, place)
+    first.create(OWNERS)
+
+    def claim(who: int) -> int | None:
+        table = _table(s3, place)
+        row = {
+            "runner": "r",
+            "generation": 1,
+            "token": str(who),
+            "holder": "{}",
+            "state": "OWNED",
+            "in_flight": False,
+            "since": NOW,
+        }
+        rows = rows_table(OWNERS.types, [{**row, "sequence": 0}])
+        together.wait()
+        return table.append_rows_once(rows, str(who), ("geo.claims", 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        won = list(pool.map(claim, range(4)))
+    assert [one for one in won if one is not None] == [1]
+    assert first.latest_version() == 1
+    rows = few_rows(first, 1)
+    assert rows is not None
+    assert rows["token"].to_pylist() == [str(won.index(1))]
+
+
+def test_columns_and_properties_come_without_spark(log: Table) -> None:
+    log.append_rows(_rows(0, 1))
+    wider = replace(TOPIC_LOG, columns=(*TOPIC_LOG.columns, Column("more", "BIGINT", "new", added=True)))
+    log.add_columns(columns_of(wider))
+    log.add_columns(columns_of(wider))
+    assert (log.latest_version(), log.look().columns.names[-1]) == (2, "more")  # type: ignore[union-attr]  # it is there
+    log.set_property_once("k", "first")
+    log.set_property_once("k", "second")
+    assert (log.properties()["k"], log.latest_version()) == ("first", 3)
+    rows = _rows(1, 2).append_column("more", pa.array([5], pa.int64()))
+    log.append_rows(rows)
+    found = few_rows(log, log.latest_version())
+    assert found is not None
+    assert sorted(found["more"].to_pylist(), key=str) == [5, None]
+
+
+def test_what_spark_alone_could_do_is_refused_by_name(log: Table) -> None:
+    with pytest.raises(UnsafeError, match=r"commits of Spark's can be lost\. Nothing was written"):
+        log.commit(lambda: None)
+    with pytest.raises(UnsafeError, match="these rows are not as its columns are"):
+        log.append_rows(pa.table({"no_such_column": [1]}))
+
+
+@pytest.mark.parametrize("lost", [(3,), (1, 2, 3), (0, 1, 2, 3)])
+def test_a_version_whose_writer_died_before_its_checksum_is_gone_on_from(s3: S3, log: Table, lost: tuple[int, ...]) -> None:
+    folder = log.log_folder
+    assert folder is not None
+    log.append_rows_once(_rows(0, 1), "token", ("app", 7))
+    log.set_property("k", "v")
+    log.append_rows(_rows(1, 3))
+    whole = require_state(folder)
+    for version in lost:
+        (folder / checksum_file(version)).delete()
+    derived = require_state(folder)
+    plain = {name: value for name, value in whole.checksum.items() if "istogram" not in name}
+    assert _sorted(derived.checksum) == _sorted(plain)
+    forget_committed(folder)
+    other = _table(s3, folder.parent)
+    other.append_rows(_rows(3, 4))
+    assert other.append_rows_once(_rows(4, 5), "token", ("app", 7)) is None
+    assert _entries(log) == [0, 1, 2, 3]
+
+
+def _sorted(checksum: Any) -> Any:
+    listed = [{**file, "tags": None} for file in checksum["allFiles"]]
+    return {**checksum, "allFiles": sorted(listed, key=lambda file: str(file["path"]))}
+
+
+def test_of_a_commit_that_does_not_tell_no_checksum_is_derived() -> None:
+    before = {"txnId": "a", "numFiles": 1, "tableSizeBytes": 5, "setTransactions": [], "domainMetadata": []}
+    told = checksum_after(
+        before, ['{"commitInfo":{"txnId":"b"}}', '{"remove":{"path":"x","size":5}}', '{"txn":{"appId":"s","version":2}}']
+    )
+    assert (told["txnId"], told["numFiles"], told["tableSizeBytes"]) == ("b", 0, 0)
+    assert [one["appId"] for one in told["setTransactions"]] == ["s"]
+    assert "allFiles" not in told
+    for line in ('{"remove":{"path":"x"}}', '{"add":{"path":"x","size":1,"deletionVector":{"storageType":"u"}}}'):
+        with pytest.raises(UntoldError):
+            checksum_after(before, [line])
+
+
+def test_a_checkpoint_is_written_when_it_is_due_and_what_it_holds_is_read(s3: S3, log: Table) -> None:
+    log.set_property("delta.checkpointInterval", "3")
+    for at in range(5):
+        log.append_rows(_rows(at, at + 1))
+    folder = log.log_folder
+    assert folder is not None
+    assert [name for name in folder.names() if "checkpoint" in name] == [
+        "00000000000000000003.checkpoint.parquet",
+        "00000000000000000006.checkpoint.parquet",
+        "_last_checkpoint",
+    ]
+    for version in range(5):
+        (folder / commit_file(version)).delete()
+    there = DeltaTable(str(folder.parent), storage_options=s3.options())
+    assert (there.version(), sorted(there.to_pyarrow_table()["entry_id"].to_pylist())) == (6, list(range(5)))
+    assert _entries(_table(s3, folder.parent)) == list(range(5))
+
+
+@pytest.fixture
+def journal(s3: S3, monkeypatch: pytest.MonkeyPatch) -> Table:
+    monkeypatch.setattr(mirror, "_known", {})
+    table = _table(s3)
+    table.create(OWNERS)
+    return table
+
+
+def _row(runner: str) -> pa.Table:
+    row = {"runner": runner, "generation": 1, "token": "t", "holder": "{}", "state": "OWNED", "in_flight": False, "since": NOW}
+    return rows_table(OWNERS.types, [{**row, "sequence": 0}])
+
+
+def _runners(table: Table) -> list[str] | None:
+    rows = rows_now(table, ("runner",), ANY_ROW)
+    return None if rows is None else sorted(row["runner"] for row in rows)
+
+
+def test_what_was_read_of_a_small_table_is_kept_until_a_commit_comes(s3: S3, journal: Table) -> None:
+    journal.append_rows(_row("a"))
+    assert _runners(journal) == ["a"]
+
+    def requests(ask: Callable[[], object]) -> int:
+        before = s3.counts()
+        ask()
+        return (s3.counts() - before).total()
+
+    assert requests(lambda: _runners(journal)) == 1, "whether the next commit is there"
+    other = _table(s3, journal.log_folder.parent)  # type: ignore[union-attr]  # it is there
+    other.append_rows(_row("b"))
+    assert _runners(journal) == ["a", "b"]
+    other.set_property("k", "v")
+    assert _runners(journal) == ["a", "b"]
+    assert requests(lambda: _runners(journal)) == 1
+
+
+def test_what_is_not_there_any_more_is_not_told_from_memory(journal: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "REMOTE_PRESENCE_S", 0.0)
+    journal.append_rows(_row("a"))
+    assert _runners(journal) == ["a"]
+    folder = journal.log_folder
+    assert folder is not None
+    for name in (commit_file(1), checksum_file(1)):
+        (folder / name).delete()
+    assert _runners(journal) == []
+
+
+def test_a_copy_is_in_the_same_bucket_only(s3: S3) -> None:
+    port = ObjectStore("one", s3.options())
+    assert [port.holds(at) for at in ("s3a://one/t", "s3://one/t", "s3a://other/t", "/one/t", "hdfs://one/t")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+    assert Driver(_no_spark, find_port=lambda: port).port_at("/data/t") is None
