@@ -123,7 +123,7 @@ class _Faulty:
     """The application, some of whose requests fail."""
 
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
-        self._application, self._lock = application, threading.Lock()
+        self._application, self._lock, self._one_at_a_time = application, threading.Lock(), threading.Lock()
         self._counts: Counter[str] = Counter()
         self._requests, self._one_in = 0, 0
         self._refusal = ("", "0", "")
@@ -170,7 +170,14 @@ class _Faulty:
             return _refused(environment, start, "403 InvalidAccessKeyId", "InvalidAccessKeyId")
         if fault is not None:
             return self._met(fault, environment, start)
-        return self._application(environment, start)
+        return self._answer(environment, start)
+
+    def _answer(self, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """A put if absent is one step here; moto looks and puts in two."""
+        if "HTTP_IF_NONE_MATCH" not in environment:
+            return self._application(environment, start)
+        with self._one_at_a_time:
+            return list(self._application(environment, start))
 
     def _met(self, fault: _Fault, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         if fault.kind == "conflict":
@@ -178,7 +185,7 @@ class _Faulty:
         if fault.kind == "bare":
             return self._application({name: value for name, value in environment.items() if name != "HTTP_IF_NONE_MATCH"}, start)
         time.sleep(fault.seconds)
-        said = self._application(environment, start)
+        said = self._answer(environment, start)
         if fault.kind == "late":
             return said
         content = b"".join(said)

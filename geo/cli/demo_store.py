@@ -6,11 +6,13 @@ import contextlib
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, cast
 
 from geo.errors import GeoError, UsageError
 
@@ -36,7 +38,7 @@ def s3_api(folder: Path, clusters: Iterable[str]) -> Iterator[str]:
         port = free.getsockname()[1]
     endpoint, key = f"http://127.0.0.1:{port}", folder / "key"
     key.write_text("demo")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", __name__, str(port)]
     store = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         text = ""
@@ -59,3 +61,23 @@ def _make_bucket(url: str, store: subprocess.Popen[bytes]) -> None:
             if store.poll() is not None or time.monotonic() > deadline:
                 raise GeoError(f"demo: the store on this machine does not start: {error}") from None
             time.sleep(0.1)
+
+
+def _serve(port: int) -> None:
+    """A put if absent is one step here; moto looks and puts in two."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import run_simple
+
+    application, one_at_a_time = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+    def answer(environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if "HTTP_IF_NONE_MATCH" not in environment:
+            return cast(Iterable[bytes], application(environment, start))
+        with one_at_a_time:
+            return list(application(environment, start))
+
+    run_simple("127.0.0.1", port, answer, threaded=True)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

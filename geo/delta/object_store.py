@@ -63,7 +63,7 @@ class _Held(dict[str, tuple[str, bytes]]):
     """Contents of small files by path, with their tags, those that were read or put last."""
 
     def __init__(self) -> None:
-        self._size = 0
+        self.size = 0
 
     def keep(self, path: str, tag: str | None, content: bytes) -> None:
         if tag is None or len(content) > HELD_FILE_BYTES or not path.endswith(_NEVER_CHANGED):
@@ -71,8 +71,8 @@ class _Held(dict[str, tuple[str, bytes]]):
         with _lock:
             self._pop(path)
             self[path] = tag, content
-            self._size += len(content)
-            while self and self._size > HELD_BYTES:
+            self.size += len(content)
+            while self and self.size > HELD_BYTES:
                 self._pop(next(iter(self)))
 
     def drop(self, path: str) -> None:
@@ -81,22 +81,29 @@ class _Held(dict[str, tuple[str, bytes]]):
 
     def _pop(self, path: str) -> None:
         if (before := self.pop(path, None)) is not None:
-            self._size -= len(before[1])
+            self.size -= len(before[1])
 
 
 class _Listed:
     """What lists said lately of files: their tags."""
 
     def __init__(self) -> None:
-        self._lists: deque[tuple[float, Mapping[str, str]]] = deque(maxlen=_LISTS)
+        self._lists: deque[tuple[float, str, str, Mapping[str, str]]] = deque(maxlen=_LISTS)
+        """When it was asked, of which folder, from which name on it tells all, and the tags by name."""
 
-    def note(self, tags: Mapping[str, str]) -> None:
-        self._lists.append((time.monotonic(), tags))
+    def note(self, folder: str, after: str, names: Sequence[str], tags: Mapping[str, str]) -> None:
+        newest = names[-_NEWEST:]
+        begins = after if len(newest) == len(names) else newest[0]
+        self._lists.append((time.monotonic(), folder, begins, {name: tags[name] for name in newest}))
 
     def is_now(self, path: str, tag: str) -> bool:
-        """Whether the newest list that has the file, a moment ago, said that it has this tag."""
+        """Whether the newest list that tells of the file, a moment ago, said that it has this tag."""
+        folder, _, name = path.rpartition("/")
         since = time.monotonic() - FRESH_S
-        return next((tags[path] == tag for at, tags in reversed(tuple(self._lists)) if at > since and path in tags), False)
+        for at, of, begins, tags in reversed(tuple(self._lists)):
+            if at > since and of == folder and name >= begins:
+                return tags.get(name) == tag
+        return False
 
 
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) ")
@@ -207,7 +214,7 @@ class ObjectStore:
         found = {one["path"].removeprefix(f"{key}/"): one["e_tag"] for one in self._ask(listed)}
         # The order and the beginning are the port's: not every store keeps to them.
         names = sorted(name for name in found if "/" not in name and name > after)
-        self._listed.note({f"{folder}/{name}": found[name] for name in names[-_NEWEST:]})
+        self._listed.note(folder, after, names, found)
         return names
 
     def below(self, folder: str, *, least_bytes: int = 0) -> list[str]:

@@ -7,7 +7,7 @@ from threading import Barrier
 
 import pytest
 
-from geo.delta.object_store import ObjectStore
+from geo.delta.object_store import ObjectStore, _Held
 from geo.delta.probe import why_unfit
 from geo.delta.put_commit import put_commit
 from geo.delta.store import Put, StorePath, WritePath
@@ -111,3 +111,33 @@ def test_a_store_that_keeps_its_word_is_fit(log: WritePath) -> None:
 def test_a_store_that_passes_the_condition_by_is_refused(s3: S3, log: WritePath) -> None:
     s3.next_of("PUT", "bare", 8)
     assert "of 8 writers that put one name if it is absent 8 were told" in (why_unfit(log) or "")
+
+
+def test_what_another_has_put_in_its_place_is_read_once_a_list_says_so(s3: S3, log: WritePath) -> None:
+    other = StorePath(ObjectStore(log.store.bucket, s3.options()), log.location)  # type: ignore[attr-defined]  # as another process
+    place = log / "0.json"
+    log.store.put(str(place), b"first")
+    assert (log.names(), place.get()) == (["0.json"], b"first")
+    before = s3.counts()
+    assert place.get() == b"first"
+    assert (s3.counts() - before).total() == 0, "a list has just said that it is the same"
+    other.store.put(str(place), b"second")
+    assert (log.names(), place.get()) == (["0.json"], b"second")
+    other.store.delete(str(place))
+    assert log.names() == []
+    with pytest.raises(FileNotFoundError):
+        place.get()
+
+
+def test_many_threads_hold_no_more_than_is_said(log: WritePath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geo.delta.object_store.HELD_BYTES", 5_000)
+    held = _Held()
+
+    def keep(who: int) -> None:
+        for at in range(2_000):
+            held.keep(f"{at % 7}.json", "tag", b"x" * 1_000)
+            held.drop(f"{(at + who) % 7}.json")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(keep, range(8)))
+    assert held.size == sum(len(content) for _, content in held.values()) <= 5_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,7 +18,9 @@ from pyspark.sql import SparkSession
 from geo.delta import mirror
 from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import checksum_file, commit_file
+from geo.delta.counted import Counted, counted
 from geo.delta.definition import columns_of
+from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.delta_state import require_state
 from geo.delta.derived_checksum import UntoldError, checksum_after
 from geo.delta.driver import Driver
@@ -27,8 +30,8 @@ from geo.delta.predicate import ANY_ROW
 from geo.delta.process import this_process
 from geo.delta.scan import few_rows
 from geo.delta.table import Table
-from geo.delta.writer import forget_committed
-from geo.errors import RetryableError, UnsafeError
+from geo.delta.writer import commit_files, forget_committed, write_files
+from geo.errors import RetryableError, UnknownAnswerError, UnsafeError
 from schemas import OWNERS, TOPIC_LOG
 from schemas.table import Column
 from tests.delta.on_s3 import table_on
@@ -262,6 +265,53 @@ def test_a_checkpoint_is_written_when_it_is_due_and_what_it_holds_is_read(s3: S3
     there = DeltaTable(str(folder.parent), storage_options=s3.options())
     assert (there.version(), sorted(there.to_pyarrow_table()["entry_id"].to_pylist())) == (6, list(range(5)))
     assert _entries(_table(s3, folder.parent)) == list(range(5))
+
+
+def test_a_commit_that_was_cut_with_the_log_had_counted_and_its_files_stay(s3: S3, log: Table) -> None:
+    """Its writer was halted right after its put; others went on, and cut the log below a checkpoint that names its files."""
+    folder = log.log_folder
+    assert folder is not None
+    before = require_state(folder)
+    log.append_rows(_rows(0, 1))
+    files = [json.loads(line)["add"]["path"] for line in (folder / commit_file(1)).lines() if line.startswith('{"add"')]
+    other = _table(s3, folder.parent)
+    for at in range(1, 4):
+        other.append_rows(_rows(at, at + 1))
+    DeltaTable(str(folder.parent), storage_options=s3.options()).create_checkpoint()
+    assert remove_below(folder, read_folder(folder), 4) == 4
+    assert counted(folder, before, files) is Counted.LONG_AGO
+    with pytest.raises(UnknownAnswerError, match="nobody can tell whether it counts"):
+        counted(folder, before, ["another"])
+    assert _entries(_table(s3, folder.parent)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("what", ["put back", "gone"])
+def test_a_commit_behind_the_end_of_another_log_does_not_count_and_is_removed(s3: S3, log: Table, what: str) -> None:
+    folder = log.log_folder
+    assert folder is not None
+    for at in range(2):
+        log.append_rows(_rows(at, at + 1))
+    before = require_state(folder)
+    if what == "put back":  # an older copy, which has grown to the same version
+        for name in (commit_file(2), checksum_file(2)):
+            (folder / name).delete()
+        forget_committed(folder)
+        _table(s3, folder.parent).append_rows(_rows(7, 8))
+    else:
+        for name in folder.names():
+            (folder / name).delete()
+    written = write_files(folder.parent, before, _rows(9, 10))
+    assert not commit_files(folder, before, written.files, None)
+    assert not (folder / commit_file(3)).is_there()
+
+
+def test_an_erased_memory_of_a_table_that_is_made_anew_is_not_gone_on_from(log: Table) -> None:
+    log.append_rows(_rows(0, 1))
+    assert log.remove()
+    assert not log.exists()
+    log.create(TOPIC_LOG)
+    log.append_rows(_rows(5, 6))
+    assert (log.latest_version(), _entries(log)) == (1, [5])
 
 
 @pytest.fixture

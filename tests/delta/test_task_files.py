@@ -1,0 +1,110 @@
+"""Files that Spark's tasks write to an object store, and one commit that adds them."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from geo.delta.driver import Driver
+from geo.delta.engines.spark import task_files
+from geo.delta.object_store import ObjectStore
+from geo.delta.scan import few_rows
+from geo.delta.store import parquet
+from geo.delta.table import Table
+from geo.errors import UnsafeError
+from schemas import TOPIC_LOG
+from tests.delta.on_s3 import table_on
+from tests.object_store import ObjectStore as S3
+
+pytestmark = pytest.mark.spark
+
+_ROW = (
+    "'us' AS origin",
+    "7L AS ledger_id",
+    "id AS entry_id",
+    "timestamp_seconds(1700000000 + id) AS publish_time",
+    "CAST(NULL AS TIMESTAMP) AS event_time",
+    "'p' AS producer",
+    "concat('k', id) AS key",
+    "map('n', CAST(id AS STRING)) AS properties",
+    "array('eu') AS replicate_to",
+    "encode(CAST(id AS STRING), 'UTF-8') AS payload",
+    "CAST(NULL AS STRING) AS marker",
+    "date_add(DATE'2026-01-01', CAST(id % 3 AS INT)) AS publish_date",
+)
+
+
+@pytest.fixture
+def log(spark: SparkSession, s3: S3) -> Table:
+    place = table_on(s3)
+    port = ObjectStore(place.store.bucket, s3.options())  # type: ignore[attr-defined]  # it is one
+    table = Table(Driver.of(spark, find_port=lambda: port), str(place), by_path=True, lock=None)
+    table.create(TOPIC_LOG)
+    return table
+
+
+def _rows(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(0, count, 1, 2).selectExpr(*_ROW)
+
+
+def _data_files(log: Table) -> list[str]:
+    assert log.log_folder is not None
+    port = log.log_folder.store
+    assert isinstance(port, ObjectStore)
+    return [path for path in port.below(log.name) if path.endswith(".parquet") and "_delta_log" not in path]
+
+
+@pytest.mark.parametrize("file_bytes", [2**28, 1])
+def test_rows_come_as_they_are_in_one_commit(
+    spark: SparkSession, log: Table, file_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_files, "FILE_BYTES", file_bytes)
+    rows = _rows(spark, 300)
+    log.append(rows, "record")
+    found = few_rows(log, log.latest_version())
+    assert found is not None
+    wanted = sorted((row.asDict() for row in rows.collect()), key=lambda row: int(row["entry_id"]))
+    read = sorted(found.to_pylist(), key=lambda row: int(row["entry_id"]))
+    assert [(one["entry_id"], one["key"], dict(one["properties"]), one["replicate_to"], one["payload"]) for one in read] == [
+        (one["entry_id"], one["key"], one["properties"], one["replicate_to"], bytes(one["payload"])) for one in wanted
+    ]
+    (commit,) = log.commits(1, 9)
+    assert (commit.user_metadata, log.count_files()) == ("record", len(_data_files(log)))
+    assert log.log_folder is not None
+    lines = (log.log_folder / f"{1:020}.json").lines()
+    told = [json.loads(json.loads(line)["add"]["stats"]) for line in lines if line.startswith('{"add"')]
+    assert sum(one["numRecords"] for one in told) == 300
+    assert (min(one["minValues"]["entry_id"] for one in told), max(one["maxValues"]["entry_id"] for one in told)) == (0, 299)
+
+
+def test_rows_that_lack_what_is_required_leave_nothing(spark: SparkSession, log: Table) -> None:
+    bad = _rows(spark, 100).withColumn("ledger_id", F.when(F.col("entry_id") < 99, F.col("ledger_id")))
+    with pytest.raises(UnsafeError, match="these rows are not as its columns are"):
+        log.append(bad)
+    assert (_data_files(log), log.latest_version()) == ([], 0)
+
+
+def test_a_task_that_fails_leaves_nothing(spark: SparkSession, log: Table) -> None:
+    bad = _rows(spark, 100).withColumn(
+        "key", F.when(F.col("entry_id") < 99, F.col("key")).otherwise(F.raise_error(F.lit("on purpose")))
+    )
+    with pytest.raises(Exception, match="on purpose"):
+        log.append(bad)
+    assert log.latest_version() == 0
+
+
+def test_a_change_feed_is_written_beside_the_table(spark: SparkSession, log: Table) -> None:
+    told = _rows(spark, 6).withColumn("_change_type", F.lit("update_postimage"))
+    files = log.write_feed(told)
+    assert files is not None
+    assert {file.partition["publish_date"] for file in files} == {str(date(2026, 1, day)) for day in (1, 2, 3)}
+    assert all(file.path.startswith("_change_data/publish_date=") for file in files)
+    assert log.log_folder is not None
+    table = log.log_folder.parent
+    read = [row for file in files for row in parquet(table / file.path).read().to_pylist()]
+    assert sorted(row["entry_id"] for row in read) == list(range(6))
+    assert {row["_change_type"] for row in read} == {"update_postimage"}
