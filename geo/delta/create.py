@@ -21,10 +21,11 @@ from pyspark.sql.types import StructField
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import commit_file
 from geo.delta.definition import first_version
-from geo.delta.delta_state import newest_state
+from geo.delta.delta_state import newest_state, state_of
+from geo.delta.engine import UnsupportedError, attempt
 from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.store import ReadPath, WritePath
-from geo.errors import DamagedError
+from geo.errors import DamagedError, UsageError
 from geo.now import now_us
 from schemas import TableSchema
 
@@ -71,6 +72,10 @@ def make_first(folder: WritePath, schema: TableSchema, extra: Iterable[StructFie
     """Make a table whose `_delta_log` is `folder`, unless anything is there. Raises OSError, UnknownAnswerError, and as `first_version`."""
     table_id, txn_id = str(uuid.uuid4()), str(uuid.uuid4())
     actions, checksum = first_version(schema, extra, own, table_id=table_id, txn_id=txn_id, now_ms=now_us() // 1000)
+    if isinstance(refused := attempt(lambda: state_of(0, checksum)), UnsupportedError):
+        raise UsageError(
+            f"{folder.parent}: {refused}, so it cannot be written where this program writes by itself. Nothing was made."
+        )
     if folder.store.begin_log(str(folder)) and put_commit(folder, 0, actions):
         reach(CrashPoint.TABLE_COMMITTED)
         put_checksum(folder, 0, checksum)

@@ -37,9 +37,9 @@ def checksum_after(before: Mapping[str, Any], lines: Iterable[str]) -> dict[str,
     files = None if after.get("allFiles") is None else {file["path"]: file for file in after["allFiles"]}
     transactions = {one["appId"]: one for one in after.get("setTransactions") or ()}
     domains = {one["domain"]: one for one in after.get("domainMetadata") or ()}
-    for line in filter(None, lines):
+    for number, line in enumerate(filter(None, lines)):
         for name, fields in json.loads(line).items():
-            if name == "commitInfo":
+            if name == "commitInfo" and not number:  # where it is looked for
                 after["txnId"] = fields.get("txnId")
             elif name in ("add", "remove"):
                 if fields.get("deletionVector") or fields.get("size") is None:

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql.types import StructField
 
 from geo.delta.definition import compact
-from geo.delta.delta_state import DeltaState
+from geo.delta.delta_state import DeltaState, state_of
 from geo.delta.store import WritePath
 from geo.delta.writer import commit_actions
 
@@ -27,7 +27,7 @@ def commit_properties(folder: WritePath, state: DeltaState, properties: Mapping[
 
 def commit_columns(folder: WritePath, state: DeltaState, columns: Sequence[StructField]) -> bool:
     """Commit as the version after `state` that the table has these columns behind its others; rows of before have NULL there. False and errors
-    as `put_commit`."""
+    as `put_commit`; UnsupportedError for a column of a type that this program does not append."""
     before = state.checksum["metadata"]
     schema, added = json.loads(before["schemaString"]), [column.jsonValue() for column in columns]
     after = {**before, "schemaString": compact({**schema, "fields": [*schema["fields"], *added]})}
@@ -37,5 +37,6 @@ def commit_columns(folder: WritePath, state: DeltaState, columns: Sequence[Struc
 def _commit(
     folder: WritePath, state: DeltaState, metadata: Mapping[str, Any], operation: str, parameters: Mapping[str, str]
 ) -> bool:
+    state_of(state.version + 1, {**state.checksum, "metadata": metadata})  # whoever appends next has to know what it is
     told = {"operation": operation, "operationParameters": parameters, "isBlindAppend": True, "operationMetrics": {}}
     return commit_actions(folder, state, told, [{"metaData": metadata}], None, changed={"metadata": metadata})

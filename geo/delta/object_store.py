@@ -6,6 +6,7 @@ is tried again for RETRIES_S. Raises OSError for whatever the store says: one li
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -21,10 +22,14 @@ import pyarrow as pa
 
 from geo.config.storage_options import PROFILE
 from geo.delta.store import WHOLE_BYTES, Head, Put
+from geo.errors import GeoError
 from geo.locations import authority_of, storage_of
+from geo.text import first_line
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -147,14 +152,25 @@ class ObjectStore:
         """Whether a location is in this bucket."""
         return storage_of(path) == "s3a" and authority_of(path) == self.bucket
 
-    @cached_property
+    @property
     def _store(self) -> S3Store:
-        return self._made(RETRIES)
+        return self._with_keys(RETRIES)
 
-    @cached_property
+    @property
     def _once(self) -> S3Store:
         """Asks once: for what must not be asked twice in silence."""
-        return self._made(0)
+        return self._with_keys(0)
+
+    def _with_keys(self, retries: int) -> S3Store:
+        """The library's store, with the keys that were found last."""
+        with _lock:
+            if (made := self._stores.get(retries)) is None or made[0] is not self.said:
+                made = self._stores[retries] = self.said, self._made(retries)
+            return made[1]
+
+    @cached_property
+    def _stores(self) -> dict[int, tuple[Mapping[str, str], S3Store]]:
+        return {}
 
     def _made(self, retries: int) -> S3Store:
         from obstore.store import S3Store
@@ -246,6 +262,7 @@ class ObjectStore:
         from obstore import put
         from obstore.exceptions import AlreadyExistsError, BaseError
 
+        used = self.said
         try:
             made = put(self._once, self._key(path), content, mode="create", use_multipart=False)
         except AlreadyExistsError:
@@ -253,7 +270,7 @@ class ObjectStore:
         except (FileNotFoundError, BaseError) as error:
             if not (isinstance(error, FileNotFoundError) or _REFUSED.search(str(error))):
                 return Put.UNKNOWN
-            if again and _OF_KEYS.search(str(error)) and self._found_keys():
+            if again and _OF_KEYS.search(str(error)) and self._found_keys(used):
                 return self.put_if_absent(path, content, again=False)  # nothing was done
             raise self._said(error) from None
         self._held.keep(path, made["e_tag"], content)
@@ -305,25 +322,31 @@ class ObjectStore:
         import obstore
         from obstore.exceptions import BaseError
 
+        used = self.said
         try:
             try:
                 return question(obstore)
             except BaseError as error:
-                if not (_OF_KEYS.search(str(error)) and self._found_keys()):
+                if not (_OF_KEYS.search(str(error)) and self._found_keys(used)):
                     raise
                 return question(obstore)
         except (FileNotFoundError, BaseError) as error:
             raise self._said(error) from None
 
-    def _found_keys(self) -> bool:
-        """Whether there are, or may be, other keys than those that were refused. The library never asks for keys again by itself then."""
+    def _found_keys(self, used: Mapping[str, str]) -> bool:
+        """Whether there are, or may be, other keys than those `used`, which were refused. The library never asks for keys again by itself
+        then."""
         with _lock:
-            said = self.said if self.find_options is None else self.find_options()
-            if said == self.said and PROFILE not in said:
+            if self.said is not used:  # somebody else has found them
+                return True
+            try:
+                found = self.said if self.find_options is None else self.find_options()
+            except GeoError as error:  # they are not there now; what was asked was refused
+                log.info("S3 bucket %s: %s", self.bucket, first_line(error))
                 return False
-            self.said = said
-            for made in ("_store", "_once"):
-                vars(self).pop(made, None)
+            if found == self.said and PROFILE not in found:
+                return False
+            self.said = dict(found)
             return True
 
     def _said(self, error: Exception) -> OSError:

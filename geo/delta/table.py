@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
@@ -561,7 +562,7 @@ class Table:
         """Commit by `commit`, under the lock, after the newest version, again if another commit came between: `commit` says False then, and
         None where it is not to be. False, and nothing was done, in that case, and where it cannot be. Where it is refused, or the lock is not
         to be had, `files` are removed."""
-        is_made = False
+        is_made, met = False, Counter[int]()
         try:
             with self._committing():
                 try:
@@ -570,6 +571,11 @@ class Table:
                             is_made = True
                             return True  # what fails from here on takes no file of it away
                         self._forget_committed()
+                        met[state.version] += 1
+                        if met[state.version] > COMMIT_ATTEMPTS:
+                            raise RetryableError(
+                                f"{self}: no commit follows on version {state.version}. Nothing was written. Try again."
+                            )
                         log.info("%s: another commit came between, trying again", self)
                 except OSError as error:
                     if not self.may_spark_commit:
@@ -740,7 +746,10 @@ class Table:
         elsewhere. Raises UnsafeError where this program does not know what the table is."""
         if self.may_spark_commit or (folder := self.log_folder) is None:
             return False
-        if not self._commit_here(partial(commit, folder), ()):
+        done = attempt(lambda: self._commit_here(partial(commit, folder), ()))
+        if isinstance(done, UnsupportedError):
+            self._refuse_spark(str(done))
+        if not done:
             self._refuse_spark()
         return True
 

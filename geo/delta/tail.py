@@ -136,6 +136,11 @@ class Tail:
             self._compare(self.at.table_id, due, commits[0])
             self._recent = self._recent or deque([commits[0]], LOOK_BACK)
             del commits[0]
+        elif not self._table.is_near and (last := self._table.latest_version()) > newest:
+            # Of what is below a cut a halted writer may have put one that does not count.
+            commits = list(self._table.commits(due + 1, last))
+            if len(commits) != last - due:
+                raise RetryableError(f"{self._table}: some of {Gone(due + 1, last)} are gone.")
         if commits and commits[0].version > due + 1:
             raise RetryableError(f"{self._table}: {Gone(due + 1, commits[0].version - 1)} are gone.")
         taken = turn_of(commits, TURN_BYTES)

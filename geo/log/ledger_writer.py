@@ -18,7 +18,7 @@ from geo.coordination.clock import Stamp, jumped, refuse, why_wrong
 from geo.coordination.ownership import Ownership, Rows, claim, producer_runner, release
 from geo.crash import CrashPoint, reach
 from geo.delta.table import Table
-from geo.errors import SourceChangedError, UnsafeError
+from geo.errors import SourceChangedError, UnknownAnswerError, UnsafeError
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
 from geo.log.finished import recall
@@ -169,6 +169,8 @@ class LedgerWriter:
             if not self._is_open:
                 raise UnsafeError(f"{self._topic}: producer {self._producer} was closed. Nothing was published. Open it again.")
             if self._unsure or time.monotonic() - self._looked_at >= timetable.LOG_LOOK_S:
+                if self._unsure:  # what may still come is to come before the look, or not at all
+                    self._ownership.fence(self._log)
                 self._look()
                 if self._changed:
                     # Any row says that all ends are exact up to where the last look came: the row of a new ledger would, next.
@@ -182,7 +184,11 @@ class LedgerWriter:
             rows = entries(batch)
             reach(CrashPoint.PUBLISH_BEFORE_APPEND)
             before_us, self._unsure = self._clock(), True
-            self._ownership.append(self._log, rows, batch.encode())
+            try:
+                self._ownership.append(self._log, rows, batch.encode())
+            except UnknownAnswerError:
+                self._ownership.in_flight = True
+                raise
             reach(CrashPoint.PUBLISH_AFTER_APPEND)
             self._progress, self._unsure = self._progress.after(batch), False
             self._changed |= {span.key for span in batch.spans}

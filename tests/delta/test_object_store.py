@@ -11,6 +11,7 @@ from geo.delta.object_store import ObjectStore, _Held
 from geo.delta.probe import why_unfit
 from geo.delta.put_commit import put_commit
 from geo.delta.store import Put, StorePath, WritePath
+from geo.errors import UsageError
 from tests.delta.on_s3 import table_on
 from tests.object_store import SECRET
 from tests.object_store import ObjectStore as S3
@@ -141,3 +142,28 @@ def test_many_threads_hold_no_more_than_is_said(log: WritePath, monkeypatch: pyt
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(keep, range(8)))
     assert held.size == sum(len(content) for _, content in held.values()) <= 5_000
+
+
+def test_keys_that_were_rotated_are_found_again_and_those_that_are_not_there_are_a_refusal(s3: S3, log: WritePath) -> None:
+    bucket = log.store.bucket  # type: ignore[attr-defined]
+    found: list[dict[str, str]] = [s3.options() | {"aws_access_key_id": "second"}]
+
+    def find() -> dict[str, str]:
+        if not found:
+            raise UsageError("the file of a secret cannot be read")
+        return found[0]
+
+    store = ObjectStore(bucket, s3.options(), find)
+    s3.takes_only("second")
+    try:
+        assert store.put_if_absent(str(log / "0"), b"x") is Put.MADE
+        assert store.get(str(log / "0")) == b"x"
+        s3.takes_only("third")
+        found.clear()
+        for ask in (lambda: store.get(str(log / "0")), lambda: store.put_if_absent(str(log / "1"), b"x")):
+            with pytest.raises(PermissionError, match="InvalidAccessKeyId"):
+                ask()
+        found.append(s3.options() | {"aws_access_key_id": "third"})
+        assert store.get(str(log / "0")) == b"x"
+    finally:
+        s3.takes_only("")

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, TimestampNTZType
 
 from geo.delta import mirror
 from geo.delta.arrow_rows import rows_table
@@ -28,10 +29,12 @@ from geo.delta.mirror import rows_now
 from geo.delta.object_store import ObjectStore
 from geo.delta.predicate import ANY_ROW
 from geo.delta.process import this_process
+from geo.delta.put_commit import put_commit
 from geo.delta.scan import few_rows
 from geo.delta.table import Table
+from geo.delta.tail import Tail
 from geo.delta.writer import commit_files, forget_committed, write_files
-from geo.errors import RetryableError, UnknownAnswerError, UnsafeError
+from geo.errors import RetryableError, UnknownAnswerError, UnsafeError, UsageError
 from schemas import OWNERS, TOPIC_LOG
 from schemas.table import Column
 from tests.delta.on_s3 import table_on
@@ -202,6 +205,35 @@ def test_columns_and_properties_come_without_spark(log: Table) -> None:
     found = few_rows(log, log.latest_version())
     assert found is not None
     assert sorted(found["more"].to_pylist(), key=str) == [5, None]
+
+
+def test_a_column_that_this_program_could_not_append_to_is_refused_before_it_is_there(s3: S3, log: Table) -> None:
+    local = StructField("at", TimestampNTZType())
+    with pytest.raises(UnsafeError, match=r"its column at is of a type that is not known here \(timestamp_ntz\)"):
+        log.add_columns([local])
+    log.append_rows(_rows(0, 1))
+    assert _entries(log) == [0]
+    other = _table(s3)
+    with pytest.raises(UsageError, match=r"its column at is of a type .* Nothing was made"):
+        other.create(TOPIC_LOG, [local])
+    assert not other.exists()
+
+
+def test_what_was_put_below_a_cut_is_not_taken_for_the_next(s3: S3, log: Table) -> None:
+    """Its writer was halted before its put, and has not found out yet."""
+    folder = log.log_folder
+    assert folder is not None
+    log.append_rows(_rows(0, 1))
+    tail, halted = Tail.at_newest(log), require_state(folder)
+    other = _table(s3, folder.parent)
+    for at in range(1, 5):
+        other.append_rows(_rows(at, at + 1))
+    DeltaTable(str(folder.parent), storage_options=s3.options()).create_checkpoint()
+    assert remove_below(folder, read_folder(folder), 5) == 5
+    stray = write_files(folder.parent, halted, _rows(9, 10))
+    assert put_commit(folder, 2, [{"commitInfo": {"txnId": "stray"}}, *({"add": file.action} for file in stray.files)])
+    with pytest.raises(RetryableError, match="are gone"):
+        tail.next()
 
 
 def test_what_spark_alone_could_do_is_refused_by_name(log: Table) -> None:
