@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from operator import xor
 from typing import cast
 
@@ -131,10 +131,12 @@ class Publisher:
         forget(self._held_at)  # what a run that was killed has left
         return self
 
-    @property
+    @cached_property
     def _held_at(self) -> str:
-        """Where rows are held until they are written."""
-        return self.tables.checkpoint("held", self.topic.path, self.producer)
+        """Where rows are held until they are written: where tasks run on this host, on its own disk, if the tables are on none."""
+        parts = ("held", self.topic.path, self.producer)
+        is_far = self.tables.port is not None and str(self.tables.spark.sparkContext.master).startswith("local")
+        return self.tables.run_checkpoint(*parts) if is_far else self.tables.checkpoint(*parts)
 
     def close(self, *, clean: bool = True) -> None:
         """As `LedgerWriter.close`."""
