@@ -15,6 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from geo.delta.arrow_rows import arrow_type
 from geo.delta.commits import ENGINE
+from geo.delta.derived_checksum import NOTHING
 from geo.errors import UsageError
 from schemas import TableSchema
 
@@ -52,16 +53,10 @@ def first_version(
     }
     protocol = _protocol(properties, columns)
     checksum = {
+        **NOTHING,
         "txnId": txn_id,
-        "tableSizeBytes": 0,
-        "numFiles": 0,
-        "numMetadata": 1,
-        "numProtocol": 1,
-        "setTransactions": [],
-        "domainMetadata": [],
         "metadata": metadata,
         "protocol": protocol,
-        "allFiles": [],
     }
     return [{"commitInfo": info}, {"metaData": metadata}, {"protocol": protocol}], checksum
 

@@ -123,10 +123,10 @@ def checksum_at(folder: ReadPath, version: int) -> dict[str, Any]:
     return found
 
 
-def newest_metadata(folder: ReadPath, newest: int, *, look_back: int = LOOK_BACK) -> dict[str, Any] | None:
+def newest_metadata(folder: ReadPath, newest: int) -> dict[str, Any] | None:
     """The table's metadata at its newest version, from the checksum file that Delta leaves beside a commit or from the commits
     themselves; None if it is too far back (a writer without checksums)."""
-    for version in range(newest, max(-1, newest - look_back), -1):
+    for version in range(newest, max(-1, newest - LOOK_BACK), -1):
         with suppress(FileNotFoundError, ValueError, KeyError, DamagedError):
             return dict(checksum_at(folder, version)["metadata"])
         with suppress(FileNotFoundError):

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from geo.delta.commits import commit_file
-from geo.delta.delta_log import LOOK_BACK, checksum_at, newest_metadata, newest_version
+from geo.delta.delta_log import checksum_at, newest_metadata, newest_version
 from geo.delta.derived_checksum import NOTHING, checksum_after
 from geo.delta.engine import Seen, UnsupportedError, attempt, refusing
 from geo.delta.protocol import why_not_append, why_not_plain
@@ -61,7 +61,7 @@ class DeltaState:
         """The transaction that its commit says it is."""
         return str(self.checksum["txnId"])
 
-    def has_used(self, application: str) -> int | None:
+    def highest_used(self, application: str) -> int | None:
         """The highest number of a transaction's application that was committed; None: none was, or that is not told."""
         used = {one["appId"]: int(one["version"]) for one in self.checksum.get("setTransactions") or ()}
         return used.get(application)
@@ -72,14 +72,14 @@ def _is_known_to_deltalake(folder: ReadPath) -> bool:
     return "%" not in str(folder)
 
 
-def seen_in(folder: ReadPath, *, look_back: int = LOOK_BACK) -> Seen | None:
+def seen_in(folder: ReadPath) -> Seen | None:
     """The table whose `_delta_log` is `folder` as it is now, by the files of its log alone.
 
-    None: there is none. Raises UnsupportedError if the newest `look_back` commits do not tell its metadata.
+    None: there is none. Raises UnsupportedError if its newest commits do not tell its metadata.
     """
     if (newest := newest_version(folder)) is None:
         return None
-    if (metadata := newest_metadata(folder, newest, look_back=look_back)) is None:
+    if (metadata := newest_metadata(folder, newest)) is None:
         raise UnsupportedError("its metadata is far back in its log")
     return Seen.of(metadata, newest)
 
@@ -135,7 +135,7 @@ def require_state(folder: ReadPath, seen: int | None = None) -> DeltaState:
 
 _NOT_WHOLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
-_LOOK_BACK = 100
+_MOST_DERIVED = 100
 """Commits that are read for a checksum."""
 
 
@@ -143,7 +143,7 @@ def _far_state(folder: ReadPath, newest: int) -> DeltaState:
     """As `require_state`, where a commit and its checksum come one after the other, and whoever puts them may die in between. Raises OSError
     as the store does."""
     since: list[list[str]] = []
-    for version in range(newest, max(-1, newest - _LOOK_BACK), -1):
+    for version in range(newest, max(-1, newest - _MOST_DERIVED), -1):
         lines = (folder / commit_file(version)).lines()
         with refusing(*_NOT_WHOLE):
             checksum = _checksum_of(folder, version, lines)

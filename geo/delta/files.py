@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, Row
 
 from geo.crash import CrashPoint, reach
 from geo.delta.driver import Driver
-from geo.delta.object_store import ObjectStore
 from geo.delta.store import Put
 from geo.disk import local_path, sync
 from geo.times import in_us, utc
@@ -53,15 +52,15 @@ def _going(local: Path) -> Path:
 
 
 class SmallFiles:
-    """Files of a few lines. On storage that Spark alone reaches, and where an earlier version wrote S3, a file is a folder with one text file of Spark's in it: any text reader
-    of Spark's reads both by the same path."""
+    """Files of a few lines. On storage that Spark alone reaches, and where an earlier version wrote S3, a file is a folder with one text
+    file of Spark's in it: any text reader of Spark's reads both by the same path."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
     def create(self, path: str, line: str) -> None:
         """Create the file, which nobody else creates: its name has something drawn in it. Durable when this returns."""
-        if (port := self._port(path)) is not None:
+        if (port := self._driver.port_at(path)) is not None:
             # Asked once: a second request of a library could come when somebody has removed the file.
             if port.put_if_absent(path, _text([line])) is not Put.MADE:
                 raise OSError(f"{path}: the store does not say whether it was made")
@@ -75,7 +74,7 @@ class SmallFiles:
 
     def replace(self, path: str, lines: Sequence[str]) -> None:
         """Make the file, or make it anew: afterwards it has these lines."""
-        if (port := self._port(path)) is not None:
+        if (port := self._driver.port_at(path)) is not None:
             port.put(path, _text(lines))
             return
         if (local := local_path(path)) is None:
@@ -95,7 +94,7 @@ class SmallFiles:
                 return local.read_text(encoding="utf-8").splitlines()
             except FileNotFoundError:
                 return []
-        if (port := self._port(path)) is not None:
+        if (port := self._driver.port_at(path)) is not None:
             try:
                 return port.get(path).decode().splitlines()
             except FileNotFoundError:  # it may be as Spark wrote it
@@ -110,7 +109,7 @@ class SmallFiles:
                 return local.stat().st_mtime_ns // 1000
             except FileNotFoundError:
                 return None
-        if (port := self._port(path)) is not None:
+        if (port := self._driver.port_at(path)) is not None:
             return None if (found := port.head(path)) is None else found.modified_us
         rows = self._rows(path, lambda lines: lines.select("_metadata.file_modification_time").limit(1))
         return in_us(utc(rows[0][0])) if rows else None
@@ -118,7 +117,7 @@ class SmallFiles:
     def exists(self, path: str) -> bool:
         if (local := local_path(path)) is not None:
             return local.exists()
-        if (port := self._port(path)) is not None:
+        if (port := self._driver.port_at(path)) is not None:
             return port.is_there(path) or bool(port.below(path, least_bytes=1))
         return bool(self._rows(path, lambda lines: lines.limit(1)))
 
@@ -126,7 +125,7 @@ class SmallFiles:
         """Remove the file; one that is not there is no fault."""
         if (local := local_path(path)) is not None:
             local.unlink(missing_ok=True)
-        elif (port := self._port(path)) is not None:
+        elif (port := self._driver.port_at(path)) is not None:
             port.delete_all([path, *(f"{path}/{part}" for part in port.below(path))])
         elif self.exists(path):
             # What Spark can do on every storage: replace the folder's content by nothing.
@@ -136,7 +135,7 @@ class SmallFiles:
         """The names of the files in a folder; none if there is no such folder."""
         if (local := local_path(folder)) is not None:
             return sorted(path.name for path in local.iterdir()) if local.is_dir() else []
-        if (port := self._port(folder)) is not None:
+        if (port := self._driver.port_at(folder)) is not None:
             return sorted({path.partition("/")[0] for path in port.below(folder, least_bytes=1)})
         # Of the lines, since a file that was removed is still a folder with an empty file in it.
         found = self._rows(folder, lambda lines: lines.select("_metadata.file_path").distinct(), recursiveFileLookup="true")
@@ -148,14 +147,14 @@ class SmallFiles:
         folder. Elsewhere than on a local disk a file without a line is left out."""
         if (local := local_path(folder)) is not None:
             return sorted(path.name for path in local.iterdir() if path.name[0] not in "._") if local.is_dir() else None
-        if (port := self._port(folder)) is not None:
+        if (port := self._driver.port_at(folder)) is not None:
             return [name for name in port.names(folder, "") if name[0] not in "._"] or None
         found = self._rows(folder, lambda lines: lines.select("_metadata.file_name").distinct())
         return None if found is None else sorted(row[0] for row in found)
 
     def remove_folder(self, location: str) -> bool:
         """As `remove_folder`; on a store that this program writes not at once: a log goes first, and then the files that it names."""
-        if (port := self._port(location)) is None:
+        if (port := self._driver.port_at(location)) is None:
             return remove_folder(location)
         paths = port.below(location)
         for is_log in (True, False):
@@ -164,12 +163,8 @@ class SmallFiles:
 
     def is_partly_removed(self, location: str) -> bool:
         """Whether a process died that was removing this folder of a table, or something else of it is there."""
-        port = self._port(location)
+        port = self._driver.port_at(location)
         return is_partly_removed(location) if port is None else port.has_any(location)
-
-    def _port(self, path: str) -> ObjectStore | None:
-        """The store of this program that has the file, where that is one."""
-        return self._driver.port_at(path)
 
     def _rows(self, path: str, of: Callable[[DataFrame], DataFrame], **options: str) -> list[Row] | None:
         """Rows of the lines of a file, or of all in a folder; None if there is none."""

@@ -218,7 +218,8 @@ class ObjectStore:
         return self.head(path) is not None
 
     def names(self, folder: str, after: str) -> list[str]:
-        """Raises OSError where there is no bucket. From the first, a list of this folder alone; after a name, a list that begins there and has what is in folders below it."""
+        """From the first, a list of this folder alone; after a name, a list that begins there and has what is in folders below it. Raises
+        OSError where there is no bucket."""
         key = self._key(folder)
 
         def listed(o: Any) -> Iterable[Mapping[str, Any]]:
@@ -257,22 +258,20 @@ class ObjectStore:
     def put(self, path: str, content: bytes) -> None:
         self._held.keep(path, self._ask(lambda o: o.put(self._store, self._key(path), content))["e_tag"], content)
 
-    def put_if_absent(self, path: str, content: bytes, *, again: bool = True) -> Put:
+    def put_if_absent(self, path: str, content: bytes) -> Put:
         """UNKNOWN is what is said of any answer from which nothing follows, such as none within its time."""
         from obstore import put
         from obstore.exceptions import AlreadyExistsError, BaseError
 
-        used = self.said
         try:
-            made = put(self._once, self._key(path), content, mode="create", use_multipart=False)
+            # Other keys are tried once more: what was refused was not done.
+            made = self._by_keys(lambda: put(self._once, self._key(path), content, mode="create", use_multipart=False))
         except AlreadyExistsError:
             return Put.THERE
         except (FileNotFoundError, BaseError) as error:
-            if not (isinstance(error, FileNotFoundError) or _REFUSED.search(str(error))):
-                return Put.UNKNOWN
-            if again and _OF_KEYS.search(str(error)) and self._found_keys(used):
-                return self.put_if_absent(path, content, again=False)  # nothing was done
-            raise self._said(error) from None
+            if isinstance(error, FileNotFoundError) or _REFUSED.search(str(error)):
+                raise self._said(error) from None
+            return Put.UNKNOWN
         self._held.keep(path, made["e_tag"], content)
         return Put.MADE
 
@@ -322,16 +321,22 @@ class ObjectStore:
         import obstore
         from obstore.exceptions import BaseError
 
-        used = self.said
         try:
-            try:
-                return question(obstore)
-            except BaseError as error:
-                if not (_OF_KEYS.search(str(error)) and self._found_keys(used)):
-                    raise
-                return question(obstore)
+            return self._by_keys(lambda: question(obstore))
         except (FileNotFoundError, BaseError) as error:
             raise self._said(error) from None
+
+    def _by_keys(self, ask: Callable[[], T]) -> T:
+        """The answer; once more, if the keys were refused and there are others."""
+        from obstore.exceptions import BaseError
+
+        used = self.said
+        try:
+            return ask()
+        except BaseError as error:
+            if not (_OF_KEYS.search(str(error)) and self._found_keys(used)):
+                raise
+        return ask()
 
     def _found_keys(self, used: Mapping[str, str]) -> bool:
         """Whether there are, or may be, other keys than those `used`, which were refused. The library never asks for keys again by itself

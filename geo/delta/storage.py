@@ -1,7 +1,8 @@
-"""Whether commits on a storage are safe with several writers: the one place that decides it. Pure: no Spark, clock or I/O.
+"""Whether Spark's commits on a storage are safe with several writers, and this program's beside them: the one place that decides it. Pure: no
+Spark, clock or I/O.
 
 Delta needs commits that are put-if-absent. HDFS, ABFS and GCS have that; on a local disk a file lock of ours makes it so, for the
-processes of one host; plain S3 has it for one driver only: the later of two commits replaces the earlier and both report success.
+processes of one host; plain S3 does not: the later of two commits of Spark's replaces the earlier and both report success.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The store below tables: whole files by their names. Anything that keeps these promises can hold a table.
 
 Nothing here takes for granted that it is a disk, that a list is cheap, that there is a lock, or that an answer arrives
-(docs/structure.md). Adapters: `geo.delta.disk_store`, and for who only reads `geo.delta.arrow_store`.
+(docs/structure.md). Adapters: `geo.delta.disk_store`, `geo.delta.object_store`.
 """
 
 from __future__ import annotations

@@ -81,6 +81,9 @@ T = TypeVar("T")
 KEPT_RECORD = json.dumps({KEPT: 1})
 """Of a commit that replaces the rows of a system table."""
 
+_UNLIKE, _CHANGED, _NOT_HERE = "these rows are not as its columns are", "its columns changed", "that is not done without Spark"
+"""Why something is left to Spark."""
+
 _FEED = "_change_data/"
 """Where the files of a change feed are."""
 
@@ -140,7 +143,7 @@ class Table:
 
     def look(self) -> Seen | None:
         """The table as it is now; None if there is none. Derived from the files of its log alone, without a Spark job, where this process
-        reads the log by itself, or may ask its store."""
+        reads the log by itself."""
         return self._by_name(lambda engine: engine.look())
 
     def exists(self) -> bool:
@@ -364,38 +367,30 @@ class Table:
         Raises UnsafeError where it is Spark's to do, and Spark's commits are not safe.
         """
         refuse()
-        if not self.may_spark_commit:
-            self._append_by_tasks(rows, user_metadata, transaction, refuse)
-            return
-        if self._lock is None or not self.exists():
+        by_spark = self.may_spark_commit
+        if by_spark and (self._lock is None or not self.exists()):
             self._save(fenced(rows), user_metadata, transaction, refuse)
             return
         rows = rows.drop(*(field.name for field in rows.schema if isinstance(field.dataType, NullType)))
-        if transaction is None and (written := self.write_files(rows)) is not None:
+        if (transaction is None or not by_spark) and (written := self.write_files(rows)) is not None:
             reach(CrashPoint.APPEND_WRITTEN)
-            self.append_written(written, user_metadata, refuse, fenced)
+            self.append_written(written, user_metadata, refuse, fenced, transaction)
             return
+        self._leave_to_spark(_UNLIKE)
         # Delta's own commit writes them once more: it alone knows numbers that were used.
         with staged(str(self.location)) as place:
             rows.write.parquet(place)
             files = self.spark.read.schema(rows.schema).parquet(no_pattern(place))
             self._save(fenced(files), user_metadata, transaction, refuse)
 
-    def _append_by_tasks(
-        self, rows: DataFrame, user_metadata: str | None, transaction: tuple[str, int] | None, refuse: Callable[[], None]
-    ) -> None:
-        rows = rows.drop(*(field.name for field in rows.schema if isinstance(field.dataType, NullType)))
-        if (written := self.write_files(rows)) is None:
-            self._refuse_spark("these rows are not as its columns are")
-        elif written.files:
-            reach(CrashPoint.APPEND_WRITTEN)
-            if not self.commit_here(written, user_metadata, refuse, transaction):
-                self.remove_written(written)
-                self._refuse_spark("its columns changed")
+    def _leave_to_spark(self, why: str) -> None:
+        """What is not done here is Spark's to do. Raises UnsafeError where commits of Spark's are not safe; `why` it is not done here,
+        where the table itself does not say."""
+        if not self.may_spark_commit:
+            self._refuse_spark(why)
 
-    def _refuse_spark(self, why: str = "") -> NoReturn:
-        """Raises UnsafeError."""
-        why = self.why_left_to_spark() or why or "that is not done without Spark"
+    def _refuse_spark(self, why: str) -> NoReturn:
+        why = self.why_left_to_spark() or why
         raise UnsafeError(f"{self}: {why}, and on its store commits of Spark's can be lost. Nothing was written.")
 
     def write_files(self, rows: DataFrame) -> Written | None:
@@ -427,14 +422,13 @@ class Table:
         user_metadata: str | None = None,
         refuse: Callable[[], None] = lambda: None,
         fenced: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+        transaction: tuple[str, int] | None = None,
     ) -> None:
         """As `append`, of files that were written beside the table."""
-        if not self.commit_here(written, user_metadata, refuse):
-            if not self.may_spark_commit:
-                self.remove_written(written)
-                self._refuse_spark("its columns changed")
+        if not self.commit_here(written, user_metadata, refuse, transaction):
             try:
-                self._save(fenced(self.read_written(written)), user_metadata, None, refuse)
+                self._leave_to_spark(_CHANGED)
+                self._save(fenced(self.read_written(written)), user_metadata, transaction, refuse)
             finally:
                 self.remove_written(written)
 
@@ -467,8 +461,7 @@ class Table:
     ) -> None:
         """As `append`, of rows that this process has at hand: where it can, without Spark."""
         if not self.append_here(rows, user_metadata, refuse):
-            if not self.may_spark_commit:
-                self._refuse_spark("these rows are not as its columns are")
+            self._leave_to_spark(_UNLIKE)
             self._save(fenced(self.spark.createDataFrame(rows).coalesce(1)), user_metadata, None, refuse)
 
     def append_rows_once(self, rows: pa.Table, user_metadata: str, transaction: tuple[str, int]) -> int | None:
@@ -476,17 +469,18 @@ class Table:
         Returns its version; None: it was used. Raises UnsafeError where it is Spark's to do."""
         folder, state = self.log_folder, self.own_state()
         if folder is None or state is None or not fits(state, rows):
-            self._refuse_spark("these rows are not as its columns are")
+            self._refuse_spark(_UNLIKE)
         written = write_files(folder.parent, state, rows)
         reach(CrashPoint.APPEND_WRITTEN)
         is_done, version = self._add_here(written, user_metadata, lambda: None, transaction)
         if not is_done:
             self.remove_written(written)
-            self._refuse_spark("its columns changed")
+            self._refuse_spark(_CHANGED)
         return version
 
     def own_state(self) -> DeltaState | None:
-        """The newest version of a table to which this process can append without Spark; None of another one."""
+        """The newest version of a table to which this process can append without Spark, or, where a look is a request, the one that it
+        committed a moment ago: a commit that follows on it finds out whether another one came. None of another table."""
         folder = self.log_folder
         if folder is None or (self.may_spark_commit and not self._driver.commits_by_itself):
             return None  # Spark is asked with which log store it was started
@@ -547,7 +541,7 @@ class Table:
             if transaction is not None:
                 if "setTransactions" not in state.checksum:
                     return None
-                if (used := state.has_used(transaction[0])) is not None and used >= transaction[1]:
+                if (used := state.highest_used(transaction[0])) is not None and used >= transaction[1]:
                     self.remove_written(written)
                     return True
             if written.files:
@@ -680,8 +674,7 @@ class Table:
         A conflict means that nothing of the action landed. What landed is durable when this returns, and when it raises. Raises
         RetryableError after COMMIT_ATTEMPTS conflicts, UnsafeError where commits of Spark's are not safe.
         """
-        if not self.may_spark_commit:
-            self._refuse_spark()
+        self._leave_to_spark(_NOT_HERE)
         for _ in range(COMMIT_ATTEMPTS):
             with self._committing():
                 try:
@@ -750,7 +743,7 @@ class Table:
         if isinstance(done, UnsupportedError):
             self._refuse_spark(str(done))
         if not done:
-            self._refuse_spark()
+            self._refuse_spark(_NOT_HERE)
         return True
 
     def _set(self, key: str, value: str) -> None:
