@@ -24,6 +24,7 @@ _REMEDIES = (
         "say in `storage` of its cluster how it is reached",
     ),
     (r"ExpiredToken|token (included in the request )?(is|has) expired", "renew the credential that its configuration names"),
+    (r"no trust: ", "its certificate is not trusted here; if it is of a private CA, let SSL_CERT_FILE name its file"),
     (r"no keys: ", "give keys in `storage` of its cluster, or let the machine have a role"),
     (
         r"Status Code: 40[13]|: 40[13] |InvalidAccessKeyId|SignatureDoesNotMatch",

@@ -68,9 +68,9 @@ SPARK_DEFAULTS: Mapping[str, str] = {
     # Default 10,000. Rows go to Python in blocks of so many, and at each row Spark looks how large the block is by now, which for
     # a column of maps or arrays takes as long as there are rows in it: 500,000 rows with one took 5 s, and take 0.5.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
-    # Spark's own pattern does not cover Azure account keys, SAS tokens and JAAS lines: they would show in the UI.
+    # Spark's own pattern does not cover Azure account keys, own keys of S3, SAS tokens and JAAS lines: they would show in the UI.
     "spark.redaction.regex": (
-        r"(?i)secret|passw(or)?d|token|credential|access[.]?key|account[.]key|azure[.]sas|[?&]sig=|sasl[.]jaas"
+        r"(?i)secret|passw(or)?d|token|credential|access[.]?key|account[.]key|encryption[.]key|azure[.]sas|[?&]sig=|sasl[.]jaas"
     ),
     # State that does not fit the heap; transformWithState works with no other provider.
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,

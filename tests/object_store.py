@@ -22,6 +22,9 @@ from pyarrow import fs
 
 _CONTROL = "/-/"
 _START_S = 60.0
+_COUNTED = ("HTTP_X_AMZ_SERVER_SIDE_ENCRYPTION_CUSTOMER_KEY", "HTTP_X_AMZ_REQUEST_PAYER")
+"""Headers of requests that are counted, by what WSGI calls them."""
+
 KEY, SECRET = "geo", "correct horse"  # moto takes any
 
 
@@ -155,6 +158,9 @@ class _Faulty:
             is_list = environment["REQUEST_METHOD"] == "GET" and "list-type" in environment.get("QUERY_STRING", "")
             self._counts["LIST" if is_list else environment["REQUEST_METHOD"]] += 1
             self._counts["failed"] += fails
+            for header in _COUNTED:
+                if header in environment:
+                    self._counts[header] += 1
             fault = next((one for one in self._next if one.method == environment["REQUEST_METHOD"] and not is_list), None)
             if fault is not None:
                 self._next.remove(fault)

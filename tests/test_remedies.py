@@ -37,6 +37,7 @@ _CALL = "An error occurred while calling z:io.delta.tables.DeltaTable.forPath.\n
             "renew",
         ),
         ("S3 bucket b: GET http://h/b/x: 403 Forbidden, AccessDenied", "check the credential"),
+        ("S3 bucket b: GET https://h/b/x: no trust: error sending request", "let SSL_CERT_FILE name its file"),
         ("S3 bucket b: PUT http://h/b/x: 400 Bad Request, ExpiredToken", "renew"),
         ("S3 bucket b: GET http://h/b/x: no answer: HTTP error: error sending request", "nobody answers there"),
         ("S3 bucket b: GET http://h/b/x: 404 Not Found, NoSuchBucket", "make the bucket"),

@@ -79,6 +79,7 @@ def test_settings_of_a_single_machine_never_reach_a_cluster() -> None:
         ("fs.s3a.access.key=x", True),
         ("kafka.sasl.jaas.config=x", True),
         ("kafka.ssl.keystore.password=x", True),
+        ("fs.s3a.bucket.b.encryption.key=x", True),
         ("fs.azure.account.auth.type=SharedKey", False),
         ("spark.sql.session.timeZone=UTC", False),
         ("spark.app.name=disaster recovery", False),

@@ -16,7 +16,7 @@ from typing import Literal, cast, get_args
 from geo.config.placement import Placement
 from geo.config.secret import Secret
 from geo.config.spark_conf import check_conf, contradictions, s3_settings
-from geo.config.storage_options import check_options, hadoop_settings, options_of_hadoop
+from geo.config.storage_options import check_options, check_root, hadoop_settings, options_of_hadoop
 from geo.config.yaml_nodes import MAX_DURATION_S, check_location, check_within, contains, suggestion
 from geo.errors import ConfigError, UsageError
 from geo.locations import authority_of, scheme_of, storage_of
@@ -113,6 +113,10 @@ class Cluster:
         self._check_storage()
 
     def _check_storage(self) -> None:
+        try:
+            check_root(self.root or "")
+        except UsageError as error:
+            raise UsageError(f"cluster {self.name}: {error}") from None
         is_s3 = self.root is not None and storage_of(self.root) == "s3a"
         if not is_s3:
             if self.storage:

@@ -4,17 +4,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from geo.config.secret import SECRET_FORMS, Secret
 from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
+from geo.locations import authority_of, storage_of
 from geo.text import show
 
 Options = Mapping[str, str | Secret]
 
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-SECRETS = ("aws_secret_access_key", "aws_session_token")
+SECRETS = ("aws_secret_access_key", "aws_session_token", "aws_sse_customer_key_base64")
 
 _HADOOP = {
     "aws_access_key_id": "access.key",
@@ -23,7 +25,6 @@ _HADOOP = {
     "aws_endpoint_url": "endpoint",
     "aws_region": "endpoint.region",
     "aws_request_payer": "requester.pays.enabled",
-    "aws_sse_kms_key_id": "encryption.key",
     "timeout": "connection.timeout",
 }
 """Options that have one setting of Hadoop's, behind `fs.s3a.bucket.BUCKET.`, of the same value."""
@@ -33,13 +34,43 @@ KNOWN = (
     "aws_allow_http",
     "aws_server_side_encryption",
     "aws_skip_signature",
+    "aws_sse_customer_key_base64",
+    "aws_sse_kms_key_id",
     "aws_virtual_hosted_style_request",
+    "proxy_url",
 )
 
 PROFILE = "aws_profile"
 """Not to be said in `storage`: keys are those of the machine's files for Amazon's programs, by what the environment says of them."""
 
-_ENCRYPTIONS = {"AES256": "AES256", "aws:kms": "SSE-KMS"}
+_OF_THE_MACHINES_CA = (
+    "a private CA is made known on each machine: SSL_CERT_FILE names its file to this program and to tasks, "
+    "-Djavax.net.ssl.trustStore its store to Java"
+)
+_OF_THE_MACHINES_KEYS = "roles are the machine's: say it in the environment (AWS_…), and no keys here"
+_REFUSED = {
+    "allow_invalid_certificates": f"anybody could answer in the store's name; {_OF_THE_MACHINES_CA}",
+    "aws_ca_bundle": _OF_THE_MACHINES_CA,
+    "aws_conditional_put": "a commit is always put by If-None-Match: *",
+    "aws_container_credentials_relative_uri": _OF_THE_MACHINES_KEYS,
+    "aws_role_arn": _OF_THE_MACHINES_KEYS,
+    "aws_s3_express": "S3 directory buckets list no names in order, by which newest commits are found",
+    "aws_sse_bucket_key_enabled": "Spark cannot say it; switch it on in the bucket's own encryption",
+    "aws_web_identity_token_file": _OF_THE_MACHINES_KEYS,
+    "proxy_ca_certificate": _OF_THE_MACHINES_CA,
+    "proxy_excludes": "proxy_url is of this cluster's bucket alone",
+    "root_certificate": _OF_THE_MACHINES_CA,
+}
+"""Options of object_store that are not taken, and why."""
+
+_KMS = ("aws:kms", "aws:kms:dsse")
+_OWN_KEY = "sse-c"
+_ENCRYPTIONS = {"AES256": "AES256", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS", _OWN_KEY: "SSE-C"}
+_PROXY = re.compile(r"(https?)://([\w.-]+):(\d+)/?")
+_USER = re.compile(r"[^/]*//[^/]*@")
+"""How a URL begins that has a user, and with it a password."""
+
+_VOLUMES = re.compile(r"(dbfs:|file:)?/+Volumes/")
 _PROVIDERS = "org.apache.hadoop.fs.s3a."
 _OF_KEYS = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
 _OF_THE_MACHINE = (
@@ -56,8 +87,13 @@ _OF_SPARK_ALONE = (
     "assumed.role.",
     "custom.signers",
     "delegation.",
+    "encryption.context",
+    "encryption.cse.",
     "endpoint.fips",
-    "proxy.",
+    "proxy.domain",
+    "proxy.password",
+    "proxy.user",
+    "proxy.workstation",
     "security.credential.",
     "server-side-encryption",
     "signing-algorithm",
@@ -68,6 +104,13 @@ _OF_SPARK_ALONE = (
 def check_options(options: Options) -> None:
     """Raises UsageError for what is no option, for a secret that stands open, and for options that do not go together."""
     for name, value in options.items():
+        if name in _REFUSED:
+            raise UsageError(f"storage: {name} is not taken: {_REFUSED[name]}")
+        if name == PROFILE and value:
+            raise UsageError(
+                f"storage: {PROFILE} is not taken: say AWS_PROFILE in the environment, and in spark_conf that "
+                "fs.s3a.aws.credentials.provider is software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
+            )
         if name not in (*KNOWN, PROFILE):
             hint = suggestion(name, KNOWN) or f"; allowed: {', '.join(sorted(KNOWN))}"
             raise UsageError(f"storage has no option {show(name)}{hint}")
@@ -79,8 +122,15 @@ def check_options(options: Options) -> None:
         raise UsageError("storage: aws_session_token is of a key; give aws_access_key_id and aws_secret_access_key too")
     if (kind := options.get("aws_server_side_encryption")) is not None and kind not in _ENCRYPTIONS:
         raise UsageError(f"storage: aws_server_side_encryption {show(str(kind))}; allowed: {', '.join(_ENCRYPTIONS)}")
-    if "aws_sse_kms_key_id" in options and kind != "aws:kms":
+    if "aws_sse_kms_key_id" in options and kind not in _KMS:
         raise UsageError("storage: aws_sse_kms_key_id is of aws_server_side_encryption: aws:kms")
+    if ("aws_sse_customer_key_base64" in options) != (kind == _OWN_KEY):
+        raise UsageError(f"storage: aws_sse_customer_key_base64 and aws_server_side_encryption: {_OWN_KEY} belong together")
+    for name in ("aws_endpoint_url", "proxy_url"):
+        if _USER.match(str(options.get(name, ""))):
+            raise UsageError(f"storage: {name} has a user in it (not shown); neither takes one")
+    if "proxy_url" in options and not _PROXY.fullmatch(str(options["proxy_url"])):
+        raise UsageError("storage: proxy_url; expected: http://HOST:PORT or https://HOST:PORT")
     endpoint = options.get("aws_endpoint_url")
     if isinstance(endpoint, str) and endpoint.startswith("http://") and not _is_true(options, "aws_allow_http"):
         raise UsageError(f"storage: {endpoint} is not encrypted; to allow that say aws_allow_http: true")
@@ -99,6 +149,13 @@ def _hadoop(options: Options) -> Iterator[tuple[str, str | Secret]]:
         yield "path.style.access", "true"
     if (kind := options.get("aws_server_side_encryption")) is not None:
         yield "encryption.algorithm", _ENCRYPTIONS[str(kind)]
+    for name in ("aws_sse_kms_key_id", "aws_sse_customer_key_base64"):
+        if name in options:
+            yield "encryption.key", options[name]
+    if (proxy := _PROXY.fullmatch(str(options.get("proxy_url", "")))) is not None:
+        yield "proxy.host", proxy[2]
+        yield "proxy.port", proxy[3]
+        yield "proxy.ssl.enabled", str(proxy[1] == "https").lower()
     if _is_true(options, "aws_skip_signature"):
         yield "aws.credentials.provider", f"{_PROVIDERS}AnonymousAWSCredentialsProvider"
     elif "aws_session_token" in options:
@@ -127,6 +184,13 @@ def options_of_hadoop(settings: Options) -> dict[str, str | Secret]:
         if (kind := kinds.get(str(algorithm))) is None:
             raise UsageError(f"spark_conf: fs.s3a.encryption.algorithm {algorithm}; allowed: {', '.join(kinds)}")
         found["aws_server_side_encryption"] = kind
+        if key := settings.get("encryption.key"):
+            found["aws_sse_customer_key_base64" if kind == _OWN_KEY else "aws_sse_kms_key_id"] = key
+    if host := settings.get("proxy.host"):
+        if not settings.get("proxy.port"):
+            raise UsageError("spark_conf: fs.s3a.proxy.host and fs.s3a.proxy.port belong together")
+        secure = _is_true(settings, "proxy.ssl.enabled")
+        found["proxy_url"] = f"http{'s' if secure else ''}://{host}:{settings['proxy.port']}"
     provider = str(settings.get("aws.credentials.provider", "")).strip()
     name = provider.rpartition(".")[2]
     if name == "AnonymousAWSCredentialsProvider":
@@ -144,3 +208,24 @@ def options_of_hadoop(settings: Options) -> dict[str, str | Secret]:
 
 def _is_true(options: Options, name: str, default: str = "false") -> bool:
     return str(options.get(name, default)).strip().lower() == "true"
+
+
+def check_root(root: str) -> None:
+    """Raises UsageError for a place in which nobody can keep a region's logs, and says why."""
+    if _VOLUMES.match(root):
+        raise UsageError(
+            "root is in a volume (/Volumes/…), whose mount keeps commits of two hosts apart by nothing; name the storage that the volume "
+            "lies on (s3a://…), or a catalog and schema. `checkpoints` may lie in a volume"
+        )
+    if storage_of(root) != "s3a":
+        return
+    bucket = authority_of(root)
+    if bucket.endswith(("--x-s3", "--xa-s3")):
+        raise UsageError(f"root: {_REFUSED['aws_s3_express']}; use a general purpose bucket")
+    if ".mrap" in root:
+        raise UsageError(
+            "root is a multi-region access point, behind which two writers reach two buckets, and each makes the same commit; give each "
+            "region a cluster with a bucket of its own, and a link"
+        )
+    if bucket.startswith("arn:"):
+        raise UsageError("root names a bucket by its ARN; write the bucket, or the access point's alias (…-s3alias)")

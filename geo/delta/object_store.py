@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from geo.config.storage_options import PROFILE
+from geo.config.storage_options import PROFILE, SECRETS
 from geo.delta.store import WHOLE_BYTES, Head, Put
 from geo.errors import GeoError
 from geo.locations import authority_of, storage_of
@@ -115,8 +115,9 @@ _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) ")
 _STATUS = re.compile(r"status code: (\d{3} [A-Z][A-Za-z ]*)")
 _OF_KEYS = re.compile(r"status code: 40[13]|ExpiredToken|InvalidAccessKeyId|InvalidToken|status code: 400 Bad Request: $")
 """An answer (to HEAD without a code) after which other keys may do."""
-_NO_KEYS = re.compile(r"169\.254\.|[Cc]redential")
-"""What is asked for keys where none are given, or says that there are none."""
+_NO_ANSWERS = {"no trust": re.compile(r"InvalidCertificate"), "no keys": re.compile(r"169\.254\.|[Cc]redential")}
+"""What tells why a request was not answered: the store's certificate is not trusted here; what is asked for keys where none
+are given, or says that there are none."""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _REFUSED = re.compile(r"status code: 4(?!09|12)\d\d")
 """An answer that says that nothing was done."""
@@ -362,15 +363,16 @@ class ObjectStore:
         request, status, code = _REQUEST.search(text), _STATUS.search(text), _CODE.search(text)
         what = "" if request is None else f"{request[1]} {request[2]}: "
         if status is None:
-            why = f"{'no keys' if _NO_KEYS.search(text) else 'no answer'}: {text.partition(chr(10))[0].rpartition(' - ')[2]}"
+            kind = next((kind for kind, tells in _NO_ANSWERS.items() if tells.search(text)), "no answer")
+            why = f"{kind}: {text.partition(chr(10))[0].rpartition(' - ')[2]}"
         else:
             why = f"{status[1]}{f', {code[1]}' if code else ''}"
-        for secret in (value for name, value in self.said.items() if "secret" in name or "token" in name):
+        for secret in filter(None, map(self.said.get, SECRETS)):
             what, why = what.replace(secret, "…"), why.replace(secret, "…")
         if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text:
             return FileNotFoundError(f"S3 bucket {self.bucket}: {what}{why}")
-        kind = PermissionError if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) else OSError
-        return kind(f"S3 bucket {self.bucket}: {what}{why}")
+        refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError))
+        return (PermissionError if refused else OSError)(f"S3 bucket {self.bucket}: {what}{why}")
 
     def _key(self, path: str) -> str:
         return path.partition("://")[2].partition("/")[2]

@@ -295,6 +295,14 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         (_cluster("{root: /a, checkpoints: /a/system/cp}"), 3, "checkpoints would lie among its tables"),
         (_cluster("{root: /a, checkpoints: topics}").replace("topics", "/a/topics"), 3, "would lie among its tables"),
         (_cluster("{root: /a, single_driver: true}"), 3, "single_driver is gone: any number of processes write an S3 root now"),
+        (_cluster("{root: /Volumes/prod/geo/eu}"), 3, "cluster eu: root is in a volume (/Volumes/…)"),
+        (_cluster("{root: s3a://b--use1-az4--x-s3/a}"), 3, "cluster eu: root: S3 directory buckets list no names in order"),
+        (
+            _cluster('{root: "s3a://arn:aws:s3::123456789012:accesspoint/m.mrap/a"}'),
+            3,
+            "cluster eu: root is a multi-region access point",
+        ),
+        (_cluster("{root: s3a://b/a, storage: {root_certificate: x}}"), 3, "root_certificate is not taken: a private CA"),
         (_cluster("{root: /a, storage: {aws_region: x}}"), 3, "storage says how an S3 root is reached; this cluster has none"),
         (_cluster("{root: s3a://b/a, storage: {aws_regoin: x}}"), 3, "no option 'aws_regoin'; did you mean 'aws_region'?"),
         (

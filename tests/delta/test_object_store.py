@@ -91,6 +91,39 @@ def test_a_bucket_that_is_away_is_named(s3: S3) -> None:
             log.names(after)
 
 
+@pytest.mark.parametrize(
+    ("options", "header"),
+    [
+        (
+            {
+                "aws_server_side_encryption": "sse-c",
+                "aws_sse_customer_key_base64": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+            },
+            "HTTP_X_AMZ_SERVER_SIDE_ENCRYPTION_CUSTOMER_KEY",
+        ),
+        ({"aws_request_payer": "true"}, "HTTP_X_AMZ_REQUEST_PAYER"),
+    ],
+)
+def test_who_pays_and_with_which_key_a_file_is_kept_is_said_with_each_request(
+    s3: S3, options: dict[str, str], header: str
+) -> None:
+    log = table_on(s3, **options) / "_delta_log"
+    before = s3.counts()[header]
+    log.store.put(str(log / "0"), b"ours")
+    assert log.store.put_if_absent(str(log / "0"), b"theirs") is Put.THERE
+    assert (log / "0").unchecked() == b"ours"
+    assert log.store.head(str(log / "0")) is not None
+    log.store.copy(str(log / "0"), str(log / "1"))
+    assert s3.counts()[header] - before == 5
+    assert "MDEy" not in repr(log.store)
+
+
+def test_a_proxy_is_asked_in_the_place_of_the_store(s3: S3) -> None:
+    log = table_on(s3, aws_endpoint_url="http://store.invalid", proxy_url=s3.endpoint) / "_delta_log"
+    with pytest.raises(OSError, match=r"GET http://store\.invalid/.*: 404 Not Found"):
+        (log / "0").get()
+
+
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId"])
 def test_what_is_refused_is_said_in_one_line_without_keys(s3: S3, log: WritePath, code: str) -> None:
     s3.refuse(code, 403)
