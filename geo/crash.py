@@ -81,8 +81,9 @@ class CrashPoint(str, Enum):
     PLACEMENT_RELEASED = "placement-released"
     # erase: rewritten rows -> a commit that links can begin at
     ERASE_UPDATED = "erase-updated"
-    # backfill: claimed, fenced -> (files copied ->) a step appended
+    # backfill: claimed, fenced -> (a file copied -> all copied ->) a step appended
     BACKFILL_FENCED = "backfill-fenced"
+    BACKFILL_FILE_COPIED = "backfill-file-copied"
     BACKFILL_COPIED = "backfill-copied"
     BACKFILL_APPENDED = "backfill-appended"
     # delete of a topic: owners rows -> registry row -> registry row that it removes -> ledgers closed, links and requests gone -> folders gone -> log gone

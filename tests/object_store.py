@@ -15,8 +15,10 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyarrow import fs
 
@@ -67,7 +69,7 @@ class ObjectStore:
     def next_of(self, method: str, fault: str, times: int = 1, **more: float) -> None:
         """Of the next requests with this method so many meet a fault: `lost`, carried out and not answered; `late`, carried out
         after `seconds`; `short`, answered with half of what was said to come; `conflict`, refused as S3 does beside another request;
-        `bare`, carried out as if it had no condition. Each further call is for those that come behind them."""
+        `denied`, refused for want of a right; `bare`, carried out as if it had no condition. Each further call is for those that come behind them."""
         self._ask(f"next/{method}/{fault}/{times}/{more.get('seconds', 0)}")
 
     def forget_faults(self) -> None:
@@ -77,6 +79,10 @@ class ObjectStore:
     def delay(self, seconds: float) -> None:
         """From now on each request is answered so much later."""
         self._ask(f"delay/{seconds}")
+
+    def go_on(self, seconds: float) -> None:
+        """From now on its clock is so many seconds ahead."""
+        self._ask(f"clock/{seconds}")
 
     def takes_only(self, key: str) -> None:
         """From now on each request that another access key signed is answered as S3 does for a key that is not known."""
@@ -130,7 +136,7 @@ class _Faulty:
         self._counts: Counter[str] = Counter()
         self._requests, self._one_in = 0, 0
         self._refusal = ("", "0", "")
-        self._key, self._delay_s = "", 0.0
+        self._key, self._delay_s, self.ahead_s = "", 0.0, 0.0
         self._next: list[_Fault] = []
 
     def __call__(self, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -145,6 +151,8 @@ class _Faulty:
                 self._next.clear()
             elif what == "delay":
                 self._delay_s = float(more[0])
+            elif what == "clock":
+                self.ahead_s = float(more[0])
             elif what == "key":
                 self._key = more[0]
             elif what == "next":
@@ -188,6 +196,8 @@ class _Faulty:
     def _met(self, fault: _Fault, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         if fault.kind == "conflict":
             return _refused(environment, start, "409 Conflict", "ConditionalRequestConflict")
+        if fault.kind == "denied":
+            return _refused(environment, start, "403 Forbidden", "AccessDenied")
         if fault.kind == "bare":
             return self._application({name: value for name, value in environment.items() if name != "HTTP_IF_NONE_MATCH"}, start)
         time.sleep(fault.seconds)
@@ -229,7 +239,9 @@ def main() -> None:
             """Say nothing: who asks whether to send its body is told so once, by werkzeug, and not by http.server too."""
             return True
 
-    application = _Faulty(DomainDispatcherApplication(create_backend_app))
+    application, models = _Faulty(DomainDispatcherApplication(create_backend_app)), cast("Any", import_module("moto.s3.models"))
+    now = models.utcnow
+    models.utcnow = lambda: now() + timedelta(seconds=application.ahead_s)
     run_simple("127.0.0.1", int(sys.argv[1]), application, threaded=True, request_handler=Handler)
 
 

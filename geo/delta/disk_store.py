@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from geo.crash import CrashPoint, reach
 from geo.delta import sums
-from geo.delta.store import Head, Put, StorePath, WritePath
+from geo.delta.store import PIECE_BYTES, Head, Put, ReadPath, StorePath, WritePath
 from geo.delta.sums import put_sum, sum_of
 from geo.disk import sync
 
@@ -41,6 +41,11 @@ class DiskStore:
 
     def open(self, path: str) -> pa.NativeFile:
         return pa.OSFile(path)
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        sums.check(Path(path))
+        with open(path, "rb") as file:
+            yield from iter(lambda: file.read(PIECE_BYTES), b"")
 
     def head(self, path: str) -> Head | None:
         try:
@@ -111,10 +116,15 @@ class DiskStore:
         for one in (sum_of(Path(path)), Path(path)):
             one.unlink(missing_ok=True)
 
-    def copy(self, path: str, to: str) -> None:
+    def copy(self, source: ReadPath, to: str) -> None:
+        if not isinstance(source.store, DiskStore):
+            with self.create(to) as file:
+                for piece in source.store.pieces(source.location):
+                    file.write(piece)
+            return
         _make_folder(to)
         try:
-            sums.copy_with_sum(Path(path), Path(to))
+            sums.copy_with_sum(Path(source.location), Path(to))
         except BaseException:
             self.delete(to)
             raise

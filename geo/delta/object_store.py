@@ -7,11 +7,13 @@ is tried again for RETRIES_S. Raises OSError for whatever the store says: one li
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from geo.config.storage_options import PROFILE, SECRETS
-from geo.delta.store import WHOLE_BYTES, Head, Put
+from geo.delta.store import PIECE_BYTES, WHOLE_BYTES, Head, Put, ReadPath
 from geo.errors import GeoError
 from geo.locations import authority_of, storage_of
 from geo.text import first_line
@@ -39,6 +41,14 @@ _BACKOFF = {"init_backoff": timedelta(seconds=0.5), "max_backoff": timedelta(sec
 
 REQUEST_TIMEOUT = "30s"
 """A request that has no answer by then is tried again; a put if absent is unknown then."""
+
+_COPY_TIMEOUT = "10m"
+"""The same for what a store copies by itself, up to five gigabytes."""
+
+_PARTS_AT_ONCE, _STREAMS_AT_ONCE = 2, 4
+"""Of a file that is put in pieces so many are under way at once, and so many such files: of PIECE_BYTES each."""
+
+_streams = threading.BoundedSemaphore(_STREAMS_AT_ONCE)
 
 FRESH_S = 1.0
 """So long a list tells what is there: who begins with one, as whoever looks for a newest version does, asks for nothing again that it knows."""
@@ -162,25 +172,37 @@ class ObjectStore:
         """Asks once: for what must not be asked twice in silence."""
         return self._with_keys(0)
 
-    def _with_keys(self, retries: int) -> S3Store:
-        """The library's store, with the keys that were found last."""
+    def _into_this(self, bucket: str) -> S3Store:
+        """Copies from that bucket into this one. The library names the bucket that it was given as that of the source, and asks where the end
+        point says, which is this one's."""
+        is_whole = self.said.get("aws_virtual_hosted_style_request") == "true" and self._endpoint is not None
+        region = self.said.get("aws_region", os.environ.get("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", "us-east-1")))
+        endpoint = (self._endpoint or f"https://s3.{region}.amazonaws.com").rstrip("/")
+        at = {
+            "aws_endpoint_url": endpoint if is_whole else f"{endpoint}/{self.bucket}",
+            "aws_virtual_hosted_style_request": "true",
+        }
+        return self._with_keys(RETRIES, bucket, at)
+
+    def _with_keys(self, retries: int, bucket: str | None = None, at: dict[str, str] | None = None) -> S3Store:
+        """The library's store, with the keys that were found last; `bucket` and `at` of one that copies."""
         with _lock:
-            if (made := self._stores.get(retries)) is None or made[0] is not self.said:
-                made = self._stores[retries] = self.said, self._made(retries)
+            if (made := self._stores.get((retries, bucket))) is None or made[0] is not self.said:
+                made = self._stores[retries, bucket] = self.said, self._made(retries, bucket, at or {})
             return made[1]
 
     @cached_property
-    def _stores(self) -> dict[int, tuple[Mapping[str, str], S3Store]]:
+    def _stores(self) -> dict[tuple[int, str | None], tuple[Mapping[str, str], S3Store]]:
         return {}
 
-    def _made(self, retries: int) -> S3Store:
+    def _made(self, retries: int, bucket: str | None, at: dict[str, str]) -> S3Store:
         from obstore.store import S3Store
 
         return S3Store(
-            self.bucket,
-            config={name: value for name, value in self.said.items() if name not in ("timeout", PROFILE)},  # type: ignore[arg-type]  # names of settings
+            bucket or self.bucket,
+            config={name: value for name, value in self.said.items() if name not in ("timeout", PROFILE)} | at,  # type: ignore[arg-type]  # names of settings
             credential_provider=_of_profile() if PROFILE in self.said else None,
-            client_options={"timeout": self.said.get("timeout", REQUEST_TIMEOUT)},
+            client_options={"timeout": self.said.get("timeout", REQUEST_TIMEOUT) if bucket is None else _COPY_TIMEOUT},
             retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=RETRIES_S), "backoff": _BACKOFF},  # type: ignore[arg-type]  # as it is
         )
 
@@ -200,6 +222,11 @@ class ObjectStore:
     def open(self, path: str) -> pa.NativeFile:
         """A small file is one request, and in memory then; of a larger one what is read is asked for."""
         return self._ask(lambda o: self._opened(o, self._key(path)))
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        found = self._ask(lambda o: o.get(self._store, self._key(path)).stream(min_chunk_size=PIECE_BYTES))
+        while piece := self._ask(lambda o: next(found, None)):
+            yield bytes(piece)
 
     def _opened(self, o: Any, key: str) -> pa.NativeFile:
         found = o.get(self._store, key)
@@ -292,9 +319,27 @@ class ObjectStore:
         except FileNotFoundError:
             return
 
-    def copy(self, path: str, to: str) -> None:
-        """By the store itself; nothing of it passes here."""
-        self._ask(lambda o: o.copy(self._store, self._key(path), self._key(to)))
+    def copy(self, source: ReadPath, to: str) -> None:
+        """By the store itself where both are of one end point and these keys may read there: nothing of it passes here. Else, as of a file
+        that is too large for that, in pieces."""
+        there = source.store
+        if isinstance(there, ObjectStore) and self._endpoint == there._endpoint and there.bucket not in self._closed:
+            try:
+                self._ask(lambda o: o.copy(self._into_this(there.bucket), self._key(source.location), self._key(to)))
+                return
+            except OSError as error:
+                log.info("%s: is copied in pieces: %s", source, first_line(error))
+                if isinstance(error, PermissionError):
+                    self._closed.add(there.bucket)
+
+        with _streams, ThreadPoolExecutor(1) as reading:  # the library asks for pieces where it cannot be asked itself
+
+            def put(o: Any) -> None:
+                left = there.pieces(source.location)
+                pieces = iter(lambda: reading.submit(next, left, b"").result(), b"")
+                o.put(self._store, self._key(to), pieces, chunk_size=PIECE_BYTES, max_concurrency=_PARTS_AT_ONCE)
+
+            self._ask(put)
 
     def begin_log(self, folder: str) -> bool:
         """There are no folders to make: asked is whether anything is below the table."""
@@ -308,6 +353,16 @@ class ObjectStore:
 
     def adopt(self, path: str) -> None:
         pass
+
+    @property
+    def _endpoint(self) -> str | None:
+        """None: Amazon's, by the region."""
+        return self.said.get("aws_endpoint_url", os.environ.get("AWS_ENDPOINT_URL"))
+
+    @cached_property
+    def _closed(self) -> set[str]:
+        """Buckets from which these keys may not copy."""
+        return set()
 
     @cached_property
     def _held(self) -> _Held:

@@ -26,6 +26,9 @@ Self = TypeVar("Self", bound="StorePath[Any]")
 _AT_ONCE = 16
 """Files of a store that is far that are read at once, since each is a request that waits."""
 
+PIECE_BYTES = 8 * 1024 * 1024
+"""What is copied from store to store is in pieces of so many."""
+
 WHOLE_BYTES = 16 * 1024 * 1024
 """A Parquet file of so many bytes, on a store that is near, is read whole, so that all of it is held to what was written. Of a larger one the
 pages that are read are held to their own sums."""
@@ -67,6 +70,9 @@ class ReadStore(Protocol):
     def open(self, path: str) -> pa.NativeFile:
         """For reads here and there in a file, which are checked by nobody."""
 
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """The content from its begin on, of a file of any size, which is never whole in memory. Raises as `get`."""
+
     def head(self, path: str) -> Head | None:
         """None if there is no such file."""
 
@@ -100,8 +106,8 @@ class Store(ReadStore, Protocol):
     def delete(self, path: str) -> None:
         """One that is not there is no fault."""
 
-    def copy(self, path: str, to: str) -> None:
-        """Copy a file to a name that was drawn for it. Raises as `get`."""
+    def copy(self, source: ReadPath, to: str) -> None:
+        """Copy a file, of whatever store, to a name that was drawn for it. None is left if it fails. Raises as `get`."""
 
     def begin_log(self, folder: str) -> bool:
         """Make way for a table whose `_delta_log` is to be there: False, and nothing was done, if anything is where the table is to be, but

@@ -31,6 +31,7 @@ from geo.delta.delta_log import POINTER
 from geo.delta.delta_state import DeltaState, state_of
 from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.store import WritePath
+from geo.delta.young import refuse_old
 from geo.now import now_us
 from geo.text import first_line
 
@@ -189,7 +190,8 @@ def commit_actions(
     changed: Mapping[str, Any] = MappingProxyType({}),
 ) -> bool:
     """Commit actions, by which files are added and `taken`, as the version after `state`; `told` is what its `commitInfo` says of them.
-    `changed`: what its checksum says otherwise than the one before, beside files. False and errors as `put_commit`."""
+    `changed`: what its checksum says otherwise than the one before, beside files. False and errors as `put_commit`; raises RetryableError
+    for files that are no longer young."""
     version, transaction = state.version + 1, str(uuid.uuid4())
     info: dict[str, Any] = {
         "timestamp": now_us() // 1000,
@@ -202,6 +204,9 @@ def commit_actions(
     }
     # Large ones are on the disk already. Small ones are quicker written out with the commit, all at once.
     files = [folder.parent / file.path for file in added]
+    if files:
+        written_us = min(file.modified_ms for file in added) * 1000
+        refuse_old(folder.parent, state.checksum["metadata"].get("configuration") or {}, files, written_us)
     if not put_commit(folder, version, [{"commitInfo": info}, *actions], files):
         return False
     # Where there is a lock, nobody cuts the log meanwhile.

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
+from functools import cache, partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -201,11 +202,11 @@ class _Filling:
             return replace(self._done, source_version=newest.version, total=count, messages=count)
         target, at = self._pinned()
         at = at or newest_commit(self._source_log, str(self))
-        there = read_where(self._source_log, at.version, self._wanted)
-        found, files, here = self._missing(there, at, target)
+        there, here = self._rows_at(at, target)
+        found, files = self._missing(there, here, at, target)
         by_file, size = sum(one.rows for one in files), sum(one.size for one in files)
         left = steps(without(found, files), STEP_ROWS)
-        messages = by_file + sum(missing(there, here, step).count() for step in left)
+        messages = by_file + sum(missing(there(), here(), step).count() for step in left)
         total = sum(gap.size for gap in found)
         return replace(self._done, source_version=at.version, total=total, messages=messages, by_file=by_file, size=size)
 
@@ -258,17 +259,26 @@ class _Filling:
             raise RetryableError(f"{self}: {judged.why}. Let the link run first: its next start compares both logs.")
         return target, cursor
 
-    def _missing(self, there: DataFrame, at: CommitName, target: CommitName) -> tuple[list[Gap], list[Whole], DataFrame]:
-        """What the target may lack, the files of it that are taken whole, and the target's rows."""
-        here, has_nothing = read_where(self._log, target.version, self._wanted), is_empty(self._log, target.version)
+    def _rows_at(self, at: CommitName, target: CommitName) -> tuple[Callable[[], DataFrame], Callable[[], DataFrame]]:
+        """The wanted rows of both logs. Made when they are first asked for: Spark reads a log for it, which files that are copied do not
+        need."""
+        logs = ((self._source_log, at), (self._log, target))
+        there, here = (cache(partial(read_where, log, commit.version, self._wanted)) for log, commit in logs)
+        return there, here
+
+    def _missing(
+        self, there: Callable[[], DataFrame], here: Callable[[], DataFrame], at: CommitName, target: CommitName
+    ) -> tuple[list[Gap], list[Whole]]:
+        """What the target may lack, and the files of it that are taken whole."""
+        has_nothing = is_empty(self._log, target.version)
         if self._what.mode is Mode.FILES and has_nothing:
             files = all_files(self._source_log, at.version, self._log, self._wanted)
             if files is not None:
-                return [Gap(one.ledger, one.first, one.last) for one in files], files, here
-        found = gaps(extents(there), {} if has_nothing else extents(here))
+                return [Gap(one.ledger, one.first, one.last) for one in files], files
+        found = gaps(extents(there()), {} if has_nothing else extents(here()))
         if self._what.mode is Mode.ROWS:
-            return found, [], here
-        return found, whole_files(self._source_log, at.version, self._log, self._wanted, found), here
+            return found, []
+        return found, whole_files(self._source_log, at.version, self._log, self._wanted, found)
 
     def _fill(self, ownership: Ownership, at: CommitName, target: CommitName) -> None:
         self._watch = watch = TargetWatch(self._log, target, self._columns, str(self))
@@ -279,8 +289,8 @@ class _Filling:
             watch.refuse_if_put_back()
             seen = self._unchanged_to(seen)
 
-        there = read_where(self._source_log, at.version, self._wanted)
-        found, files, here = self._missing(there, at, target)
+        there, here = self._rows_at(at, target)
+        found, files = self._missing(there, here, at, target)
         self._done = replace(self._done, source_version=at.version, total=sum(gap.size for gap in found))
         progress = Progress(log, str(self), "messages", self._done.total)
         record = backfill_record(self._link.name, self._rule.origins, at)
@@ -301,7 +311,7 @@ class _Filling:
         for step in steps(left, max(1, min(STEP_ROWS, int(most_bytes / row_bytes)))):
             if not self._may_go_on():
                 return
-            rows = watch.append(ownership, missing(there, here, step), record, refuse)
+            rows = watch.append(ownership, missing(there(), here(), step), record, refuse)
             self._step(progress, sum(gap.size for gap in step), rows, round(rows * row_bytes))
         self._done = replace(self._done, complete=True)
 

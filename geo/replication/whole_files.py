@@ -1,24 +1,25 @@
 """Files of a source's log that its target may take as they are, byte by byte: which, and copying them beside its own.
 
 A replica row equals its origin's, column by column, so a file of which every row crosses and none is there yet needs no decoding.
-Local disks, and tables of plain files: of anything else rows are read.
+Of tables of plain files on stores that this process writes: of anything else rows are read.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geo.crash import CrashPoint, reach
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
 from geo.delta.predicate import IsNull, Predicate, may_hold
 from geo.delta.predicate_arrow import mask
 from geo.delta.scan import data_files
-from geo.delta.store import ReadPath, parquet
+from geo.delta.store import ReadPath, WritePath, parquet, read_each
 from geo.delta.table import Table
 from geo.delta.writer import Added, Written, new_name, remove_files, statistics, write_out
 from geo.errors import DamagedError, UnsafeError
@@ -58,27 +59,30 @@ def whole_files(source: Table, version: int, target: Table, wanted: Predicate, f
     for gap in found:
         if not gap.compare and not gap.repeated:
             gaps.setdefault(gap.ledger, []).append(gap)
-    return _in_order(_judged(file, state, wanted, gaps) for file in _listed(source, version))
+    return _in_order(_each_judged(source, version, state, wanted, gaps))
 
 
 def all_files(source: Table, version: int, target: Table, wanted: Predicate) -> list[Whole] | None:
     """The files of `source` at `version` if every row of each is wanted: a target without any lacks just these. None: that
     is not so. Raises UnsafeError where files may not be copied."""
     state, taken = plain_state(target, "target"), list[Whole | None]()
-    for file in _listed(source, version):
-        taken.append(_judged(file, state, wanted, None))
-        if taken[-1] is None:
+    for one in _each_judged(source, version, state, wanted, None):
+        taken.append(one)
+        if one is None:
             return None
     found = _in_order(taken)
     return found if len(found) == len(taken) else None
 
 
-def _listed(source: Table, version: int) -> list[DataFile]:
+def _each_judged(
+    source: Table, version: int, state: DeltaState, wanted: Predicate, gaps: Mapping[LedgerId, Sequence[Gap]] | None
+) -> Iterator[Whole | None]:
+    """The files of `source` at `version`, as `_judged`; None also of one that is gone, of which Spark will say so."""
     plain_state(source, "source")
     listed = data_files(source, version)
-    if listed is None:
+    if listed is None or source.log_folder is None:
         raise UnsafeError(f"{source}: its files cannot be listed without Spark at version {version}. {_ROWS}")
-    return listed
+    return read_each(source.log_folder.store, listed, lambda file: _judged(file, state, wanted, gaps))
 
 
 def _in_order(chosen: Iterable[Whole | None]) -> list[Whole]:
@@ -91,10 +95,10 @@ def _in_order(chosen: Iterable[Whole | None]) -> list[Whole]:
 
 
 def plain_state(table: Table, what: str) -> DeltaState:
-    """The newest version of a table of plain files on a local disk. Between a commit and its checksum it is waited for. Raises
+    """The newest version of a table of plain files on a local disk or on S3. Between a commit and its checksum it is waited for. Raises
     UnsafeError of another one; `what` it is."""
-    if not table.is_near:
-        raise UnsafeError(f"the {what} {table} is not on a local disk, where alone files are copied. {_ROWS}")
+    if table.log_folder is None:
+        raise UnsafeError(f"the {what} {table} is neither on a local disk nor on S3, where alone files are copied. {_ROWS}")
     deadline = time.monotonic() + _CHECKSUM_S
     while (state := table.own_state()) is None:
         if time.monotonic() > deadline:
@@ -193,19 +197,25 @@ def copied(files: Sequence[Whole], target: Table, state: DeltaState) -> Written:
     """Copies of the files in the folder of the target, which is in this state; no commit has added them yet. Raises OSError and
     DamagedError, and none is there then."""
     assert target.log_folder is not None, "it has a state"
-    folder, added = target.log_folder.parent, list[Added]()
+    folder = target.log_folder.parent
+    new = [Added(new_name(dict(one.partition)), dict(one.partition), one.size, one.rows, 0, one.statistics) for one in files]
+    added = list[Added]()
     try:
-        for file in files:
-            partition = dict(file.partition)
-            name = new_name(partition)
-            added.append(Added(name, partition, file.size, file.rows, 0, file.statistics))
-            folder.store.copy(str(file.path), str(folder / name))
-            found = (folder / name).head()
-            if found is None or found.size != file.size:
-                raise OSError(f"{file.path}: {0 if found is None else found.size} of {file.size} bytes were copied")
-            added[-1] = Added(name, partition, file.size, file.rows, found.modified_us // 1000, file.statistics)
+        for at, copy in enumerate(read_each(folder.store, zip(files, new, strict=True), lambda both: _copied(*both, folder))):
+            if copy is None:
+                raise FileNotFoundError(str(files[at].path))
+            reach(CrashPoint.BACKFILL_FILE_COPIED)
+            added.append(copy)
         write_out(folder, added)
     except BaseException:
-        remove_files(folder, added)
+        remove_files(folder, new)
         raise
     return Written(tuple(added), state.schema, state.partition_by, state.table_id)
+
+
+def _copied(file: Whole, new: Added, folder: WritePath) -> Added:
+    folder.store.copy(file.path, str(folder / new.path))
+    found = (folder / new.path).head()
+    if found is None or found.size != file.size:
+        raise OSError(f"{file.path}: {0 if found is None else found.size} of {file.size} bytes were copied")
+    return replace(new, modified_ms=found.modified_us // 1000)

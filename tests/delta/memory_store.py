@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from geo.delta.store import Head, Put
+from geo.delta.store import Head, Put, ReadPath
 
 
 class MemoryStore:
@@ -30,6 +30,9 @@ class MemoryStore:
 
     def open(self, path: str) -> pa.NativeFile:
         return pa.BufferReader(self.get(path))
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        yield self.get(path)
 
     def head(self, path: str) -> Head | None:
         found = self._files.get(path)
@@ -68,8 +71,8 @@ class MemoryStore:
     def delete(self, path: str) -> None:
         self._files.pop(path, None)
 
-    def copy(self, path: str, to: str) -> None:
-        self.put(to, self.get(path))
+    def copy(self, source: ReadPath, to: str) -> None:
+        self.put(to, b"".join(source.store.pieces(source.location)))
 
     def begin_log(self, folder: str) -> bool:
         table = folder.rpartition("/")[0]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 
 import pytest
 
+from geo.delta.disk_store import on_disk
 from geo.delta.object_store import ObjectStore, _Held
 from geo.delta.probe import why_unfit
 from geo.delta.put_commit import put_commit
 from geo.delta.store import Put, StorePath, WritePath
-from geo.errors import UsageError
+from geo.errors import DamagedError, UsageError
 from tests.delta.on_s3 import table_on
 from tests.object_store import SECRET
 from tests.object_store import ObjectStore as S3
@@ -200,3 +202,68 @@ def test_keys_that_were_rotated_are_found_again_and_those_that_are_not_there_are
         assert store.get(str(log / "0")) == b"x"
     finally:
         s3.takes_only("")
+
+
+_LARGE = 20 * 1024 * 1024
+
+
+@pytest.mark.parametrize("size", [10, _LARGE])
+def test_a_file_crosses_buckets_by_the_copy_of_the_store(s3: S3, size: int) -> None:
+    one, other = table_on(s3), table_on(s3)
+    one.store.put(str(one / "day=1" / "a"), b"x" * size)
+    before = s3.counts()
+    other.store.copy(one / "day=1" / "a", str(other / "day=2" / "b"))
+    assert dict(s3.counts() - before) == {"PUT": 1}, "nothing of it passes here"
+    assert (other / "day=2" / "b").get() == b"x" * size
+
+
+@pytest.mark.parametrize("size", [10, _LARGE])
+def test_a_file_that_the_store_may_not_copy_crosses_in_pieces(s3: S3, size: int) -> None:
+    one, other = table_on(s3), table_on(s3)
+    one.store.put(str(one / "a"), bytes(range(10)) * (size // 10))
+    s3.next_of("PUT", "denied")
+    for name in ("first", "second"):
+        before = s3.counts()
+        other.store.copy(one / "a", str(other / name))
+        asked = s3.counts() - before
+        assert (other / name).get() == (one / "a").get()
+        assert (asked["GET"], asked["PUT"] - asked["denied"]) == (1, 3 if size == _LARGE else 1)
+    assert not asked["denied"], "it is not asked for again"
+
+
+def test_between_end_points_and_disks_a_file_crosses_in_pieces(s3: S3, tmp_path: Path) -> None:
+    here, there, disk = (
+        table_on(s3),
+        table_on(s3, aws_endpoint_url=s3.endpoint.replace("127.0.0.1", "localhost")),
+        on_disk(tmp_path),
+    )
+    content = bytes(range(256)) * (_LARGE // 256)
+    for at, (source, target) in enumerate([(disk, here), (here, there), (there, disk)]):
+        if source is disk:
+            with disk.store.create(str(disk / "file")) as file:
+                file.write(content)
+        before = s3.counts()
+        target.store.copy(source / "file", str(target / "file"))
+        assert (s3.counts() - before)["PUT"] == (0 if target is disk else 3), at
+    assert (disk / "file").get() == content
+    (disk / "file").check()
+
+
+def test_what_cannot_be_copied_whole_is_not_there(s3: S3, tmp_path: Path) -> None:
+    one, other, disk = table_on(s3), table_on(s3), on_disk(tmp_path)
+    for target in (other, disk):
+        with pytest.raises(FileNotFoundError, match="no-such-file"):
+            target.store.copy(one / "no-such-file", str(target / "file"))
+    with disk.store.create(str(disk / "damaged")) as file:
+        file.write(b"x" * 5000)
+    (tmp_path / "damaged").write_bytes(b"x" * 4999 + b"y")
+    with pytest.raises(DamagedError):
+        other.store.copy(disk / "damaged", str(other / "file"))
+    one.store.put(str(one / "a"), b"x" * _LARGE)
+    s3.next_of("PUT", "denied")
+    s3.next_of("GET", "short", 20)
+    with pytest.raises(OSError, match="S3 bucket"):
+        other.store.copy(one / "a", str(other / "file"))
+    s3.forget_faults()
+    assert not (other / "file").is_there()
+    assert not (disk / "file").is_there()

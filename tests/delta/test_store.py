@@ -103,7 +103,7 @@ def test_a_file_that_is_created_is_read_as_it_was_written(folder: WritePath, cou
     for opened in (parquet(place), parquet_checked(place), parquet_checked(place, 2**30)):
         assert opened.read().equals(rows)
     place.check()
-    folder.store.copy(str(place), str(folder / "day=2" / "copy"))
+    folder.store.copy(place, str(folder / "day=2" / "copy"))
     (folder / "day=2" / "copy").check()
     assert (folder / "day=2" / "copy").get() == place.get()
 

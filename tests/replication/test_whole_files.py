@@ -5,25 +5,39 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
+from geo.crash import CrashPoint, reach
 from geo.delta.arrow_rows import rows_table
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
 from geo.delta.disk_store import on_disk
+from geo.delta.driver import Driver
+from geo.delta.object_store import ObjectStore
 from geo.delta.predicate import All, Compare, Predicate, TimeUs
+from geo.delta.process import this_process
+from geo.delta.scan import few_rows
+from geo.delta.table import Table
+from geo.errors import RetryableError
 from geo.ids import LedgerId
 from geo.replication.gaps import Gap
 from geo.replication.rule import Rule, Verdict, messages_wanted
-from geo.replication.whole_files import Whole, _judged, without
+from geo.replication.whole_files import Whole, _judged, copied, plain_state, whole_files, without
 from geo.times import from_us
 from schemas import TOPIC_LOG
+from tests.clock_off import clock_off
+from tests.crashing import dies_at
+from tests.delta.on_s3 import table_on
+from tests.object_store import ObjectStore as S3
 from tests.routed import RoutedRow, verdict
 
 NOW, SECOND = 1_800_000_000_000_000, 1_000_000
@@ -168,3 +182,100 @@ def test_a_file_with_a_column_that_the_target_has_otherwise_goes_by_rows() -> No
             pq.write_table(table, f"{folder}/file.parquet")
             found = _judged(DataFile(on_disk(Path(f"{folder}/file.parquet")), told), state, WANTED, ALL)
         assert (found is not None) is is_taken
+
+
+# -- copied, from bucket to bucket, without Spark -------------------------------------------------------------------------
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("Spark was asked for")
+
+
+@pytest.fixture
+def logs(s3: S3) -> tuple[Table, Table]:
+    """A source with three files of ten messages, and a target without any, each in a bucket of its own."""
+    found = []
+    for _ in range(2):
+        place = table_on(s3)
+        port = ObjectStore(place.store.bucket, s3.options())  # type: ignore[attr-defined]  # it is one
+        found.append(
+            Table(Driver(_no_spark, lambda: this_process(0), find_port=partial(_same, port)), str(place), by_path=True, lock=None)
+        )
+        found[-1].create(TOPIC_LOG)
+    source, target = found
+    for first in (0, 10, 20):
+        rows = [{**_row(entry), "publish_time": from_us(NOW)} for entry in range(first, first + 10)]
+        source.append_rows(rows_table(TOPIC_LOG.types, rows))
+    return source, target
+
+
+def _same(port: ObjectStore) -> ObjectStore:
+    return port
+
+
+def _brought(source: Table, target: Table) -> list[Whole]:
+    """What the target lacks is taken and committed, as a backfill does."""
+    there = few_rows(target, target.latest_version())
+    assert there is not None
+    found = [Gap(LEDGER, 0, 29)] if not len(there) else []
+    files = whole_files(source, source.latest_version(), target, WANTED, found)
+    if files:
+        written = copied(files, target, plain_state(target, "target"))
+        reach(CrashPoint.BACKFILL_COPIED)
+        assert target.commit_here(written)
+        reach(CrashPoint.BACKFILL_APPENDED)
+    return files
+
+
+def _entries(log: Table) -> list[int]:
+    found = few_rows(log, log.latest_version())
+    assert found is not None
+    return sorted(found["entry_id"].to_pylist())
+
+
+def test_files_cross_from_bucket_to_bucket_and_nothing_of_them_passes_here(s3: S3, logs: tuple[Table, Table]) -> None:
+    source, target = logs
+    files = whole_files(source, source.latest_version(), target, WANTED, [Gap(LEDGER, 0, 29)])
+    assert [(one.first, one.last) for one in files] == [(0, 9), (10, 19), (20, 29)]
+    before = s3.counts()
+    written = copied(files, target, plain_state(target, "target"))
+    asked = s3.counts() - before
+    assert (asked["PUT"], asked["HEAD"]) == (3, 3), "a copy by the store, and what came of it"
+    assert target.commit_here(written)
+    assert target.count_files() == 3
+    assert few_rows(target, 1) == few_rows(source, 3)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        CrashPoint.BACKFILL_FILE_COPIED, CrashPoint.BACKFILL_COPIED, CrashPoint.APPEND_CHECKED, CrashPoint.APPEND_COMMITTED,
+        CrashPoint.BACKFILL_APPENDED,
+    ],
+    ids=lambda point: point.value,
+)  # fmt: skip
+def test_a_copy_that_stops_here_leaves_nothing_in_the_log_or_all_and_is_begun_again_without_doubling(
+    logs: tuple[Table, Table], point: CrashPoint
+) -> None:
+    source, target = logs
+    with dies_at(point, 2 if point is CrashPoint.BACKFILL_FILE_COPIED else 1):
+        _brought(source, target)
+    is_there = point in (CrashPoint.APPEND_COMMITTED, CrashPoint.BACKFILL_APPENDED)
+    assert _entries(target) == (list(range(30)) if is_there else [])
+    assert len(_brought(source, target)) == (0 if is_there else 3)
+    assert _entries(target) == list(range(30))
+    assert target.latest_version() == 1
+
+
+def test_copies_that_grew_old_are_not_committed_and_are_copied_again(s3: S3, logs: tuple[Table, Table]) -> None:
+    source, target = logs
+    files = whole_files(source, source.latest_version(), target, WANTED, [Gap(LEDGER, 0, 29)])
+    written = copied(files, target, plain_state(target, "target"))
+    try:
+        s3.go_on(8 * 86_400)
+        with clock_off(8 * 86_400), pytest.raises(RetryableError, match="files that were written are not committed"):
+            target.commit_here(written)
+    finally:
+        s3.go_on(0)
+    assert (_entries(target), len(_brought(source, target))) == ([], 3)
+    assert _entries(target) == list(range(30))

@@ -1,0 +1,60 @@
+"""Whether files that were written beside a table are young enough to be committed: a clean-up removes what no commit names once the table's
+retention is over, also what a process wrote that was halted before its commit.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+
+from geo.delta.store import WritePath, read_each
+from geo.errors import RetryableError
+from geo.now import now_us
+
+RETENTION = "delta.deletedFileRetentionDuration"
+
+ASKED_US = 600 * 1_000_000
+"""What is at most so old by this host's clock is not asked for: clocks that differ more are refused, and no clean-up is so quick."""
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_DURATION = re.compile(rf"(?:interval )?(\d+) ({'|'.join(_SECONDS)})s?")
+_DEFAULT_US, _UNKNOWN_US = 604_800 * 1_000_000, 86_400 * 1_000_000
+"""Of a table that says nothing, and of one that says it in other words."""
+
+
+def retention_us(configuration: Mapping[str, str]) -> int:
+    """How long files stay that no commit names."""
+    if (text := configuration.get(RETENTION)) is None:
+        return _DEFAULT_US
+    found = _DURATION.fullmatch(text.strip().lower())
+    return int(found[1]) * _SECONDS[found[2]] * 1_000_000 if found else _UNKNOWN_US
+
+
+def refuse_old(table: WritePath, configuration: Mapping[str, str], files: Sequence[WritePath], written_us: int) -> None:
+    """Raises RetryableError unless all files are there and younger than a quarter of the retention, by the store's time. The first was
+    written at `written_us`, as a host's clock says: while that is a moment ago nothing is asked."""
+    if abs(now_us() - written_us) <= ASKED_US:
+        return
+    heads = list(read_each(table.store, files, lambda file: file.head()))
+    gone = next((file for file, head in zip(files, heads, strict=True) if head is None), None)
+    oldest_us = min((head.modified_us for head in heads if head is not None), default=0)
+    age_us = _store_now_us(table) - oldest_us
+    if gone is not None or age_us >= retention_us(configuration) / 4:
+        why = f"{gone} is gone" if gone is not None else f"they are {age_us / 3.6e9:,.1f} hours old, and may be removed soon"
+        raise RetryableError(
+            f"{table}: files that were written are not committed: {why}. This process was halted, or took too long. Nothing was "
+            "written. Try again."
+        )
+
+
+def _store_now_us(table: WritePath) -> int:
+    """When the store says that it is now, by a file that is removed again; VACUUM removes one that a kill leaves."""
+    place = table / f"now-{uuid.uuid4()}"
+    try:
+        table.store.put(str(place), b"now")
+        if (found := place.head()) is None:
+            raise FileNotFoundError(str(place))
+        return found.modified_us
+    finally:
+        place.delete()
