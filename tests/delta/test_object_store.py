@@ -115,7 +115,7 @@ def test_who_pays_and_with_which_key_a_file_is_kept_is_said_with_each_request(
     assert log.store.put_if_absent(str(log / "0"), b"theirs") is Put.THERE
     assert (log / "0").unchecked() == b"ours"
     assert log.store.head(str(log / "0")) is not None
-    log.store.copy(str(log / "0"), str(log / "1"))
+    log.store.copy(log / "0", str(log / "1"))
     assert s3.counts()[header] - before == 5
     assert "MDEy" not in repr(log.store)
 
