@@ -27,7 +27,7 @@ _REMEDIES = (
     (r"no trust: ", "its certificate is not trusted here; if it is of a private CA, let SSL_CERT_FILE name its file"),
     (r"no keys: ", "give keys in `storage` of its cluster, or let the machine have a role"),
     (
-        r"Status Code: 40[13]|: 40[13] |InvalidAccessKeyId|SignatureDoesNotMatch",
+        r"Status Code: 40[13]|: 40[13] |InvalidAccessKeyId|SignatureDoesNotMatch|: AccessDenied$",
         "check the credential in the configuration of its cluster, and what it may do there",
     ),
     (

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -69,7 +70,8 @@ class ObjectStore:
     def next_of(self, method: str, fault: str, times: int = 1, **more: float) -> None:
         """Of the next requests with this method so many meet a fault: `lost`, carried out and not answered; `late`, carried out
         after `seconds`; `short`, answered with half of what was said to come; `conflict`, refused as S3 does beside another request;
-        `denied`, refused for want of a right; `bare`, carried out as if it had no condition. Each further call is for those that come behind them."""
+        `denied`, refused for want of a right; `bare`, carried out as if it had no condition; `kept`, of a request to delete, taken, and
+        each name is refused. Each further call is for those that come behind them."""
         self._ask(f"next/{method}/{fault}/{times}/{more.get('seconds', 0)}")
 
     def forget_faults(self) -> None:
@@ -200,6 +202,11 @@ class _Faulty:
             return _refused(environment, start, "403 Forbidden", "AccessDenied")
         if fault.kind == "bare":
             return self._application({name: value for name, value in environment.items() if name != "HTTP_IF_NONE_MATCH"}, start)
+        if fault.kind == "kept":
+            keys = re.findall(rb"<Key>.*?</Key>", environment["wsgi.input"].read(int(environment["CONTENT_LENGTH"])))
+            start("200 OK", [("Content-Type", "application/xml")])
+            errors = (b"<Error>%s<Code>AccessDenied</Code><Message>Access Denied</Message></Error>" % key for key in keys)
+            return [b"<DeleteResult>%s</DeleteResult>" % b"".join(errors)]
         time.sleep(fault.seconds)
         said = self._answer(environment, start)
         if fault.kind == "late":

@@ -43,7 +43,15 @@ def add_erase(verbs: Verbs, does: str) -> None:
 
 
 def add_doctor(verbs: Verbs, does: str) -> None:
-    add_engine(verbs.add("doctor", does, doctor))
+    p = verbs.add("doctor", does, doctor)
+    p.add_argument(
+        "--write-check",
+        action="append",
+        default=[],
+        metavar="CLUSTER",
+        help="try also what the keys of a cluster on S3 may write, in a folder of its own below the root; may be repeated",
+    )
+    add_engine(p)
 
 
 def verify(args: argparse.Namespace, output: Output) -> int:
@@ -109,7 +117,7 @@ def erase(args: argparse.Namespace, output: Output) -> int:
 def doctor(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     spark = None if args.engine == "native" else start_spark("geo doctor", config)
-    findings = examine(spark, config, LookedAt("geo doctor", config, args.engine).clusters)
+    findings = examine(spark, config, LookedAt("geo doctor", config, args.engine).clusters, args.write_check)
     output.data([{"level": f.level, "where": f.where, "what": f.what, "fix": f.fix} for f in findings])
     for f in findings:
         output.text(f"{f.level:5} {f.where}: {f.what}" + (f"\n      fix: {f.fix}" if f.fix else ""))

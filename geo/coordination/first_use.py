@@ -81,18 +81,30 @@ def admit(tables: ClusterTables) -> None:
 
 def _probe(tables: ClusterTables, root: WritePath) -> None:
     """What came of it is remembered beside the tables, with where that was."""
-    told, where = root / "store.json", {"endpoint": root.store.options.get("aws_endpoint_url", ""), "root": str(root)}
-    try:
-        if json.loads(told.get()) == where:
-            return
-    except (FileNotFoundError, ValueError):
-        pass
+    if is_probed(root):
+        return
     if (why := why_unfit(root)) is not None:
         raise UnsafeError(
             f"cluster {tables.cluster.name}: the store of {root} is not fit for logs: {why}. Nothing was written. Use a store that keeps "
             "put-if-absent (If-None-Match: *), such as Amazon S3, MinIO, R2 or Ceph."
         )
-    root.store.put(str(told), json.dumps(where).encode())
+    root.store.put(str(_probed(root)), json.dumps(_where(root)).encode())
+
+
+def is_probed(root: WritePath) -> bool:
+    """Whether a process tried the store, found it fit, and it is still reached in the same way."""
+    try:
+        return bool(json.loads(_probed(root).get()) == _where(root))
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def _probed(root: WritePath) -> WritePath:
+    return root / "store.json"
+
+
+def _where(root: WritePath) -> dict[str, str]:
+    return {"endpoint": root.store.options.get("aws_endpoint_url", ""), "root": str(root)}
 
 
 def _refuse_before(tables: ClusterTables, port: ObjectStore, folder: WritePath) -> None:

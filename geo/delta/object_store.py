@@ -129,6 +129,8 @@ _NO_ANSWERS = {"no trust": re.compile(r"InvalidCertificate"), "no keys": re.comp
 """What tells why a request was not answered: the store's certificate is not trusted here; what is asked for keys where none
 are given, or says that there are none."""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+_NOT_DELETED = re.compile(r"DeleteObjects request failed for key (.*?): .*\(code: (\w+)\)")
+"""What is said of one of the names that a request was to delete; the request itself was taken."""
 _REFUSED = re.compile(r"status code: 4(?!09|12)\d\d")
 """An answer that says that nothing was done."""
 
@@ -417,7 +419,9 @@ class ObjectStore:
         text = str(error)
         request, status, code = _REQUEST.search(text), _STATUS.search(text), _CODE.search(text)
         what = "" if request is None else f"{request[1]} {request[2]}: "
-        if status is None:
+        if (kept := _NOT_DELETED.search(text)) is not None:
+            what, why = f"DELETE {kept[1]}: ", kept[2]
+        elif status is None:
             kind = next((kind for kind, tells in _NO_ANSWERS.items() if tells.search(text)), "no answer")
             why = f"{kind}: {text.partition(chr(10))[0].rpartition(' - ')[2]}"
         else:
@@ -426,7 +430,7 @@ class ObjectStore:
             what, why = what.replace(secret, "…"), why.replace(secret, "…")
         if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text:
             return FileNotFoundError(f"S3 bucket {self.bucket}: {what}{why}")
-        refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError))
+        refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or why == "AccessDenied"
         return (PermissionError if refused else OSError)(f"S3 bucket {self.bucket}: {what}{why}")
 
     def _key(self, path: str) -> str:

@@ -1,4 +1,5 @@
-"""`geo doctor`: what is wrong or risky in the installation, the session, the tables, the locks and the links. Read only.
+"""`geo doctor`: what is wrong or risky in the installation, the session, the store, the tables, the locks and the links. Only a write check
+writes.
 
 Each finding says what was found, where, and the fix.
 """
@@ -6,23 +7,26 @@ Each finding says what was found, where, and the fix.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Literal
 
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config
 from geo.coordination.ownership import RunnerKind, RunnerName, owned_now, why_dead
 from geo.delta.process import Process
-from geo.errors import GeoError
+from geo.delta.store import StorePath
+from geo.errors import GeoError, UsageError
 from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables
+from geo.locations import authority_of, storage_of
 from geo.log.topic_log import open_log
 from geo.log.topics import absent, all_topics, known_topics
 from geo.names import Topic
+from geo.ops.bucket import look_at
+from geo.ops.rights import rights
+from geo.ops.symptom import Level, Symptom
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_table import read_links
 from geo.session import HOW_TO_START, SPARK_DEFAULTS, require_delta
@@ -30,8 +34,6 @@ from geo.streams.life import State
 from geo.text import first_line
 from schemas import LEDGERS, LINKS, OWNERS, TOPIC_LOG, TOPICS
 from schemas.topic_log import retention_days
-
-Level = Literal["ok", "warn", "error"]
 
 _MATTERS = {
     "spark.sql.streaming.checkpointFileManagerClass": "each micro-batch takes 45 to 90 ms longer",
@@ -41,26 +43,22 @@ _MATTERS = {
 """Settings of the session, and what it means that one is not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Symptom:
-    """One result. `fix` is empty where there is nothing to do."""
-
-    level: Level
-    where: str
-    what: str
-    fix: str = ""
-
-
 _NO_SESSION = [Symptom("ok", "session", "was not looked at")]
 
 
-def examine(spark: SparkSession | None, config: Config, clusters: Mapping[str, ClusterTables]) -> list[Symptom]:
+def examine(
+    spark: SparkSession | None, config: Config, clusters: Mapping[str, ClusterTables], write_check: Collection[str] = ()
+) -> list[Symptom]:
     """All findings, the good ones too, so that one sees what was looked at: of the session, if one is given, and of the clusters,
-    which are connected."""
+    which are connected. In those of `write_check` it is tried what their keys may write; UsageError for one whose root is not on S3."""
+    for name in write_check:
+        if storage_of(config.cluster(name).root or "") != "s3a":
+            raise UsageError(f"cluster {name}: what may be written is tried on S3 alone, and its root is elsewhere")
     findings = [*_packages(), *(_NO_SESSION if spark is None else [*_java(spark), *_session(spark)])]
     for name, tables in clusters.items():
         try:
             findings.extend(_storage(tables))
+            findings.extend(_store(tables, config, writes=name in write_check))
             refuse_gone(tables, clusters.values())
             for part in (_tables(tables), _owners(tables), _links(tables, config)):
                 findings.extend(part)  # also what it found before it failed
@@ -134,6 +132,16 @@ def _storage(tables: ClusterTables) -> Iterator[Symptom]:
         yield Symptom("ok", where, f"{place}: commits are put-if-absent, by the storage or by the log store")
     if folder is not None:
         yield from _locks(where, folder)
+
+
+def _store(tables: ClusterTables, config: Config, *, writes: bool) -> Iterator[Symptom]:
+    root, port = tables.cluster.root, tables.port
+    if root is None or port is None:
+        return
+    name, where = tables.cluster.name, f"cluster {tables.cluster.name}"
+    yield from rights(StorePath(port, root), where, f"geo doctor --write-check {name}", writes=writes)
+    roots = (cluster.root for cluster in config.clusters.values() if cluster.root is not None)
+    yield from look_at(port, where, root, {authority_of(at) for at in roots if storage_of(at) == "s3a"})
 
 
 def _locks(where: str, folder: Path) -> Iterator[Symptom]:

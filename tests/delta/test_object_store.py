@@ -14,6 +14,7 @@ from geo.delta.probe import why_unfit
 from geo.delta.put_commit import put_commit
 from geo.delta.store import Put, StorePath, WritePath
 from geo.errors import DamagedError, UsageError
+from geo.text import first_line
 from tests.delta.on_s3 import table_on
 from tests.object_store import SECRET
 from tests.object_store import ObjectStore as S3
@@ -137,6 +138,15 @@ def test_what_is_refused_is_said_in_one_line_without_keys(s3: S3, log: WritePath
             assert SECRET not in str(said.value) + repr(log) + repr(log.store)
     finally:
         s3.refuse()
+
+
+def test_no_right_to_delete_is_said_as_that_and_not_as_no_answer(s3: S3, log: WritePath) -> None:
+    """The request is taken, and its answer refuses each name."""
+    log.store.put(str(log / "0"), b"")
+    s3.next_of("POST", "kept")
+    with pytest.raises(PermissionError, match=r"^S3 bucket \S+: DELETE t/_delta_log/0: AccessDenied$") as said:
+        (log / "0").delete()
+    assert first_line(said.value).endswith("check the credential in the configuration of its cluster, and what it may do there")
 
 
 def test_a_store_that_keeps_its_word_is_fit(log: WritePath) -> None:

@@ -19,7 +19,8 @@ from geo.coordination.ownership import broker_runner, claim, producer_runner, re
 from geo.delta.process import this_process
 from geo.journal.cluster import connect, connect_later
 from geo.names import Topic
-from geo.ops.doctor import Symptom, examine
+from geo.ops.doctor import examine
+from geo.ops.symptom import Symptom
 from schemas import OWNERS
 from tests.rows import owner
 from tests.world import TOPIC, World
