@@ -69,7 +69,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """An S3 API, without buckets; of those who share it each makes its own."""
-    store = ObjectStore(free_ports(1)[0], tmp_path_factory.mktemp("s3") / "log")
+    store = ObjectStore(free_ports(1)[0], tmp_path_factory.mktemp("s3") / "log", os.environ.get("GEO_TEST_S3", ""))
     yield store
     store.close()
 

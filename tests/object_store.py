@@ -1,10 +1,13 @@
-"""An S3 API on this machine for tests: moto's, in a process of its own, with faults that one asks for and a count of its requests.
+"""An S3 API on this machine for tests: moto's, or another server's to which requests are handed on, in a process of its own, with faults that
+one asks for and a count of its requests.
 
-`python -m tests.object_store PORT` is that process.
+`python -m tests.object_store PORT [ENDPOINT]` is that process.
 """
 
 from __future__ import annotations
 
+import http.client
+import io
 import json
 import re
 import socket
@@ -14,14 +17,18 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from pyarrow import fs
+
+Environment = dict[str, Any]
+Application = Callable[[Environment, Callable[..., Any]], Iterable[bytes]]
 
 _CONTROL = "/-/"
 _START_S = 60.0
@@ -32,12 +39,13 @@ KEY, SECRET = "geo", "correct horse"  # moto takes any
 
 
 class ObjectStore:
-    """The store, without buckets at first. It ends with `close`."""
+    """The store, without buckets at first: moto, or the server `behind`, an end point. It ends with `close`."""
 
-    def __init__(self, port: int, log: Path) -> None:
+    def __init__(self, port: int, log: Path, behind: str = "") -> None:
         self.endpoint = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", __name__, str(port), *([behind] if behind else [])]
         with open(log, "wb") as out:
-            self._process = subprocess.Popen([sys.executable, "-m", __name__, str(port)], stdout=out, stderr=out)
+            self._process = subprocess.Popen(command, stdout=out, stderr=out)
         deadline = time.monotonic() + _START_S
         while True:
             try:
@@ -49,7 +57,8 @@ class ObjectStore:
                 time.sleep(0.1)
 
     def make_bucket(self, name: str) -> None:
-        request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")  # noqa: S310  # our own endpoint
+        url = f"{self.endpoint}/{name}"
+        request = urllib.request.Request(url, b"", _signed("PUT", url, b""), method="PUT")  # noqa: S310  # our own endpoint
         with urllib.request.urlopen(request):  # noqa: S310
             pass
 
@@ -133,15 +142,15 @@ class ObjectStore:
 class _Faulty:
     """The application, some of whose requests fail."""
 
-    def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
-        self._application, self._lock, self._one_at_a_time = application, threading.Lock(), threading.Lock()
+    def __init__(self, application: Application) -> None:
+        self._application, self._lock = application, threading.Lock()
         self._counts: Counter[str] = Counter()
         self._requests, self._one_in = 0, 0
         self._refusal = ("", "0", "")
         self._key, self._delay_s, self.ahead_s = "", 0.0, 0.0
         self._next: list[_Fault] = []
 
-    def __call__(self, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def __call__(self, environment: Environment, start: Callable[..., Any]) -> Iterable[bytes]:
         path = environment["PATH_INFO"]
         if path.startswith(_CONTROL):
             what, *more = path.removeprefix(_CONTROL).split("/")
@@ -171,7 +180,8 @@ class _Faulty:
             for header in _COUNTED:
                 if header in environment:
                     self._counts[header] += 1
-            fault = next((one for one in self._next if one.method == environment["REQUEST_METHOD"] and not is_list), None)
+            met = (one for one in self._next if one.method == environment["REQUEST_METHOD"] and not is_list and not fails)
+            fault = next(met, None)
             if fault is not None:
                 self._next.remove(fault)
                 self._counts[fault.kind] += 1
@@ -186,29 +196,22 @@ class _Faulty:
             return _refused(environment, start, "403 InvalidAccessKeyId", "InvalidAccessKeyId")
         if fault is not None:
             return self._met(fault, environment, start)
-        return self._answer(environment, start)
+        return self._application(environment, start)
 
-    def _answer(self, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        """A put if absent is one step here; moto looks and puts in two."""
-        if "HTTP_IF_NONE_MATCH" not in environment:
-            return self._application(environment, start)
-        with self._one_at_a_time:
-            return list(self._application(environment, start))
-
-    def _met(self, fault: _Fault, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def _met(self, fault: _Fault, environment: Environment, start: Callable[..., Any]) -> Iterable[bytes]:
         if fault.kind == "conflict":
             return _refused(environment, start, "409 Conflict", "ConditionalRequestConflict")
         if fault.kind == "denied":
             return _refused(environment, start, "403 Forbidden", "AccessDenied")
         if fault.kind == "bare":
-            return self._application({name: value for name, value in environment.items() if name != "HTTP_IF_NONE_MATCH"}, start)
+            return self._application(_without_condition(environment), start)
         if fault.kind == "kept":
             keys = re.findall(rb"<Key>.*?</Key>", environment["wsgi.input"].read(int(environment["CONTENT_LENGTH"])))
             start("200 OK", [("Content-Type", "application/xml")])
             errors = (b"<Error>%s<Code>AccessDenied</Code><Message>Access Denied</Message></Error>" % key for key in keys)
             return [b"<DeleteResult>%s</DeleteResult>" % b"".join(errors)]
         time.sleep(fault.seconds)
-        said = self._answer(environment, start)
+        said = self._application(environment, start)
         if fault.kind == "late":
             return said
         content = b"".join(said)
@@ -225,7 +228,25 @@ class _Fault:
     seconds: float
 
 
-def _refused(environment: Mapping[str, Any], start: Callable[..., Any], status: str, code: str) -> Iterable[bytes]:
+def _signed(method: str, url: str, content: bytes) -> dict[str, str]:
+    """The headers by which a request is one of who has the key."""
+    from botocore import auth, awsrequest, credentials
+
+    asked = awsrequest.AWSRequest(method, url, data=content)
+    auth.S3SigV4Auth(credentials.Credentials(KEY, SECRET), "s3", "us-east-1").add_auth(asked)
+    return dict(asked.headers)
+
+
+def _without_condition(environment: Environment) -> Environment:
+    """A put as a proxy passes it on that has the key, too."""
+    content = environment["wsgi.input"].read(int(environment["CONTENT_LENGTH"]))
+    signed = _signed("PUT", f"http://{environment['HTTP_HOST']}{environment['REQUEST_URI']}", content)
+    headers = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in signed.items()}
+    kept = {name: value for name, value in environment.items() if name != "HTTP_IF_NONE_MATCH"}
+    return kept | headers | {"wsgi.input": io.BytesIO(content)}
+
+
+def _refused(environment: Environment, start: Callable[..., Any], status: str, code: str) -> Iterable[bytes]:
     environment["wsgi.input"].read(
         None if environment.get("wsgi.input_terminated") else int(environment.get("CONTENT_LENGTH") or 0)
     )
@@ -237,8 +258,55 @@ def _refused(environment: Mapping[str, Any], start: Callable[..., Any], status: 
     )
 
 
-def main() -> None:
+def _handed_on(endpoint: str) -> Application:
+    """What another server answers."""
+    place = urlsplit(endpoint).netloc
+
+    def answer(environment: Environment, start: Callable[..., Any]) -> Iterable[bytes]:
+        headers = {
+            name.removeprefix("HTTP_").replace("_", "-"): value
+            for name, value in environment.items()
+            if name.startswith("HTTP_") and name not in ("HTTP_CONNECTION", "HTTP_EXPECT")
+        }
+        headers |= {"Content-Type": environment["CONTENT_TYPE"]} if environment.get("CONTENT_TYPE") else {}
+        content = environment["wsgi.input"].read(int(environment.get("CONTENT_LENGTH") or 0))
+        connection = http.client.HTTPConnection(place)
+        try:
+            connection.request(environment["REQUEST_METHOD"], environment["REQUEST_URI"], content, headers)
+            said = connection.getresponse()
+            content = said.read()
+        finally:
+            connection.close()
+        told = [
+            (name, value)
+            for name, value in said.getheaders()
+            if name not in ("Connection", "Transfer-Encoding", "Content-Length")
+        ]
+        # Of what has no content it is said how much there would be.
+        length = said.getheader("Content-Length") or str(len(content))
+        start(f"{said.status} {said.reason}", [*told, ("Content-Length", length)])
+        return [content]
+
+    return answer
+
+
+def _motos() -> Application:
+    """A put if absent is one step here; moto looks and puts in two."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+    application: Application = DomainDispatcherApplication(create_backend_app)
+    one_at_a_time = threading.Lock()
+
+    def answer(environment: Environment, start: Callable[..., Any]) -> Iterable[bytes]:
+        if "HTTP_IF_NONE_MATCH" not in environment:
+            return application(environment, start)
+        with one_at_a_time:
+            return list(application(environment, start))
+
+    return answer
+
+
+def main() -> None:
     from werkzeug.serving import WSGIRequestHandler, run_simple
 
     class Handler(WSGIRequestHandler):
@@ -246,7 +314,9 @@ def main() -> None:
             """Say nothing: who asks whether to send its body is told so once, by werkzeug, and not by http.server too."""
             return True
 
-    application, models = _Faulty(DomainDispatcherApplication(create_backend_app)), cast("Any", import_module("moto.s3.models"))
+    _signed("PUT", "http://localhost/", b"")  # imports what it takes, before threads do
+    application = _Faulty(_handed_on(sys.argv[2]) if len(sys.argv) > 2 else _motos())
+    models = cast("Any", import_module("moto.s3.models"))
     now = models.utcnow
     models.utcnow = lambda: now() + timedelta(seconds=application.ahead_s)
     run_simple("127.0.0.1", int(sys.argv[1]), application, threaded=True, request_handler=Handler)

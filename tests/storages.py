@@ -1,7 +1,7 @@
 """`python -m tests.storages`, see its `--help`: two regions whose tables are not on a disk of this machine, by the command line as users
 type it: published, replicated, consumed, killed in the middle, and compared; on an S3 API that answers now and then that it is busy, on
-HDFS with two producers that write one log, and on HDFS below a Spark standalone master. Prints what is shown; exit code 0, or 1 with what
-failed.
+HDFS with two producers that write one log, and on HDFS below a Spark standalone master; and what a store promises, on S3 servers of other makes
+(`tests/s3_servers.py`). Prints what is shown; exit code 0, or 1 with what failed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore
 from tests.regions import CLUSTERS, CONSUMER, LINES, TOPIC, Regions, consumed, story, verified
+from tests.s3_servers import servers
 from tests.spark_master import WORKERS, Application, Failed, Standalone, Started, on_both, tell
 
 MINUTE_S = 60.0
@@ -490,6 +491,7 @@ STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {
     "requests": requests,
     "faults": faults,
     "keys": keys,
+    "servers": servers,
 }
 
 BRIEF = ("s3", "cluster")

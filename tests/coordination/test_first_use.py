@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.config.model import Cluster
-from geo.config.secret import Secret
 from geo.coordination import first_use
 from geo.coordination.first_use import Sign, admit, living
 from geo.delta.object_store import ObjectStore
@@ -17,6 +15,7 @@ from geo.delta.process import Process, this_process
 from geo.errors import AlreadyOwnedError, UnsafeError
 from geo.journal.cluster import ClusterTables, connect_later
 from geo.now import now_us
+from tests.delta.on_s3 import cluster_on
 from tests.object_store import KEY, SECRET
 from tests.object_store import ObjectStore as S3
 
@@ -57,10 +56,7 @@ def tables(s3: S3, monkeypatch: pytest.MonkeyPatch) -> ClusterTables:
     monkeypatch.setenv("GEO_TEST_SECRET", SECRET)
     bucket = f"b{uuid.uuid4()}"
     s3.make_bucket(bucket)
-    storage: dict[str, str | Secret] = {
-        name: Secret(value) if value.startswith("secret:") else value for name, value in s3.storage().items()
-    }
-    return connect_later(_no_spark, Cluster("eu", root=f"s3a://{bucket}/t", storage=storage))
+    return connect_later(_no_spark, cluster_on(s3, bucket))
 
 
 def _port(tables: ClusterTables) -> ObjectStore:

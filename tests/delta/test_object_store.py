@@ -18,6 +18,7 @@ from geo.text import first_line
 from tests.delta.on_s3 import table_on
 from tests.object_store import SECRET
 from tests.object_store import ObjectStore as S3
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_what_lands_after_its_time_is_unknown_until_it_is_there(s3: S3) -> None:
     assert log.store.put_if_absent(str(log / "0"), b"ours") is Put.UNKNOWN
     s3.next_of("PUT", "late", seconds=0.6)
     assert _commit(log, 1)
-    assert log.names() == ["0", f"{1:020}.json"]
+    until(lambda: log.names() == ["0", f"{1:020}.json"], log.names)
 
 
 def test_an_answer_that_is_cut_short_is_never_taken_for_the_whole(s3: S3, log: WritePath) -> None:
