@@ -27,10 +27,12 @@ from geo.delta.predicate import IsNull
 from geo.delta.scan import rows_where
 from geo.journal.cluster import connect_later
 from geo.names import Topic
+from geo.session import session
 from geo.text import counted
 from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore
+from tests.other_engines import kept_house, read_alike, wait_for_table
 from tests.regions import CLUSTERS, CONSUMER, LINES, TOPIC, Regions, consumed, story, verified
 from tests.s3_servers import servers
 from tests.spark_master import WORKERS, Application, Failed, Standalone, Started, on_both, tell
@@ -189,6 +191,32 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     if "clean:" not in said:
         raise Failed(said)
     yield f"geo verify: {said.strip().splitlines()[-1]}"
+
+
+def others(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
+    """delta-rs keeps house in a log beside its broker; then Spark, deltalake and polars read it."""
+    store, _ = _on_s3(folder, running)
+    roots = {cluster: f"s3a://geo-{cluster}/tables" for cluster in CLUSTERS}
+    regions = Regions(_made(folder / "regions"), roots, {cluster: {} for cluster in CLUSTERS}, storage=store.storage())
+    regions.give("us")
+    regions.broker("us")
+    both = {cluster: regions.start("broker", "--cluster", cluster, "--trigger", "1 second") for cluster in CLUSTERS}
+    places = {cluster: f"s3://geo-{cluster}/tables/topics/shop/web/clicks" for cluster in CLUSTERS}
+    for number in range(2 if brief else 5):
+        for cluster in CLUSTERS:
+            regions.give(cluster)
+        for cluster in CLUSTERS:
+            wait_for_table(places[cluster], store.options(), _BROUGHT_S)
+            said = kept_house(places[cluster], store.options(), lambda table: table.count() >= len(regions.keys), _BROUGHT_S)
+            yield f"{cluster}, lines {number + 1}: {said}"
+    for broker in both.values():
+        broker.signal(signal.SIGTERM)
+        broker.ends(0)
+    yield verified(regions)
+    spark = session("delta-geo storages", schemes=load(regions.path).schemes)
+    for cluster, place in places.items():
+        for said in read_alike(spark, place, store.options()):
+            yield f"{cluster}: {said}"
 
 
 def _heard(programs: Iterable[Started]) -> set[str]:
@@ -485,6 +513,7 @@ def _on_hdfs(folder: Path, running: ExitStack, **more: Any) -> tuple[Hdfs, Regio
 STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {
     "s3": s3,
     "writers": writers,
+    "others": others,
     "hdfs": hdfs,
     "cluster": cluster,
     "shared": shared,

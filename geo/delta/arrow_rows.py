@@ -51,9 +51,9 @@ def _arrow(value: object) -> object:
 
 
 def with_times_in_utc(rows: pa.Table) -> pa.Table:
-    """The rows, with the times of their columns in microseconds, in UTC."""
+    """The rows, with those times of their columns that have a zone in microseconds, in UTC."""
     for at, field in enumerate(rows.schema):
-        if pa.types.is_timestamp(field.type):
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
             rows = rows.set_column(at, field.name, rows[at].cast(pa.timestamp("us", "UTC"), safe=False))
     return rows
 
@@ -67,7 +67,7 @@ def collected(rows: DataFrame) -> list[dict[str, Any]]:
         try:
             table = rows.toArrow()
             table = table.cast(pa.schema([pa.field(one.name, _in_utc(one.type)) for one in table.schema]))
-            columns = [_values(table[one.name].to_pylist(), one.dataType) for one in fields]
+            columns = [plain_values(column.to_pylist(), column.type) for column in table.columns]
             return [dict(zip(rows.columns, row, strict=True)) for row in zip(*columns, strict=True)]
         except (OverflowError, ValueError):  # a time beyond Python's
             rows = rows.select(*(_shown(field) for field in fields))
@@ -75,21 +75,19 @@ def collected(rows: DataFrame) -> list[dict[str, Any]]:
     return [{name: bytes(v) if isinstance(v, bytearray) else with_zone(v) for name, v in row.items()} for row in found]
 
 
-def _values(values: list[Any], kind: T.DataType) -> list[Any]:
+def plain_values(values: list[Any], kind: pa.DataType) -> list[Any]:
     """Values as Arrow gives them, with dict for maps."""
-    match kind:
-        case T.MapType():
-            return [None if one is None else dict(zip((k for k, _ in one), _values([v for _, v in one], kind.valueType), strict=True))
-                    for one in values]  # fmt: skip
-        case T.ArrayType():
-            return [None if one is None else _values(one, kind.elementType) for one in values]
-        case T.StructType():
-            return [
-                None if one is None else {part.name: _values([one[part.name]], part.dataType)[0] for part in kind}
-                for one in values
-            ]
-        case _:
-            return values
+    if pa.types.is_map(kind):
+        return [None if one is None else dict(zip((k for k, _ in one), plain_values([v for _, v in one], kind.item_type), strict=True))
+                for one in values]  # fmt: skip
+    if pa.types.is_list(kind):
+        return [None if one is None else plain_values(one, kind.value_type) for one in values]
+    if pa.types.is_struct(kind):
+        return [
+            None if one is None else {part.name: plain_values([one[part.name]], part.type)[0] for part in kind.fields}
+            for one in values
+        ]
+    return values
 
 
 def _shown(field: T.StructField) -> Column:
@@ -104,7 +102,8 @@ _PLAIN = (
 """Types that are the same by way of Arrow as by `collect`, beside what is made of them."""
 
 
-def _parts(kind: T.DataType) -> list[T.DataType]:
+def parts_of(kind: T.DataType) -> list[T.DataType]:
+    """The types of what a value of this type holds."""
     match kind:
         case T.StructType():
             return [field.dataType for field in kind]
@@ -117,12 +116,12 @@ def _parts(kind: T.DataType) -> list[T.DataType]:
 
 
 def _is_plain(kind: T.DataType) -> bool:
-    parts = _parts(kind)
+    parts = parts_of(kind)
     return all(map(_is_plain, parts)) if parts else isinstance(kind, _PLAIN)
 
 
 def _has_times(kind: T.DataType) -> bool:
-    return isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType)) or any(map(_has_times, _parts(kind)))
+    return isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType)) or any(map(_has_times, parts_of(kind)))
 
 
 def _in_utc(kind: pa.DataType) -> pa.DataType:

@@ -122,4 +122,4 @@ def commit_change(folder: WritePath, state: DeltaState, change: Change, user_met
         *({"add": {**file.action, "dataChange": change.changes_rows}} for file in change.added),
         *({"cdc": one} for one in feed),
     ]
-    return commit_actions(folder, state, told, actions, user_metadata, change.added, change.taken)
+    return commit_actions(folder, state, told, actions, user_metadata)

@@ -13,9 +13,10 @@ from typing import Any
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampNTZType, VariantType
 
-from geo.delta.arrow_rows import arrow_type
+from geo.delta.arrow_rows import arrow_type, parts_of
 from geo.delta.commits import ENGINE
 from geo.delta.derived_checksum import NOTHING
+from geo.delta.protocol import with_local_times
 from geo.errors import UsageError
 from schemas import TableSchema
 
@@ -25,7 +26,7 @@ def first_version(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The actions of the commit that makes a table, and the checksum beside it. `extra` are a typed topic's own columns, `own` properties of
     this table alone. Raises UsageError for a column of a type that a table made without Spark cannot have."""
-    columns = [*columns_of(schema), *(StructField(one.name, one.dataType) for one in extra)]
+    columns = [*columns_of(schema), *(StructField(one.name, nullable(one.dataType)) for one in extra)]
     properties = schema.all_properties | dict(own)
     metadata = {
         "id": table_id,
@@ -74,28 +75,35 @@ def columns_of(schema: TableSchema) -> list[StructField]:
 
 def _protocol(properties: Mapping[str, str], columns: Iterable[StructField]) -> dict[str, Any]:
     """The least that the table asks of readers and writers."""
-    kinds = {type(kind) for column in columns for kind in _within(column.dataType)}
-    if VariantType in kinds:
+    columns = list(columns)
+    if any(isinstance(kind, VariantType) for column in columns for kind in _within(column.dataType)):
         raise UsageError("a column of type VARIANT cannot be made here; make the topic where Spark writes its log")
     needed = ["changeDataFeed"] * (properties.get("delta.enableChangeDataFeed") == "true")
-    local = TimestampNTZType in kinds
-    if not needed and not local:
-        return {"minReaderVersion": 1, "minWriterVersion": 2}
-    features = {"writerFeatures": ["invariants", *needed, "appendOnly", *(["timestampNtz"] * local)]}
-    if local:
-        return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"], **features}
-    return {"minReaderVersion": 1, "minWriterVersion": 7, **features}
+    plain: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
+    if needed:
+        plain = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["invariants", *needed, "appendOnly"]}
+    return with_local_times(plain) if has_local_times(columns) else plain
+
+
+def has_local_times(columns: Iterable[StructField]) -> bool:
+    """Whether one of the columns has times without a zone."""
+    return any(isinstance(kind, TimestampNTZType) for column in columns for kind in _within(column.dataType))
+
+
+def nullable(kind: DataType) -> DataType:
+    """A type in which no value is required, as SQL makes a column of it: the first rows would say otherwise than later ones."""
+    match kind:
+        case ArrayType():
+            return ArrayType(nullable(kind.elementType))
+        case MapType():
+            return MapType(nullable(kind.keyType), nullable(kind.valueType))
+        case StructType():
+            return StructType([StructField(field.name, nullable(field.dataType)) for field in kind])
+    return kind
 
 
 def _within(kind: DataType) -> Iterator[DataType]:
     """A type, and those of what it holds."""
     yield kind
-    parts: list[DataType] = []
-    if isinstance(kind, ArrayType):
-        parts = [kind.elementType]
-    elif isinstance(kind, MapType):
-        parts = [kind.keyType, kind.valueType]
-    elif isinstance(kind, StructType):
-        parts = [field.dataType for field in kind.fields]
-    for part in parts:
+    for part in parts_of(kind):
         yield from _within(part)

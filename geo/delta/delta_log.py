@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +29,9 @@ _FEW = 16
 """Files of a store that is far that are asked for at once, be they there or not."""
 
 _OF_A_VERSION = re.compile(r"\.?(\d{20})\.")
+
+SIDECARS = "_sidecars"
+"""The folder of the files that checkpoints of v2 may name."""
 
 POINTER = "_last_checkpoint"
 """The file that says where the newest checkpoint is."""
@@ -221,9 +224,17 @@ def read_folder(folder: ReadPath) -> LogFolder:
     return LogFolder(tuple(sorted(commits)), tuple(checkpoints), {version: tuple(names) for version, names in files.items()})
 
 
-def is_checkpoint(name: str) -> bool:
-    """Whether a file of a `_delta_log` is a checkpoint of the classic kind, or a part of one."""
-    return _CHECKPOINT.fullmatch(name) is not None
+def checkpoint_files(names: Iterable[str]) -> list[str]:
+    """Those of the files of one version, which has a whole checkpoint, that make one: all parts, or one of v2, which may name others."""
+    names = list(names)
+    return [name for name in names if _CHECKPOINT.fullmatch(name)] or [name for name in names if _V2_CHECKPOINT.fullmatch(name)][
+        :1
+    ]
+
+
+def sidecar_name(sidecar: Mapping[str, Any]) -> str:
+    """The name in SIDECARS of a file that a checkpoint names."""
+    return unquote(sidecar["path"]).rpartition("/")[2]
 
 
 def remove_below(folder: WritePath, found: LogFolder, version: int) -> int:
@@ -232,7 +243,7 @@ def remove_below(folder: WritePath, found: LogFolder, version: int) -> int:
     assert version == 0 or version in found.checkpoints
     named = _sidecars(folder, found, version)
     # What stays has to be there when they are not.
-    stays = [*(folder / name for name in found.files.get(version, ())), *(folder / "_sidecars" / name for name in named)]
+    stays = [*(folder / name for name in found.files.get(version, ())), *(folder / SIDECARS / name for name in named)]
     folder.store.write_out([*map(str, stays), str(folder)])
     for old in sorted(found.files):
         if old >= version:
@@ -247,20 +258,23 @@ def remove_below(folder: WritePath, found: LogFolder, version: int) -> int:
 def _sidecars(folder: ReadPath, found: LogFolder, version: int) -> set[str]:
     """Names of the files in `_sidecars` that the checkpoints of a version and later ones name."""
     named: set[str] = set()
+    if not (folder / SIDECARS).names():
+        return named
     for name in (name for at, names in found.files.items() if at >= version for name in names):
-        if (v2 := _V2_CHECKPOINT.fullmatch(name)) is None:
+        if not (_V2_CHECKPOINT.fullmatch(name) or _CHECKPOINT.fullmatch(name)):  # other writers give one of v2 a classic name
             continue
-        if v2[2] == "json":
+        if name.endswith(".json"):
             actions = [json.loads(line) for line in (folder / name).lines() if line.strip()]
         else:
-            actions = parquet(folder / name).read(["sidecar"]).to_pylist()
-        named.update(unquote(one["sidecar"]["path"]).rpartition("/")[2] for one in actions if one.get("sidecar"))
+            file = parquet(folder / name)
+            actions = file.read(["sidecar"]).to_pylist() if "sidecar" in file.schema_arrow.names else []
+        named.update(sidecar_name(one["sidecar"]) for one in actions if one.get("sidecar"))
     return named
 
 
 def _remove_sidecars(folder: WritePath, *, keep: Collection[str]) -> None:
     """Remove the files in `_sidecars` that no checkpoint names, but for young ones, whose checkpoint may be on its way."""
-    named = folder / "_sidecars"
+    named = folder / SIDECARS
     for name in named.names():
         if name.endswith(".parquet") and name[0] != "." and name not in keep:
             found = (named / name).head()

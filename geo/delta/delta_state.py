@@ -18,7 +18,7 @@ from geo.delta.commits import commit_file
 from geo.delta.delta_log import checksum_at, newest_metadata, newest_version
 from geo.delta.derived_checksum import NOTHING, checksum_after
 from geo.delta.engine import Seen, UnsupportedError, attempt, refusing
-from geo.delta.protocol import why_not_append, why_not_plain
+from geo.delta.protocol import MAPPED_ID, MAPPED_NAME, has_times, is_mapped, tracks_rows, why_not_append, why_not_plain
 from geo.delta.store import ReadPath
 from geo.errors import DamagedError
 from geo.text import first_line
@@ -38,6 +38,7 @@ _ARROW: Mapping[str, pa.DataType] = {
     "short": pa.int16(),
     "string": pa.string(),
     "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
@@ -50,11 +51,27 @@ class DeltaState:
     table_id: str
     schema: pa.Schema
     """Its columns, in order, with the partition columns."""
+    stored: pa.Schema
+    """The same as its files and statistics have them: by names of their own, with numbers, where the table maps its columns."""
     partition_by: tuple[str, ...]
     statistics_of: frozenset[str]
     """The columns of which this program gives the log statistics: those that the table names, none if it names none."""
     checkpoint_interval: int
     checksum: Mapping[str, Any]
+
+    @property
+    def configuration(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return self.checksum["metadata"].get("configuration") or {}
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether its columns have other names in its files."""
+        return self.stored is not self.schema
+
+    def stored_name(self, column: str) -> str:
+        """What a column is called in its files."""
+        return str(self.stored.names[self.schema.names.index(column)])
 
     @property
     def txn_id(self) -> str:
@@ -174,33 +191,50 @@ def state_of(version: int, checksum: Mapping[str, Any]) -> DeltaState:
     columns, partition_by = json.loads(metadata["schemaString"])["fields"], tuple(metadata["partitionColumns"])
     if (why := why_not_append(checksum["protocol"], configuration) or why_not_plain(columns)) is not None:
         raise UnsupportedError(why)
-    schema = _schema(columns)
+    if tracks_rows(checksum["protocol"], configuration) and checksum.get("domainMetadata") is None:
+        raise UnsupportedError("its checksum does not say which numbers its rows have")
+    if has_times(configuration):
+        int(checksum["inCommitTimestampOpt"])  # the next is later
+    schema = stored = schema_of(columns)
+    if is_mapped(configuration):
+        stored = pa.schema([_field(column, column, mapped=True) for column in columns])
     if strange := [name for name in partition_by if schema.field(name).type != pa.date32()]:
         raise UnsupportedError(f"it is partitioned by {', '.join(strange)}, which is no date")
     interval = int(configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
     interval = interval if interval > 0 else _CHECKPOINT_INTERVAL  # Delta refuses to set it so, other writers do not
     named = configuration.get("delta.dataSkippingStatsColumns", "")
-    statistics_of = frozenset(name.strip() for name in named.split(",")).intersection(schema.names)
-    return DeltaState(version, metadata["id"], schema, partition_by, statistics_of, interval, checksum)
+    flat = {field.name for field in schema if not pa.types.is_struct(field.type)}
+    statistics_of = frozenset(name.strip() for name in named.split(",")).intersection(flat)
+    return DeltaState(version, metadata["id"], schema, stored, partition_by, statistics_of, interval, checksum)
 
 
-def _schema(columns: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """The columns as Arrow has them. Raises UnsupportedError if one is of another kind."""
-    fields = []
-    for column in columns:
-        if (kind := _type(column["type"])) is None:
-            raise UnsupportedError(f"its column {column['name']} is of a type that is not known here ({column['type']})")
-        fields.append(pa.field(column["name"], kind, nullable=column["nullable"]))
-    return pa.schema(fields)
+def schema_of(columns: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """Columns, as the log lists them, as Arrow has them. Raises UnsupportedError if one is of another kind."""
+    return pa.schema([_field(column, column, mapped=False) for column in columns])
 
 
-def _type(kind: Any) -> pa.DataType | None:
+def _field(of: Mapping[str, Any], field: Mapping[str, Any], *, mapped: bool) -> pa.Field:
+    """A column, or one within the column `of`; if `mapped` as files have it."""
+    kind = _type(of, field["type"], mapped=mapped)
+    if field is not of and not field["nullable"]:
+        raise UnsupportedError(f"its column {of['name']} has parts in which a value is required")
+    if not mapped:
+        return pa.field(field["name"], kind, nullable=field["nullable"])
+    number = {"PARQUET:field_id": str(field["metadata"][MAPPED_ID])}
+    return pa.field(field["metadata"][MAPPED_NAME], kind, nullable=field["nullable"], metadata=number)
+
+
+def _type(of: Mapping[str, Any], kind: Any, *, mapped: bool) -> pa.DataType:
     if isinstance(kind, str):
         decimal = _DECIMAL.fullmatch(kind)
-        return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _ARROW.get(kind)
-    if kind["type"] == "array" and (item := _type(kind["elementType"])) is not None:
-        return pa.list_(item)
-    if kind["type"] == "map":
-        key, value = _type(kind["keyType"]), _type(kind["valueType"])
-        return pa.map_(key, value) if key is not None and value is not None else None
-    return None
+        if (found := pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _ARROW.get(kind)) is not None:
+            return found
+    elif not kind.get("containsNull", True) or not kind.get("valueContainsNull", True):
+        raise UnsupportedError(f"its column {of['name']} has parts in which a value is required")
+    elif kind["type"] == "struct":
+        return pa.struct([_field(of, field, mapped=mapped) for field in kind["fields"]])
+    elif kind["type"] == "array":
+        return pa.list_(_type(of, kind["elementType"], mapped=mapped))
+    elif kind["type"] == "map":
+        return pa.map_(*(_type(of, kind[part], mapped=mapped) for part in ("keyType", "valueType")))
+    raise UnsupportedError(f"its column {of['name']} is of a type that is not known here ({kind})")

@@ -5,7 +5,8 @@ or is another program that puts none. Pure.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +14,11 @@ from typing import Any
 class UntoldError(ValueError):
     """The commits do not tell it."""
 
+
+_HISTOGRAMS, _DELETED = ("fileSizeHistogram", "histogramOpt"), "deletedRecordCountsHistogramOpt"
+
+LISTED_FILES = 50
+"""A checksum lists all files of a table that has so many at most; Spark would look for them otherwise, a second a commit."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType(
     {
@@ -32,7 +38,7 @@ def checksum_after(before: Mapping[str, Any], lines: Iterable[str]) -> dict[str,
     """The checksum after a commit with these lines. Raises UntoldError, and ValueError, KeyError, TypeError or AttributeError for what is no
     commit."""
     after: dict[str, Any] = {**before, "txnId": None}
-    for name in ("fileSizeHistogram", "histogramOpt"):  # which nobody has to give
+    for name in (*_HISTOGRAMS, _DELETED):  # which nobody has to give
         after.pop(name, None)
     files = None if after.get("allFiles") is None else {file["path"]: file for file in after["allFiles"]}
     transactions = {one["appId"]: one for one in after.get("setTransactions") or ()}
@@ -41,6 +47,7 @@ def checksum_after(before: Mapping[str, Any], lines: Iterable[str]) -> dict[str,
         for name, fields in json.loads(line).items():
             if name == "commitInfo" and not number:  # where it is looked for
                 after["txnId"] = fields.get("txnId")
+                after |= {"inCommitTimestampOpt": fields["inCommitTimestamp"]} if "inCommitTimestamp" in fields else {}
             elif name in ("add", "remove"):
                 if fields.get("deletionVector") or fields.get("size") is None:
                     raise UntoldError("a commit has deletion vectors, or does not say how large a file is")
@@ -72,3 +79,34 @@ def checksum_after(before: Mapping[str, Any], lines: Iterable[str]) -> dict[str,
     if "domainMetadata" in before:
         after["domainMetadata"] = [one for one in domains.values() if not one.get("removed")]
     return after
+
+
+def checksum_with(before: Mapping[str, Any], added: Sequence[Mapping[str, Any]], taken: Mapping[str, int]) -> dict[str, Any]:
+    """The checksum of the version that adds these files, as its actions have them, and takes others, by path with their sizes. None of them
+    has rows that were deleted one by one."""
+    after = {
+        **before,
+        "tableSizeBytes": before["tableSizeBytes"] + sum(file["size"] for file in added) - sum(taken.values()),
+        "numFiles": before["numFiles"] + len(added) - len(taken),
+    }
+    listed = after.pop("allFiles", [] if not before["numFiles"] else None)
+    if listed is not None and after["numFiles"] <= LISTED_FILES:
+        stay = (file for file in listed if file["path"] not in taken)
+        after["allFiles"] = [*stay, *({**file, "dataChange": False} for file in added)]
+    changes = [*((file["size"], 1) for file in added), *((size, -1) for size in taken.values())]
+    for name in _HISTOGRAMS:
+        if (histogram := before.get(name)) is not None:
+            after[name] = _histogram_after(histogram, changes)
+    if (histogram := before.get(_DELETED)) is not None:
+        none, *some = histogram["deletedRecordCounts"]
+        after[_DELETED] = {**histogram, "deletedRecordCounts": [none + len(added) - len(taken), *some]}
+    return after
+
+
+def _histogram_after(before: Mapping[str, Any], changes: Iterable[tuple[int, int]]) -> dict[str, Any]:
+    counts, sizes = list(before["fileCounts"]), list(before["totalBytes"])
+    for size, count in changes:
+        place = bisect_right(before["sortedBinBoundaries"], size) - 1
+        counts[place] += count
+        sizes[place] += count * size
+    return {**before, "fileCounts": counts, "totalBytes": sizes}

@@ -12,8 +12,10 @@ from typing import Any
 
 from pyspark.sql.types import StructField
 
-from geo.delta.definition import compact
+from geo.delta.definition import compact, has_local_times, nullable
 from geo.delta.delta_state import DeltaState, state_of
+from geo.delta.engine import UnsupportedError
+from geo.delta.protocol import with_local_times
 from geo.delta.store import WritePath
 from geo.delta.writer import commit_actions
 
@@ -22,21 +24,29 @@ def commit_properties(folder: WritePath, state: DeltaState, properties: Mapping[
     """Commit as the version after `state` that the table has these properties beside the others. False and errors as `put_commit`."""
     before = state.checksum["metadata"]
     after = {**before, "configuration": {**(before.get("configuration") or {}), **properties}}
-    return _commit(folder, state, after, "SET TBLPROPERTIES", {"properties": json.dumps(properties)})
+    return _commit(folder, state, {"metadata": after}, "SET TBLPROPERTIES", {"properties": json.dumps(properties)})
 
 
 def commit_columns(folder: WritePath, state: DeltaState, columns: Sequence[StructField]) -> bool:
     """Commit as the version after `state` that the table has these columns behind its others; rows of before have NULL there. False and errors
     as `put_commit`; UnsupportedError for a column of a type that this program does not append."""
+    if state.is_mapped:
+        raise UnsupportedError("its columns have other names in the files (column mapping), and none is added to such here")
+    columns = [StructField(one.name, nullable(one.dataType), True, one.metadata) for one in columns]
     before = state.checksum["metadata"]
     schema, added = json.loads(before["schemaString"]), [column.jsonValue() for column in columns]
-    after = {**before, "schemaString": compact({**schema, "fields": [*schema["fields"], *added]})}
+    after = {"metadata": {**before, "schemaString": compact({**schema, "fields": [*schema["fields"], *added]})}}
+    protocol = state.checksum["protocol"]
+    if has_local_times(columns) and "timestampNtz" not in (protocol.get("readerFeatures") or ()):
+        after["protocol"] = with_local_times(protocol)
     return _commit(folder, state, after, "ADD COLUMNS", {"columns": compact([{"column": one} for one in added])})
 
 
 def _commit(
-    folder: WritePath, state: DeltaState, metadata: Mapping[str, Any], operation: str, parameters: Mapping[str, str]
+    folder: WritePath, state: DeltaState, after: Mapping[str, Any], operation: str, parameters: Mapping[str, str]
 ) -> bool:
-    state_of(state.version + 1, {**state.checksum, "metadata": metadata})  # whoever appends next has to know what it is
+    """`after`: what the checksum says anew."""
+    state_of(state.version + 1, {**state.checksum, **after})  # whoever appends next has to know what it is
     told = {"operation": operation, "operationParameters": parameters, "isBlindAppend": True, "operationMetrics": {}}
-    return commit_actions(folder, state, told, [{"metaData": metadata}], None, changed={"metadata": metadata})
+    actions = [{kind: after[name]} for name, kind in (("metadata", "metaData"), ("protocol", "protocol")) if name in after]
+    return commit_actions(folder, state, told, actions, None, after)

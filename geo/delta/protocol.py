@@ -7,66 +7,161 @@ A feature that is not known here is refused by name; Spark then reads and writes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-_UNUSED_READING = frozenset({"columnMapping", "timestampNtz", "vacuumProtocolCheck"})
-"""Features that ask nothing of a reader until a column or a property uses them, which `why_not_read` and the columns' types tell."""
+_READ = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"})
+"""Features that ask nothing of a reader until a column, a file or a property uses them, which is told where that is read."""
 
-_UNUSED_WRITING = frozenset(
-    {
-        "allowColumnDefaults", "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "domainMetadata", "generatedColumns",
-        "identityColumns", "invariants", "inCommitTimestamp", "timestampNtz", "vacuumProtocolCheck",
-    }
-)  # fmt: skip
-"""Features that ask nothing of an append of plain files until a column or a property uses them. With the change feed on, the files
+_WRITTEN = _READ | {
+    "allowColumnDefaults", "appendOnly", "changeDataFeed", "checkConstraints", "domainMetadata", "generatedColumns", "identityColumns",
+    "invariants", "inCommitTimestamp", "rowTracking",
+}  # fmt: skip
+"""Features that an append knows, or that ask nothing of one until a column or a property uses them. With the change feed on, the files
 that an append adds are the feed."""
 
 _LEGACY_READERS, _LEGACY_WRITERS = range(1, 3), range(1, 7)
 """Versions of the protocol that stand for a fixed set of features; later ones list them."""
 
-_MAPPING, _TIMESTAMPS, _CONSTRAINTS = "delta.columnMapping.mode", "delta.enableInCommitTimestamps", "delta.constraints."
+_OF_READERS = (2, "columnMapping")
+"""Since which version readers have a feature, which has to be listed where versions list them."""
 
-_PLAIN_METADATA = frozenset({"comment"})
-"""What a column may say of itself beside its type. Anything else fills, checks, maps or widens it."""
+_OF_WRITERS = (
+    (2, "appendOnly"), (2, "invariants"), (3, "checkConstraints"), (4, "changeDataFeed"), (4, "generatedColumns"), (5, "columnMapping"),
+    (6, "identityColumns"),
+)  # fmt: skip
+"""As `_OF_READERS`, of writers."""
+
+MAPPED_NAME, MAPPED_ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
+"""What a column says of its name and number in files."""
+
+_MAPPING, _TIMESTAMPS, _CONSTRAINTS = "delta.columnMapping.mode", "delta.enableInCommitTimestamps", "delta.constraints."
+_CHANGES = "delta.typeChanges"
+
+_KNOWN_METADATA = frozenset({"comment", MAPPED_NAME, MAPPED_ID, _CHANGES})
+"""What a column may say of itself beside its type. Anything else fills or checks it."""
+
+_WIDER: Mapping[str, frozenset[str]] = {
+    "byte": frozenset({"short", "integer", "long", "double"}),
+    "short": frozenset({"integer", "long", "double"}),
+    "integer": frozenset({"long", "double"}),
+    "float": frozenset({"double"}),
+    "date": frozenset({"timestamp_ntz"}),
+}
+"""Types of which values are read as wider ones, beside decimals."""
+
+_WHOLE = {"byte": (10, 0), "short": (10, 0), "integer": (10, 0), "long": (20, 0)}
+"""Whole numbers as the least decimals that they may become."""
+
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+
+
+def is_mapped(configuration: Mapping[str, str]) -> bool:
+    """Whether the columns of a table have other names in its files."""
+    return configuration.get(_MAPPING, "none") != "none"
+
+
+def has_times(configuration: Mapping[str, str]) -> bool:
+    """Whether each commit of a table says when it was made, later than the one before (in-commit timestamps)."""
+    return configuration.get(_TIMESTAMPS, "false").lower() == "true"
+
+
+def tracks_rows(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> bool:
+    """Whether each file of a table says which numbers its rows have (row tracking)."""
+    is_suspended = configuration.get("delta.rowTrackingSuspended", "false").lower() == "true"
+    return "rowTracking" in (protocol.get("writerFeatures") or ()) and not is_suspended
 
 
 def why_not_read(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> str | None:
     """Why this program does not read the files of a table; None: it may. Raises KeyError, TypeError or ValueError for what is no
     protocol."""
-    version = int(protocol["minReaderVersion"])
-    features = protocol.get("readerFeatures") or ()
-    if version not in _LEGACY_READERS and protocol.get("readerFeatures") is None:
-        return f"it asks for readers of protocol version {version}"
-    if unknown := sorted(set(features) - _UNUSED_READING):
-        return f"it asks readers for {_named(unknown)}"
+    if (why := _why_unknown(protocol, "reader", _LEGACY_READERS, 3, _READ)) is not None:
+        return why
     mode = configuration.get(_MAPPING, "none")
-    return None if mode == "none" else f"its columns have other names in the files (column mapping by {mode})"
+    return f"its columns have other names in the files (column mapping by {mode})" if is_mapped(configuration) else None
 
 
 def why_not_append(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> str | None:
-    """Why this program does not append to a table, as `why_not_read`, which comes first. None: it may."""
-    if (why := why_not_read(protocol, configuration)) is not None:
-        return why
-    version = int(protocol["minWriterVersion"])
-    features = protocol.get("writerFeatures") or ()
-    if version not in _LEGACY_WRITERS and version != 7:
-        return f"it asks for writers of protocol version {version}"
-    if unknown := sorted(set(features) - _UNUSED_WRITING):
-        return f"it asks writers for {_named(unknown)}"
-    if configuration.get(_TIMESTAMPS, "false").lower() == "true":
-        return "its commits carry their own times (in-commit timestamps)"
+    """Why this program does not append to a table, as `why_not_read`. None: it may, if it knows the columns (`why_not_plain`)."""
+    for who, legacy, known in (("reader", _LEGACY_READERS, _READ), ("writer", _LEGACY_WRITERS, _WRITTEN)):
+        if (why := _why_unknown(protocol, who, legacy, 3 if who == "reader" else 7, known)) is not None:
+            return why
+    if (mode := configuration.get(_MAPPING, "none")) not in ("none", "name", "id"):
+        return f"its columns are mapped in a way that is not known here ({mode})"
     if checked := sorted(key.removeprefix(_CONSTRAINTS) for key in configuration if key.startswith(_CONSTRAINTS)):
         return f"its rows are checked by the constraint {_named(checked)}"
     return None
 
 
+def why_not_change(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> str | None:
+    """Why this program takes no file out of a table to which it appends, and puts none in the place of others; None: it may."""
+    if (why := why_not_read(protocol, configuration)) is not None:
+        return why
+    return "rows keep their numbers when they move (row tracking)" if tracks_rows(protocol, configuration) else None
+
+
 def why_not_plain(columns: Iterable[Mapping[str, Any]]) -> str | None:
-    """Why columns, as the schema lists them, are filled or checked by a rule; None: none is."""
+    """Why columns, as the schema lists them, are filled or checked by a rule, or have values that are not read here; None: none is."""
     for column in columns:
-        if not _PLAIN_METADATA.issuperset(column["metadata"]):
-            return f"its column {column['name']} has a rule ({_named(sorted(set(column['metadata']) - _PLAIN_METADATA))})"
+        for field in _within(column):
+            if strange := sorted(set(field["metadata"]) - _KNOWN_METADATA):
+                return f"its column {column['name']} has a rule ({_named(strange)})"
+        if (why := why_not_widened(column)) is not None:
+            return why
     return None
+
+
+def why_not_widened(column: Mapping[str, Any]) -> str | None:
+    """Why a column's values in older files cannot be read as the type that it has now; None: they can."""
+    for field in _within(column):
+        for one in field["metadata"].get(_CHANGES, ()):
+            if not _is_wider(one["fromType"], one["toType"]):
+                return (
+                    f"its column {column['name']} was a {one['fromType']} and became a {one['toType']}, which is not known here"
+                )
+    return None
+
+
+def with_local_times(protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """The protocol of a table that gets a column of times without a zone (`timestampNtz`)."""
+    reads, writes = (list(protocol.get(f"{who}Features") or ()) for who in ("reader", "writer"))
+    if protocol["minReaderVersion"] < 3:
+        reads += [_OF_READERS[1]] if protocol["minReaderVersion"] >= _OF_READERS[0] else []
+    if protocol["minWriterVersion"] < 7:
+        writes += [name for since, name in _OF_WRITERS if protocol["minWriterVersion"] >= since]
+    listed = (list(dict.fromkeys([*there, "timestampNtz"])) for there in (reads, writes))
+    return {"minReaderVersion": 3, "minWriterVersion": 7, **dict(zip(("readerFeatures", "writerFeatures"), listed, strict=True))}
+
+
+def _why_unknown(protocol: Mapping[str, Any], who: str, legacy: range, listing: int, known: frozenset[str]) -> str | None:
+    version, features = int(protocol[f"min{who.capitalize()}Version"]), protocol.get(f"{who}Features")
+    if version not in legacy and (version != listing or features is None):
+        return f"it asks for {who}s of protocol version {version}"
+    if unknown := sorted(set(features or ()) - known):
+        return f"it asks {who}s for {_named(unknown)}"
+    return None
+
+
+def _within(column: Any) -> Iterator[Mapping[str, Any]]:
+    """A column, and the columns in it."""
+    if not isinstance(column, Mapping):
+        return
+    if "metadata" in column:
+        yield column
+        yield from _within(column["type"])
+    for field in column.get("fields", ()):
+        yield from _within(field)
+    for part in ("elementType", "keyType", "valueType"):
+        yield from _within(column.get(part))
+
+
+def _is_wider(kind: str, wider: str) -> bool:
+    if wider in _WIDER.get(kind, ()):
+        return True
+    before, after = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(wider)
+    digits, behind = (int(before[1]), int(before[2])) if before else _WHOLE.get(kind, (99, 0))
+    return after is not None and int(after[2]) >= behind and int(after[1]) - int(after[2]) >= digits - behind
 
 
 def _named(names: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ from geo.crash import CrashPoint, reach
 from geo.delta.change import Change, commit_change, conflict_since, may_change
 from geo.delta.commits import KEPT, Commit
 from geo.delta.create import learn, make, make_first
+from geo.delta.definition import has_local_times
 from geo.delta.delta_log import commit_stamp, newest_version
 from geo.delta.delta_state import DeltaState, newest_state, require_state
 from geo.delta.disk_store import DiskPath, disk_of, path_of
@@ -44,6 +45,7 @@ from geo.delta.engines.spark.task_files import write_by_tasks
 from geo.delta.files import SmallFiles
 from geo.delta.locks import table_lock
 from geo.delta.metadata import commit_columns, commit_properties
+from geo.delta.protocol import is_mapped, why_not_change
 from geo.delta.store import WritePath
 from geo.delta.writer import (
     Added,
@@ -400,6 +402,8 @@ class Table:
             return None
         if (disk := disk_of(folder)) is None:
             return write_by_tasks(rows, folder.parent, state)
+        if state.is_mapped:  # of which Spark's files know nothing
+            return None
         return write(rows, str(self.location), disk.parent, state)
 
     def write_feed(self, rows: DataFrame) -> tuple[Added, ...] | None:
@@ -590,7 +594,12 @@ class Table:
             forget_committed(folder)
 
     def read_written(self, written: Written) -> DataFrame:
-        """The rows of files that were written and not committed, with all columns of the table: a file need not have each."""
+        """The rows of files that were written and not committed, with all columns of the table: a file need not have each. Raises
+        RetryableError where these have other names in files."""
+        if is_mapped(self.properties()):
+            raise RetryableError(
+                f"{self}: rows were written and could not be committed by this program. Nothing was written. Try again."
+            )
         return self.read_files((file.path, file.partition) for file in written.files)
 
     def read_files(self, files: Iterable[tuple[str, Mapping[str, str]]]) -> DataFrame:
@@ -619,6 +628,9 @@ class Table:
         for _ in range(COMMIT_ATTEMPTS):
             folder, state = self.log_folder, self.own_state()
             if folder is None or state is None:
+                return None
+            if (why := why_not_change(state.checksum["protocol"], state.configuration)) is not None:
+                self._leave_to_spark(why)
                 return None
             stamp = commit_stamp(folder, state.version)
             if (change := make(state)) is None:
@@ -709,8 +721,10 @@ class Table:
 
         def add() -> None:
             there = self._looked().columns.names
-            if new := [_column_sql(column) for column in columns if column.name not in there]:
-                self.spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(new)})")
+            if new := [column for column in columns if column.name not in there]:
+                if has_local_times(new):  # which Delta adds to new tables alone
+                    self._set("delta.feature.timestampNtz", "supported")
+                self.spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(map(_column_sql, new))})")
 
         self.commit(add)
 

@@ -12,13 +12,12 @@ import logging
 import math
 import time
 import uuid
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +28,8 @@ from geo.delta.commits import ENGINE
 from geo.delta.counted import Counted, counted
 from geo.delta.delta_log import POINTER
 from geo.delta.delta_state import DeltaState, state_of
+from geo.delta.derived_checksum import checksum_with
+from geo.delta.features import numbered, timed
 from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.store import WritePath
 from geo.delta.young import refuse_old
@@ -50,9 +51,6 @@ _committed: dict[WritePath, tuple[int, Mapping[str, Any], float]] = {}
 
 _checkpoints_of_spark: set[str] = set()
 """Ids of tables of which `deltalake` could not write a checkpoint."""
-
-_LISTED_FILES = 50
-"""A checksum lists all files of a table that has so many at most; Spark would look for them otherwise, a second a commit."""
 
 _GROUP_BYTES = 128 * 1024 * 1024
 """Bytes in memory of a row group, of which a reader holds one: as Spark's own."""
@@ -88,21 +86,12 @@ class Added:
         }
 
 
-class Sized(Protocol):
-    """A file of a table."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def size(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Files of a table that had these columns and partitions when they were written."""
+    """Files of a table that had these columns, as files have them, and partitions when they were written."""
 
     files: tuple[Added, ...]
-    schema: pa.Schema
+    stored: pa.Schema
     partition_by: tuple[str, ...]
     table_id: str
 
@@ -138,7 +127,7 @@ def write_files(table: WritePath, state: DeltaState, rows: pa.Table) -> Written:
     except BaseException:
         remove_files(table, files)
         raise
-    return Written(tuple(files), state.schema, state.partition_by, state.table_id)
+    return Written(tuple(files), state.stored, state.partition_by, state.table_id)
 
 
 def write_out(table: WritePath, files: Iterable[Added]) -> None:
@@ -148,10 +137,8 @@ def write_out(table: WritePath, files: Iterable[Added]) -> None:
 
 def may_add(folder: WritePath, state: DeltaState, written: Written) -> bool:
     """Whether the next commit may add the files here: it is the same table and still has their columns and partitions."""
-    same = (state.table_id, state.partition_by) == (written.table_id, written.partition_by) and set(written.schema) <= set(
-        state.schema
-    )
-    return same and not is_for_spark(folder, state)
+    is_same = (state.table_id, state.partition_by) == (written.table_id, written.partition_by)
+    return is_same and set(written.stored) <= set(state.stored) and not is_for_spark(folder, state)
 
 
 def commit_files(
@@ -170,13 +157,19 @@ def commit_files(
         "isBlindAppend": True,
         "operationMetrics": {"numFiles": str(len(added)), "numOutputRows": str(rows), "numOutputBytes": str(size)},
     }
-    actions, changed = [{"add": file.action} for file in added], dict[str, Any]()
+    files, domains = numbered(state.checksum, state.version + 1, ((file.action, file.rows) for file in added))
+    actions = [*({"add": file} for file in files), *({"domainMetadata": one} for one in domains)]
+    changed = dict[str, Any]()
+    if domains:
+        named = {one["domain"] for one in domains}
+        kept = (other for other in state.checksum["domainMetadata"] if other["domain"] not in named)
+        changed["domainMetadata"] = [*kept, *domains]
     if transaction is not None:
         one = {"appId": transaction[0], "version": transaction[1], "lastUpdated": now_us() // 1000}
         actions.insert(0, {"txn": one})
         others = (other for other in state.checksum["setTransactions"] if other["appId"] != transaction[0])
         changed["setTransactions"] = [*others, one]
-    return commit_actions(folder, state, told, actions, user_metadata, added, changed=changed)
+    return commit_actions(folder, state, told, actions, user_metadata, changed)
 
 
 def commit_actions(
@@ -185,16 +178,15 @@ def commit_actions(
     told: Mapping[str, Any],
     actions: Sequence[Mapping[str, Any]],
     user_metadata: str | None,
-    added: Sequence[Added] = (),
-    taken: Sequence[Sized] = (),
     changed: Mapping[str, Any] = MappingProxyType({}),
 ) -> bool:
-    """Commit actions, by which files are added and `taken`, as the version after `state`; `told` is what its `commitInfo` says of them.
-    `changed`: what its checksum says otherwise than the one before, beside files. False and errors as `put_commit`; raises RetryableError
-    for files that are no longer young."""
-    version, transaction = state.version + 1, str(uuid.uuid4())
+    """Commit actions as the version after `state`; `told` is what its `commitInfo` says of them. `changed`: what its checksum says otherwise
+    than the one before, beside files. False and errors as `put_commit`; raises RetryableError for files that are no longer young."""
+    version, transaction, now_ms = state.version + 1, str(uuid.uuid4()), now_us() // 1000
+    time_of = timed(state.checksum, now_ms)
     info: dict[str, Any] = {
-        "timestamp": now_us() // 1000,
+        **time_of,
+        "timestamp": now_ms,
         **told,
         "readVersion": state.version,
         "isolationLevel": "Serializable",
@@ -202,22 +194,26 @@ def commit_actions(
         "engineInfo": ENGINE,
         "txnId": transaction,
     }
+    added = [action["add"] for action in actions if "add" in action]
+    taken = {action["remove"]["path"]: action["remove"]["size"] for action in actions if "remove" in action}
+    paths = [file["path"] for file in added]
     # Large ones are on the disk already. Small ones are quicker written out with the commit, all at once.
-    files = [folder.parent / file.path for file in added]
-    if files:
-        written_us = min(file.modified_ms for file in added) * 1000
-        refuse_old(folder.parent, state.checksum["metadata"].get("configuration") or {}, files, written_us)
+    files = [folder.parent / path for path in paths]
+    if added:
+        refuse_old(folder.parent, state.configuration, files, min(file["modificationTime"] for file in added) * 1000)
     if not put_commit(folder, version, [{"commitInfo": info}, *actions], files):
         return False
     # Where there is a lock, nobody cuts the log meanwhile.
-    became = Counted.NEXT if folder.store.is_near else counted(folder, state, [file.path for file in added])
+    became = Counted.NEXT if folder.store.is_near else counted(folder, state, paths)
     if became is Counted.NOT:
         return False
     reach(CrashPoint.APPEND_COMMITTED)
     if became is Counted.LONG_AGO:
         forget_committed(folder)
         return True
-    checksum = {**_checksum_after(state.checksum, added, taken), **changed, "txnId": transaction}
+    checksum = {**checksum_with(state.checksum, added, taken), **changed, "txnId": transaction}
+    if time_of:
+        checksum["inCommitTimestampOpt"] = time_of["inCommitTimestamp"]
     put_checksum(folder, version, checksum)
     if not folder.store.is_near:
         _committed[folder] = version, checksum, time.monotonic()
@@ -251,7 +247,7 @@ def remove_files(table: WritePath, added: Iterable[Added]) -> None:
 
 
 def parted(state: DeltaState, rows: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
-    """The rows by the values of the partition columns, which are dates."""
+    """The rows by the values of the partition columns, which are dates, as files are named by them."""
     if not state.partition_by:
         yield {}, rows
         return
@@ -261,7 +257,7 @@ def parted(state: DeltaState, rows: pa.Table) -> Iterator[tuple[dict[str, str], 
         for name, value in values.items():
             wanted = wanted & (pc.field(name) == pa.scalar(value, pa.date32()))
         part = rows if len(combinations) == 1 else rows.filter(wanted)
-        yield {name: value.isoformat() for name, value in values.items()}, part
+        yield {state.stored_name(name): value.isoformat() for name, value in values.items()}, part
 
 
 def _write(table: WritePath, state: DeltaState, partition: Mapping[str, str], rows: pa.Table) -> Added:
@@ -279,11 +275,12 @@ class FileWriter:
 
     def __init__(self, table: WritePath, state: DeltaState, partition: Mapping[str, str], *, into: str = "") -> None:
         """`into`: a folder of the table that ends with a slash."""
-        self._partition, self._statistics_of = partition, state.statistics_of
-        self._schema = pa.schema([field for field in state.schema if field.name not in state.partition_by])
+        self._partition, self._state = partition, state
+        inside = [at for at, name in enumerate(state.schema.names) if name not in state.partition_by]
+        self._schema, self._stored = (pa.schema([of.field(at) for at in inside]) for of in (state.schema, state.stored))
         self._name, self._opened = into + new_name(partition), ExitStack()
         self._file = self._opened.enter_context(table.store.create(str(table / self._name)))
-        self._parquet = pq.ParquetWriter(self._file, self._schema, write_page_checksum=True)
+        self._parquet = pq.ParquetWriter(self._file, self._stored, write_page_checksum=True)
         self._told, self._rows = list[pa.Table](), 0
         """Of the parts the columns that statistics tell of, and how many rows all have."""
 
@@ -295,9 +292,10 @@ class FileWriter:
     def write(self, rows: pa.Table) -> None:
         there = rows.column_names
         columns = [rows[field.name] if field.name in there else pa.nulls(len(rows), field.type) for field in self._schema]
-        inside = pa.table(columns, schema=self._schema)
+        inside = _stored(pa.table(columns, schema=self._schema), self._stored)
         self._parquet.write_table(inside, row_group_size=_rows_of_a_group(inside))
-        self._told.append(rows.select([name for name in there if name in self._statistics_of]))
+        told = [name for name in there if name in self._state.statistics_of]
+        self._told.append(rows.select(told).rename_columns([self._state.stored_name(name) for name in told]))
         self._rows += len(rows)
 
     def close(self) -> Added:
@@ -305,7 +303,8 @@ class FileWriter:
         with self._opened:
             self._parquet.close()
             size = self.size
-        told = statistics(pa.concat_tables(self._told), self._statistics_of, self._rows)
+        columns = {self._state.stored_name(name) for name in self._state.statistics_of}
+        told = statistics(pa.concat_tables(self._told), columns, self._rows)
         return Added(self._name, self._partition, size, self._rows, now_us() // 1000, told)
 
     def drop(self) -> None:
@@ -316,6 +315,17 @@ class FileWriter:
 
 class _DroppedError(Exception):
     """A file is not wanted."""
+
+
+def _stored(rows: pa.Table, stored: pa.Schema) -> pa.Table:
+    """The rows with the columns' names in files, also those within columns."""
+    if rows.schema.equals(stored, check_metadata=True):
+        return rows
+    columns = [
+        pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type)  # a cast goes by names
+        for column, field in zip(rows.columns, stored, strict=True)
+    ]
+    return pa.table(columns, schema=stored)
 
 
 def new_name(partition: Mapping[str, str]) -> str:
@@ -358,40 +368,11 @@ def _statistic(scalar: pa.Scalar) -> Any:
         return None
     value = scalar.as_py()
     if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03}Z"
+        zone = "" if value.tzinfo is None else "Z"
+        return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03}{zone}"
     if isinstance(value, str):
         return value if len(value) < _LONGEST_TEXT else None
     return value if isinstance(value, int) else value.isoformat()
-
-
-# -- its checksum ------------------------------------------------------------------------------------------------------
-
-
-def _checksum_after(before: Mapping[str, Any], added: Sequence[Added], taken: Sequence[Sized]) -> dict[str, Any]:
-    """The checksum of the version that adds and takes these files, from that of the one before."""
-    after = {
-        **before,
-        "tableSizeBytes": before["tableSizeBytes"] + sum(file.size for file in added) - sum(file.size for file in taken),
-        "numFiles": before["numFiles"] + len(added) - len(taken),
-    }
-    listed = after.pop("allFiles", [] if not before["numFiles"] else None)
-    if listed is not None and after["numFiles"] <= _LISTED_FILES:
-        gone = {file.path for file in taken}
-        stay = (file for file in listed if file["path"] not in gone)
-        after["allFiles"] = [*stay, *({**file.action, "dataChange": False} for file in added)]
-    for name in ("fileSizeHistogram", "histogramOpt"):
-        if (histogram := before.get(name)) is not None:
-            after[name] = _histogram_after(histogram, added, taken)
-    return after
-
-
-def _histogram_after(before: Mapping[str, Any], added: Sequence[Added], taken: Sequence[Sized]) -> dict[str, Any]:
-    counts, sizes = list(before["fileCounts"]), list(before["totalBytes"])
-    for size, count in (*((file.size, 1) for file in added), *((file.size, -1) for file in taken)):
-        place = bisect_right(before["sortedBinBoundaries"], size) - 1
-        counts[place] += count
-        sizes[place] += count * size
-    return {**before, "fileCounts": counts, "totalBytes": sizes}
 
 
 def _write_checkpoint(folder: WritePath, version: int, table_id: str) -> None:

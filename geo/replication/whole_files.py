@@ -100,7 +100,7 @@ def plain_state(table: Table, what: str) -> DeltaState:
     if table.log_folder is None:
         raise UnsafeError(f"the {what} {table} is neither on a local disk nor on S3, where alone files are copied. {_ROWS}")
     deadline = time.monotonic() + _CHECKSUM_S
-    while (state := table.own_state()) is None:
+    while (state := table.own_state()) is None or state.is_mapped:
         if time.monotonic() > deadline:
             raise UnsafeError(
                 f"the {what} {table} uses more of Delta's protocol than plain files, or was last written by another program. {_ROWS}"
@@ -138,7 +138,8 @@ def _judged(file: DataFile, state: DeltaState, wanted: Predicate, gaps: Mapping[
     for name, value in partition:
         day = pa.scalar(value).cast(pa.date32())
         columns = columns.append_column(name, pa.repeat(day, len(columns)))
-    told = statistics(columns, state.statistics_of)
+    kinds = [pa.field(name, state.schema.field(name).type) for name in columns.column_names]
+    told = statistics(columns.cast(pa.schema(kinds), safe=False), state.statistics_of)
     if (head := file.path.head()) is None:
         raise FileNotFoundError(str(file.path))
     return Whole(file.path, ledger, first, last, partition, head.size, told)
@@ -210,7 +211,7 @@ def copied(files: Sequence[Whole], target: Table, state: DeltaState) -> Written:
     except BaseException:
         remove_files(folder, new)
         raise
-    return Written(tuple(added), state.schema, state.partition_by, state.table_id)
+    return Written(tuple(added), state.stored, state.partition_by, state.table_id)
 
 
 def _copied(file: Whole, new: Added, folder: WritePath) -> Added:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster
 from geo.config.secret import Secret
+from geo.delta.driver import Driver
 from geo.delta.object_store import ObjectStore
+from geo.delta.process import this_process
 from geo.delta.store import StorePath, WritePath
+from geo.delta.table import Table
 from tests.object_store import ObjectStore as S3
 
 
@@ -22,3 +28,15 @@ def cluster_on(s3: S3, bucket: str) -> Cluster:
     """A cluster in a bucket that is there. The keys are in the environment variables that `S3.storage` names."""
     said = {name: Secret(value) if value.startswith("secret:") else value for name, value in s3.storage().items()}
     return Cluster("eu", root=f"s3a://{bucket}/t", storage=said)
+
+
+def opened_on(s3: S3, place: Any = None) -> Table:
+    """A table, a new one unless its folder is given, as another process without Spark opens it."""
+    place = table_on(s3) if place is None else place
+    port = ObjectStore(place.store.bucket, s3.options())
+    driver = Driver(no_spark, lambda: this_process(0), find_port=lambda: port)
+    return Table(driver, str(place), by_path=True, lock=None)
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("Spark was asked for")

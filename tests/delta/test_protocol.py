@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from geo.delta.protocol import why_not_append, why_not_plain, why_not_read
+from geo.delta.protocol import why_not_append, why_not_change, why_not_plain, why_not_read, with_local_times
 
 
 def _protocol(reader: int, writer: int, reads: list[str] | None = None, writes: list[str] | None = None) -> dict[str, Any]:
@@ -24,19 +24,22 @@ MAPPED = {"delta.columnMapping.mode": "name"}
         (_protocol(1, 4), {}, None, None),
         (_protocol(2, 5), {}, None, None),
         (_protocol(2, 6), {}, None, None),
-        (_protocol(2, 7), {}, None, None),
+        (_protocol(2, 7), {}, None, "writers of protocol version 7"),
         (_protocol(1, 7, None, ["appendOnly", "invariants"]), {}, None, None),
         (_protocol(3, 7, ["columnMapping"], ["columnMapping", "allowColumnDefaults"]), {}, None, None),
-        (_protocol(2, 5), MAPPED, "other names in the files", "other names in the files"),
-        (_protocol(3, 7, ["columnMapping"], ["columnMapping"]), MAPPED, "column mapping by name", "column mapping by name"),
-        (_protocol(3, 7, ["deletionVectors"], ["deletionVectors"]), {}, "asks readers for deletionVectors", "deletionVectors"),
-        (_protocol(3, 7, ["v2Checkpoint"], ["v2Checkpoint"]), {}, "asks readers for v2Checkpoint", "v2Checkpoint"),
+        (_protocol(2, 5), MAPPED, "other names in the files", None),
+        (_protocol(3, 7, ["columnMapping"], ["columnMapping"]), MAPPED, "column mapping by name", None),
+        (_protocol(2, 5), {"delta.columnMapping.mode": "tomorrow"}, "column mapping by tomorrow", "not known here (tomorrow)"),
+        (_protocol(3, 7, ["deletionVectors"], ["deletionVectors"]), {}, None, None),
+        (_protocol(3, 7, ["v2Checkpoint"], ["v2Checkpoint"]), {}, None, None),
+        (_protocol(3, 7, ["typeWidening"], ["typeWidening"]), {}, None, None),
         (_protocol(3, 7, ["ofTomorrow"], ["ofTomorrow"]), {}, "asks readers for ofTomorrow", "ofTomorrow"),
-        (_protocol(4, 8, ["columnMapping"], []), {}, None, "writers of protocol version 8"),
+        (_protocol(4, 8, ["columnMapping"], []), {}, "readers of protocol version 4", "readers of protocol version 4"),
+        (_protocol(3, 8, ["columnMapping"], []), {}, None, "writers of protocol version 8"),
         (_protocol(3, 7), {}, "readers of protocol version 3", "readers of protocol version 3"),
-        (_protocol(1, 7, None, ["rowTracking", "ofTomorrow"]), {}, None, "asks writers for ofTomorrow, rowTracking"),
-        (_protocol(1, 7, None, ["inCommitTimestamp"]), {}, None, None),
-        (_protocol(1, 7, None, ["inCommitTimestamp"]), {"delta.enableInCommitTimestamps": "true"}, None, "in-commit timestamps"),
+        (_protocol(1, 7, None, ["rowTracking", "ofTomorrow", "clustering"]), {}, None, "asks writers for clustering, ofTomorrow"),
+        (_protocol(1, 7, None, ["inCommitTimestamp"]), {"delta.enableInCommitTimestamps": "true"}, None, None),
+        (_protocol(1, 7, None, ["rowTracking", "domainMetadata"]), {}, None, None),
         (_protocol(1, 3), {"delta.constraints.positive": "a > 0"}, None, "constraint positive"),
     ],
 )  # fmt: skip
@@ -48,7 +51,62 @@ def test_what_is_not_known_is_refused_by_name(
         assert wanted is None or wanted in (found or "")
 
 
+@pytest.mark.parametrize(
+    ("features", "configuration", "why"),
+    [
+        (["rowTracking"], {}, "row tracking"),
+        (["rowTracking"], {"delta.rowTrackingSuspended": "true"}, None),
+        (["columnMapping"], MAPPED, "column mapping"),
+        (["inCommitTimestamp"], {"delta.enableInCommitTimestamps": "true"}, None),
+    ],
+)
+def test_files_go_only_where_that_asks_nothing_more(features: list[str], configuration: dict[str, str], why: str | None) -> None:
+    found = why_not_change(_protocol(2, 7, None, features), configuration)
+    assert (found is None) is (why is None), found
+    assert why is None or why in (found or "")
+
+
+def _column(name: str, kind: Any, **metadata: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+
+
 def test_columns_that_a_rule_fills_or_checks_are_left_to_spark() -> None:
-    plain = {"name": "a", "metadata": {"comment": "x"}}
-    assert why_not_plain([plain, {"name": "b", "metadata": {}}]) is None
-    assert "column c" in (why_not_plain([plain, {"name": "c", "metadata": {"CURRENT_DEFAULT": "1"}}]) or "")
+    plain = _column("a", "long", comment="x")
+    assert why_not_plain([plain, _column("b", "string")]) is None
+    ruled = _column("c", "long", CURRENT_DEFAULT="1")
+    of_columns = {"type": "struct", "fields": [plain, ruled]}
+    within = {"type": "map", "keyType": "string", "valueType": {"type": "array", "elementType": of_columns}}
+    for column in (ruled, _column("c", of_columns), _column("c", within)):
+        assert "column c has a rule (CURRENT_DEFAULT)" in (why_not_plain([plain, column]) or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "wider", "is_known"),
+    [
+        ("byte", "short", True), ("byte", "long", True), ("integer", "double", True), ("float", "double", True), ("date", "timestamp_ntz", True),
+        ("decimal(5,2)", "decimal(8,4)", True), ("integer", "decimal(12,2)", True), ("long", "decimal(20,0)", True),
+        ("long", "integer", False), ("long", "double", False), ("string", "long", False), ("date", "timestamp", False),
+        ("decimal(5,2)", "decimal(6,4)", False), ("decimal(5,2)", "decimal(5,1)", False), ("long", "decimal(12,2)", False),
+        ("string", "decimal(38,0)", False),
+    ],
+)  # fmt: skip
+def test_a_type_that_became_another_one_than_a_wider_one_is_left_to_spark(kind: str, wider: str, *, is_known: bool) -> None:
+    changed = _column("x", wider, **{"delta.typeChanges": [{"fromType": kind, "toType": wider}]})
+    for column in (changed, _column("y", {"type": "struct", "fields": [changed]})):
+        assert (why_not_plain([column]) is None) is is_known
+
+
+@pytest.mark.parametrize(
+    ("before", "reads", "writes"),
+    [
+        (_protocol(1, 2), [], ["appendOnly", "invariants"]),
+        (_protocol(1, 7, None, ["changeDataFeed"]), [], ["changeDataFeed"]),
+        (_protocol(2, 5), ["columnMapping"], ["appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping"]),
+        (_protocol(3, 7, ["deletionVectors"], ["deletionVectors"]), ["deletionVectors"], ["deletionVectors"]),
+    ],
+)  # fmt: skip
+def test_a_protocol_keeps_what_it_asked_when_times_without_a_zone_come(
+    before: dict[str, Any], reads: list[str], writes: list[str]
+) -> None:
+    assert with_local_times(before) == _protocol(3, 7, [*reads, "timestampNtz"], [*writes, "timestampNtz"])
+    assert with_local_times(with_local_times(before)) == with_local_times(before)

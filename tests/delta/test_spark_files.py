@@ -31,7 +31,7 @@ def _rows(spark: SparkSession, first: int, end: int) -> DataFrame:
 
 
 def _leave_to_spark(table: Table) -> None:
-    table.set_property("delta.feature.rowTracking", "supported")
+    table.set_property("delta.feature.typeWidening-preview", "supported")
     assert table.own_state() is None
 
 

@@ -16,6 +16,7 @@ from geo.delta.engines.native.active_files import described
 from geo.delta.writer import statistics
 
 KINDS = {"n": "long", "s": "string", "d": "date", "t": "timestamp", "f": "double", "day": "date"}
+COLUMNS = {name: {"type": kind} for name, kind in KINDS.items()} | {"x": {"type": {"type": "struct", "fields": []}}}
 
 
 def _file(stats: str | None) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def test_what_is_said_of_a_file_is_known_as_rows_have_it_and_in_another_form_is_
     least = {"n": 1, "s": "a", "d": "2026-11-29", "t": "2026-11-29T01:00:00.123+01:00", "f": 1.5, "x": {"y": 1}}
     greatest = {"n": "2", "s": 3, "d": "10000-01-01", "t": "2026-11-29T00:00:00", "other": 1}
     stats = {"numRecords": 3, "minValues": least, "maxValues": greatest, "nullCount": {"n": 0, "x": {"y": 0}}}
-    (file,) = described(on_disk(tmp_path) / "_delta_log", [_file(json.dumps(stats))], KINDS)
+    (file,) = described(on_disk(tmp_path) / "_delta_log", [_file(json.dumps(stats))], COLUMNS)
     assert str(file.path) == str(tmp_path / "a b")
     assert file.statistics == {
         "num_records": 3, "size_bytes": 7, "partition.day": date(2026, 11, 29), "null_count.n": 0, "min.n": 1, "min.s": "a",
@@ -46,17 +47,17 @@ def test_what_is_said_of_a_file_is_known_as_rows_have_it_and_in_another_form_is_
 def test_the_value_of_a_partition_is_known_as_rows_have_it(
     tmp_path: Path, kind: str, value: str | None, expected: str | None
 ) -> None:
-    (file,) = described(on_disk(tmp_path), [_file(None) | {"partitionValues": {"day": value}}], {"day": kind})
+    (file,) = described(on_disk(tmp_path), [_file(None) | {"partitionValues": {"day": value}}], {"day": {"type": kind}})
     assert file.constant("day") == expected
 
 
 def test_a_table_is_left_to_spark_that_is_partitioned_by_a_column_of_another_type(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="partitioned by a column of type long"):
-        described(on_disk(tmp_path), [_file(None)], {"day": "long"})
+        described(on_disk(tmp_path), [_file(None)], {"day": {"type": "long"}})
 
 
 def test_of_a_file_of_which_nothing_is_said_its_size_is_known_and_what_is_no_json_is_refused(tmp_path: Path) -> None:
-    (file,) = described(on_disk(tmp_path), [_file(None)], KINDS)
+    (file,) = described(on_disk(tmp_path), [_file(None)], COLUMNS)
     assert file.statistics == {"num_records": None, "size_bytes": 7, "partition.day": date(2026, 11, 29)}
     with pytest.raises(UnsupportedError, match="cannot be read"):
-        described(on_disk(tmp_path), [_file("{")], KINDS)
+        described(on_disk(tmp_path), [_file("{")], COLUMNS)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import date
+from typing import cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from geo.delta.driver import Driver
 from geo.delta.engines.spark import task_files
@@ -18,6 +20,7 @@ from geo.delta.table import Table
 from geo.errors import UnsafeError
 from schemas import TOPIC_LOG
 from tests.delta.on_s3 import table_on
+from tests.delta.typed_rows import ALL_TYPES, listed, rows_for
 from tests.object_store import ObjectStore as S3
 
 pytestmark = pytest.mark.spark
@@ -79,6 +82,15 @@ def test_rows_come_as_they_are_in_one_commit(
     told = [json.loads(json.loads(line)["add"]["stats"]) for line in lines if line.startswith('{"add"')]
     assert sum(one["numRecords"] for one in told) == 300
     assert (min(one["minValues"]["entry_id"] for one in told), max(one["maxValues"]["entry_id"] for one in told)) == (0, 299)
+
+
+def test_columns_of_every_type_come_as_they_are(spark: SparkSession, log: Table) -> None:
+    log.add_columns(cast(StructType, StructType.fromDDL(ALL_TYPES)).fields)
+    rows = rows_for(log, 0, 7)
+    log.append(spark.createDataFrame(rows, log.read().schema).repartition(2))
+    found, names = few_rows(log, 2), rows.column_names
+    assert found is not None
+    assert listed(found, names) == listed(log.read().toArrow(), names) == listed(rows, names)
 
 
 def test_rows_that_lack_what_is_required_leave_nothing(spark: SparkSession, log: Table) -> None:

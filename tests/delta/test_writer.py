@@ -179,11 +179,7 @@ def test_a_checkpoint_is_written_when_it_is_due_and_the_table_goes_on_from_it(
 
 _LEFT = {
     "a constraint": "ALTER TABLE {} ADD CONSTRAINT c CHECK (entry_id >= 0)",
-    "deletion vectors": "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
-    "other names in the files": "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
-    "times in commits": "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')",
-    "a column of columns": "ALTER TABLE {} ADD COLUMNS (extra STRUCT<a: INT>)",
-    "tracked rows": "ALTER TABLE {} SET TBLPROPERTIES ('delta.feature.rowTracking' = 'supported')",
+    "a feature that is not known": "ALTER TABLE {} SET TBLPROPERTIES ('delta.feature.typeWidening-preview' = 'supported')",
 }
 
 

@@ -378,7 +378,7 @@ def test_what_cannot_be_backfilled_is_refused_by_name(at_the_end: World) -> None
     assert (noon.since, noon.mode) == (datetime(2026, 1, 1, 12, tzinfo=timezone.utc), Mode.FILES)
     with pytest.raises(UsageError, match="is no time"):
         Backfill(datetime(2026, 1, 2, tzinfo=timezone.utc), datetime(2026, 1, 1, tzinfo=timezone.utc))
-    world.spark.sql(f"ALTER TABLE {world.log('us').sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    world.spark.sql(f"ALTER TABLE {world.log('us').sql} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     done, not_done = _fill(world, FILES)
     assert done == []
     assert "uses more of Delta's protocol than plain files" in not_done[str(TOPIC)]

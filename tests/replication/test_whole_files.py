@@ -70,7 +70,14 @@ def _taken(
         told |= {f"min.{name}": min(values, default=None), f"max.{name}": max(values, default=None)}
         told[f"null_count.{name}"] = len(rows) - len(values)
     state = DeltaState(
-        1, "table", table.schema, ("publish_date",), frozenset({"origin", "ledger_id", "entry_id", "publish_time"}), 10, {}
+        1,
+        "table",
+        table.schema,
+        table.schema,
+        ("publish_date",),
+        frozenset({"origin", "ledger_id", "entry_id", "publish_time"}),
+        10,
+        {},
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file.parquet"
@@ -177,7 +184,7 @@ def test_a_file_with_a_column_that_the_target_has_otherwise_goes_by_rows() -> No
     for kind, is_taken in ((pa.int32(), True), (pa.int64(), False)):
         columns = [pa.field(f.name, kind if f.name == "amount" else f.type) for f in table.schema]
         schema = pa.schema([*columns, pa.field("publish_date", pa.date32())])
-        state = DeltaState(1, "table", schema, ("publish_date",), frozenset({"entry_id"}), 10, {})
+        state = DeltaState(1, "table", schema, schema, ("publish_date",), frozenset({"entry_id"}), 10, {})
         with tempfile.TemporaryDirectory() as folder:
             pq.write_table(table, f"{folder}/file.parquet")
             found = _judged(DataFile(on_disk(Path(f"{folder}/file.parquet")), told), state, WANTED, ALL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import date, datetime
 from typing import Any, TypeAlias
@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from geo.delta.commits import commit_file
 from geo.delta.data_file import DataFile
-from geo.delta.delta_log import checksum_at, is_checkpoint, newest_version, read_folder
+from geo.delta.delta_log import SIDECARS, checkpoint_files, checksum_at, newest_version, read_folder, sidecar_name
 from geo.delta.delta_state import txn_id
 from geo.delta.engine import UnsupportedError, refusing
-from geo.delta.protocol import why_not_read
+from geo.delta.protocol import why_not_read, why_not_widened
 from geo.delta.store import ReadPath, parquet_checked, read_each
 from geo.errors import DamagedError
 
@@ -32,8 +32,8 @@ _AS_THEY_ARE = {"byte": int, "short": int, "integer": int, "long": int, "string"
 """Types of columns whose values statistics have as rows do."""
 
 
-def active_files(folder: ReadPath, version: int | None = None) -> tuple[list[Fields], Mapping[str, str]]:
-    """The files of a version, or of the newest, as `add` actions have them, and the types of columns without inner ones.
+def active_files(folder: ReadPath, version: int | None = None) -> tuple[list[Fields], Mapping[str, Fields]]:
+    """The files of a version, or of the newest, as `add` actions have them, and the columns by name, as the log lists them.
 
     Raises FileNotFoundError if the log is cut meanwhile; UnsupportedError if it does not tell, is damaged, or takes more of a reader
     than plain files.
@@ -44,30 +44,31 @@ def active_files(folder: ReadPath, version: int | None = None) -> tuple[list[Fie
     last = found.newest if version is None else version
     checkpoint = max((one for one in found.checkpoints if one <= last), default=-1)
     later = [one for one in found.commits if checkpoint < one <= last]
-    parts = list(filter(is_checkpoint, found.files.get(checkpoint, ())))
+    parts = checkpoint_files(found.files.get(checkpoint, ()))
     if last < 0 or later != list(range(checkpoint + 1, last + 1)) or (checkpoint >= 0 and not parts):
         raise UnsupportedError("what leads to that version is not all there")
-    there: dict[str, Fields] = {}
+    there: dict[Hashable, Fields] = {}
     latest: dict[str, Fields] = {}
     with refusing(*_NOT_WHOLE):
         for name, fields in _actions(folder, parts, later):
             if name == "add":
-                if fields.get("deletionVector"):
-                    raise UnsupportedError("not all rows of its files count")
-                there[fields["path"]] = fields
+                there[_key(fields)] = fields
             elif name == "remove":
-                there.pop(fields["path"], None)
+                there.pop(_key(fields), None)
             elif name in ("protocol", "metaData"):
                 latest[name] = fields
-            elif name == "sidecar":
-                raise UnsupportedError("its files are listed beside its checkpoint")
-        protocol, metadata = latest["protocol"], latest["metaData"]
-        if (why := why_not_read(protocol, dict(metadata.get("configuration") or {}))) is not None:
-            raise UnsupportedError(why)
-        return list(there.values()), _kinds(metadata)
+        if any(fields.get("deletionVector") for fields in there.values()):
+            raise UnsupportedError("not all rows of its files count")
+        return list(there.values()), _columns(latest["protocol"], latest["metaData"])
 
 
-def _by_checksum(folder: ReadPath, version: int | None) -> tuple[list[Fields], Mapping[str, str]] | None:
+def _key(file: Fields) -> Hashable:
+    """A file, and which of its rows were deleted: in one commit it may go, and come with fewer rows."""
+    deleted = file.get("deletionVector") or {}
+    return file["path"], deleted.get("pathOrInlineDv"), deleted.get("offset")
+
+
+def _by_checksum(folder: ReadPath, version: int | None) -> tuple[list[Fields], Mapping[str, Fields]] | None:
     """As `active_files`, from the checksum of the version, where that lists them: three requests. None where it does not."""
     with suppress(FileNotFoundError, DamagedError, *_NOT_WHOLE):
         if (last := newest_version(folder) if version is None else version) is None:
@@ -76,32 +77,50 @@ def _by_checksum(folder: ReadPath, version: int | None) -> tuple[list[Fields], M
         files = checksum.get("allFiles")
         if files is None or checksum["txnId"] != txn_id(folder, last) or any(file.get("deletionVector") for file in files):
             return None
-        metadata = checksum["metadata"]
-        if why_not_read(checksum["protocol"], dict(metadata.get("configuration") or {})) is None:
-            return files, _kinds(metadata)
+        return files, _columns(checksum["protocol"], checksum["metadata"])
     return None
 
 
-def _kinds(metadata: Fields) -> Mapping[str, str]:
+def _columns(protocol: Fields, metadata: Fields) -> Mapping[str, Fields]:
+    """The columns of a table by name. Raises UnsupportedError where its files are not read here."""
     columns = json.loads(metadata["schemaString"])["fields"]
-    return {one["name"]: one["type"] for one in columns if isinstance(one["type"], str)}
+    refused = (why for one in columns if (why := why_not_widened(one)) is not None)
+    if (why := why_not_read(protocol, dict(metadata.get("configuration") or {})) or next(refused, None)) is not None:
+        raise UnsupportedError(why)
+    return {one["name"]: one for one in columns}
 
 
-def described(folder: ReadPath, files: Iterable[Fields], kinds: Mapping[str, str]) -> list[DataFile]:
-    """Files with what the log says of them. Values of columns are of their types; those of other `kinds` than whole numbers, texts, dates
-    and times are left out, and so is what columns within columns have. Raises UnsupportedError for what is not whole."""
+def described(folder: ReadPath, files: Iterable[Fields], columns: Mapping[str, Fields]) -> list[DataFile]:
+    """Files with what the log says of them. Values of columns are of their types; those of other ones than whole numbers, texts, dates
+    and times with a zone are left out, and so is what columns within columns have. Raises UnsupportedError for what is not whole."""
     with refusing(*_NOT_WHOLE):
+        kinds = {name: one["type"] for name, one in columns.items() if isinstance(one["type"], str)}
         table = folder.parent
         return [DataFile(table / unquote(one["path"]), _told(one, kinds)) for one in files]
 
 
 def _actions(folder: ReadPath, parts: Iterable[str], later: Iterable[int]) -> Iterator[tuple[str, Fields]]:
-    """The actions that the parts of a checkpoint list, of the classic kind, and those of the commits behind it."""
-    for part in parts:
+    """The actions that the parts of a checkpoint list, and the files beside it that they name, and those of the commits behind it."""
+    left = list(parts)
+    while left:
+        part = left.pop()
+        if part.endswith(".json"):
+            for line in filter(None, (folder / part).lines()):
+                for name, fields in json.loads(line).items():
+                    left += [f"{SIDECARS}/{sidecar_name(fields)}"] if name == "sidecar" else []
+                    yield name, fields
+            continue
         read = parquet_checked(folder / part)
-        names = [name for name in ("protocol", "metaData", "add", "sidecar") if name in read.schema_arrow.names]
-        of_a_file = {field.name for field in read.schema_arrow.field("add").type}.intersection(_OF_A_FILE)
-        table = read.read([one for name in names for one in ([f"add.{n}" for n in of_a_file] if name == "add" else [name])])
+        if "sidecar" in read.schema_arrow.names:
+            sidecars = read.read(["sidecar"])["sidecar"].drop_null().to_pylist()
+            left += [f"{SIDECARS}/{sidecar_name(one)}" for one in sidecars]
+        names = [name for name in ("protocol", "metaData", "add") if name in read.schema_arrow.names]
+        of_a_file = (
+            [f"add.{field.name}" for field in read.schema_arrow.field("add").type if field.name in _OF_A_FILE]
+            if "add" in names
+            else []
+        )
+        table = read.read([one for name in names for one in (of_a_file if name == "add" else [name])])
         for name in names:
             yield from ((name, fields) for fields in table[name].drop_null().to_pylist())
     for lines in read_each(folder.store, later, lambda version: (folder / commit_file(version)).lines()):

@@ -6,7 +6,7 @@ What it cannot know it refuses: the table uses more of the protocol than plain f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -14,15 +14,23 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geo.delta.arrow_rows import with_times_in_utc
 from geo.delta.commits import Commit, commit_file
 from geo.delta.data_file import DataFile
 from geo.delta.delta_log import count_data_files, has_commit, opened_commits
-from geo.delta.delta_state import DeltaState, newest_state, require_newest, require_state, seen_in
+from geo.delta.delta_state import DeltaState, newest_state, require_newest, require_state, schema_of, seen_in
 from geo.delta.driver import Reads
 from geo.delta.engine import Engine, Scan, Seen, UnsupportedError, refusing
 from geo.delta.engines.native.active_files import active_files, described
-from geo.delta.engines.native.rows import MOST_BYTES, MOST_ROWS, added_rows, added_where, as_collected, read_files, small_rows
+from geo.delta.engines.native.rows import (
+    MOST_BYTES,
+    MOST_ROWS,
+    added_rows,
+    added_where,
+    as_collected,
+    as_typed,
+    read_files,
+    small_rows,
+)
 from geo.delta.engines.native.summary import groups_from_stats, groups_of, joined
 from geo.delta.predicate import ROUNDED_US, Predicate, columns_of, may_hold
 from geo.delta.predicate_arrow import kept
@@ -41,9 +49,6 @@ _UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError, Da
 """A file was removed meanwhile, is damaged, or is of another kind; a text is no UTF-8; a date is beyond Python's."""
 
 T = TypeVar("T")
-
-_PLAIN = (pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal,
-          pa.types.is_date, pa.types.is_timestamp)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,8 @@ class NativeEngine(Engine):
     def last_rows(self, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:
         if self.reads is not Reads.ALL:
             raise UnsupportedError("Spark is at hand")
-        files, greatest = self._files(), f"max.{order[0]}"
+        files, there = self._described()
+        greatest, kinds = f"max.{order[0]}", _schema(there, dict.fromkeys((*columns, where_null)))
         if any(file.statistics.get(greatest) is None for file in files):
             raise UnsupportedError(f"a file does not say how great {order[0]} is")
         files.sort(key=lambda file: in_us(file.statistics[greatest]), reverse=True)
@@ -108,8 +114,7 @@ class NativeEngine(Engine):
                     break
                 read_from = parquet(file.path)
                 for group in range(read_from.num_row_groups):
-                    table = read_from.read_row_group(group, [*columns, where_null])
-                    _refuse_strange(table, {*order, where_null})
+                    table = as_typed(read_from.read_row_group(group, [*columns, where_null]), kinds)
                     table = table.filter(table[where_null].is_null())
                     table = table.sort_by([(name, "descending") for name in order])[:count]
                     found += zip(_keys(table, order), as_collected(table, columns), strict=True)
@@ -149,8 +154,8 @@ class NativeEngine(Engine):
         """As `scan`. Nothing is read of a file that by its statistics has no row that fulfils `where`, nor of one of which `from_stats` tells:
         that is added."""
         self._refuse_large()
-        files, found = self._files(version), list[T]()
-        wanted = tuple(dict.fromkeys((*columns, *columns_of(where))))
+        files, there = self._described(version)
+        found, wanted = list[T](), _schema(there, dict.fromkeys((*columns, *columns_of(where))))
         with refusing(*_UNREADABLE):
             files = [file for file in files if may_hold(where, file.statistics)]
             known = [from_stats(file) for file in files]
@@ -162,10 +167,9 @@ class NativeEngine(Engine):
                 if read_from is None:
                     raise FileNotFoundError(f"a file of {self.folder.parent}")
                 # Of payloads a few megabytes each may come, so batches are small.
-                for batch in read_from.iter_batches(_BATCH_ROWS, columns=list(wanted)):
-                    read = pa.Table.from_batches([batch])
-                    _refuse_strange(read, set(wanted))
-                    found.append(each(kept(where, with_times_in_utc(read)).select(columns)))
+                for batch in read_from.iter_batches(_BATCH_ROWS, columns=wanted.names):
+                    read = as_typed(pa.Table.from_batches([batch]), wanted)
+                    found.append(each(kept(where, read).select(columns)))
         return found
 
     # -- as geo.delta.scan has them; Spark has each in a form of its own ---------------------------------------------
@@ -199,7 +203,10 @@ class NativeEngine(Engine):
     def _own_state(self, seen: int) -> DeltaState:
         if not self.is_own():
             raise UnsupportedError("Spark alone appends to it")
-        return require_state(self.folder, seen)
+        state = require_state(self.folder, seen)
+        if state.is_mapped:
+            raise UnsupportedError("its columns have other names in the files")
+        return state
 
     def _refuse_large(self) -> None:
         """Unless the table is for this process to read: it has not many files, or Spark is not at hand."""
@@ -213,23 +220,29 @@ class NativeEngine(Engine):
     def _listed(self) -> list[DataFile] | None:
         """The files of the newest version, of their statistics no values, if its checksum lists them: then the log need not be read."""
         state = newest_state(self.folder)
-        listed = None if state is None else state.checksum.get("allFiles")
-        return None if listed is None else described(self.folder, listed, {})
+        listed = None if state is None or state.is_mapped else state.checksum.get("allFiles")
+        if listed is None or any(file.get("deletionVector") for file in listed):
+            return None
+        return described(self.folder, listed, {})
 
     def _files(self, version: int | None = None) -> list[DataFile]:
-        """The files of a version, or of the newest."""
+        return self._described(version)[0]
+
+    def _described(self, version: int | None = None) -> tuple[list[DataFile], Mapping[str, Any]]:
+        """The files of a version, or of the newest, and the columns that the table has there, as the log lists them."""
         with refusing(*_UNREADABLE):
-            return described(self.folder, *active_files(self.folder, version))
+            files, columns = active_files(self.folder, version)
+            return described(self.folder, files, columns), columns
 
 
 def _opened(file: DataFile) -> pq.ParquetFile:
     return parquet_checked(file.path, file.statistics.get("size_bytes") or 0)
 
 
-def _refuse_strange(table: pa.Table, columns: Collection[str]) -> None:
-    """Unless Spark gives these columns as this reader does, and those are there."""
-    if not all(map(_is_plain, table.schema.types)) or not set(columns) <= set(table.column_names):
-        raise UnsupportedError("a file has columns of other names or types")
+def _schema(there: Mapping[str, Any], columns: Iterable[str]) -> pa.Schema:
+    """Some columns of a table. Raises UnsupportedError if it has no such."""
+    with refusing(KeyError, ValueError, TypeError, AttributeError):
+        return schema_of([there[name] for name in columns])
 
 
 def _has_many(state: DeltaState) -> bool:
@@ -246,14 +259,6 @@ def _are_at_most(files: Sequence[DataFile], rows: int, size: int) -> bool:
         return sum(math.inf if (found := file.statistics.get(name)) is None else found for file in files)
 
     return total("num_records") <= rows and total("size_bytes") <= size
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    if pa.types.is_list(kind):  # whether an element may be NULL is each writer's to say
-        return bool(pa.types.is_string(kind.value_type))
-    if pa.types.is_map(kind):
-        return bool(pa.types.is_string(kind.key_type) and pa.types.is_string(kind.item_type))
-    return any(is_kind(kind) for is_kind in _PLAIN)
 
 
 def _keys(table: pa.Table, order: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -16,8 +16,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from geo.delta.arrow_rows import plain_values
 from geo.delta.commits import commit_file
-from geo.delta.delta_state import DeltaState
+from geo.delta.delta_state import DeltaState, schema_of
 from geo.delta.engine import UnsupportedError, refusing
 from geo.delta.engines.native.active_files import active_files
 from geo.delta.predicate import ANY_ROW, Predicate
@@ -117,12 +118,13 @@ def _read(path: ReadPath, state: DeltaState, partition: Mapping[str, str], most:
     there = pa.Table.from_batches(batches) if batches else file.read(columns=inside)
     if not there.column_names:
         raise UnsupportedError("its columns have other names in the files")
+    there = as_typed(there, pa.schema([state.schema.field(name) for name in there.column_names]))
     columns = []
     for field in state.schema:
         if field.name in state.partition_by:
             columns.append(pa.repeat(pa.scalar(date.fromisoformat(partition[field.name]), field.type), len(there)))
         elif field.name in there.column_names:
-            columns.append(there[field.name].cast(field.type))
+            columns.append(there[field.name])
         else:
             columns.append(pa.nulls(len(there), field.type))
     return pa.table(columns, schema=state.schema)
@@ -137,13 +139,14 @@ def small_rows(folder: ReadPath, columns: Sequence[str], where: Predicate = ANY_
     for _ in range(_TRIES):
         with suppress(FileNotFoundError), refusing(ValueError, KeyError, pa.ArrowException, DamagedError):
             found: list[dict[str, Any]] = []
-            files = active_files(folder)[0]
+            files, listed = active_files(folder)
+            kinds = schema_of([listed[name] for name in columns if name in listed])
             if any(file["partitionValues"] for file in files):
                 raise UnsupportedError("it has partitions")
             for opened in read_each(folder.store, files, partial(_opened, folder.parent)):
                 if opened is None:
                     raise FileNotFoundError(f"a file of {folder.parent}")
-                found += as_collected(_few(opened, columns, where, MOST_SMALL_ROWS - len(found)), columns)
+                found += as_collected(_few(opened, kinds, where, MOST_SMALL_ROWS - len(found)), columns)
             return found
     raise UnsupportedError("its files go while they are read")
 
@@ -153,18 +156,61 @@ def _opened(table: ReadPath, file: Mapping[str, Any]) -> pq.ParquetFile:
     return parquet_checked(table / unquote(file["path"]), file["size"] or 0)
 
 
-def _few(file: pq.ParquetFile, columns: Sequence[str], where: Predicate, most: int) -> pa.Table:
+def _few(file: pq.ParquetFile, columns: pa.Schema, where: Predicate, most: int) -> pa.Table:
     """The rows of a file that fulfil `where`, with those of the columns that it has."""
     names = file.schema_arrow.names
-    if not (there := [name for name in columns if name in names]):
+    if not (there := pa.schema([field for field in columns if field.name in names])).names:
         raise UnsupportedError("its columns have other names in the files")
     batches = []
-    for batch in file.iter_batches(_SMALL_BATCH_ROWS, columns=there):
-        batches.append(kept(where, pa.Table.from_batches([batch])))
+    for batch in file.iter_batches(_SMALL_BATCH_ROWS, columns=there.names):
+        batches.append(kept(where, as_typed(pa.Table.from_batches([batch]), there)))
         most -= len(batches[-1])
         if most < 0:
             raise UnsupportedError(f"more than {MOST_SMALL_ROWS} rows would be held")
-    return pa.concat_tables(batches) if batches else file.schema_arrow.empty_table()
+    return pa.concat_tables(batches) if batches else there.empty_table()
+
+
+def as_typed(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Columns of a file as the table has them now: of a type that was made wider since too. Raises UnsupportedError if one is not there, or of
+    a type that is no narrower form of the table's."""
+    found = []
+    for field in columns:
+        if field.name not in rows.column_names:
+            raise UnsupportedError("a file has columns of other names")
+        column = rows[field.name]
+        if not _is_narrower(column.type, field.type):
+            raise UnsupportedError(f"a file has another type of the column {field.name} ({column.type})")
+        # Old writers kept times in nanoseconds.
+        found.append(column.cast(field.type, safe=not pa.types.is_timestamp(field.type)))
+    return pa.table(found, schema=columns)
+
+
+def _is_narrower(kind: pa.DataType, wanted: pa.DataType) -> Any:
+    """Whether values of a type in a file may stand for another one: it is the same, or was made wider."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _is_narrower(kind.value_type, wanted)
+    if types.is_struct(wanted):  # what it got later is NULL
+        there = {field.name: field.type for field in kind.fields} if types.is_struct(kind) else {}
+        known = [field for field in wanted.fields if field.name in there]
+        return bool(known) and all(_is_narrower(there[field.name], field.type) for field in known)
+    if types.is_map(wanted):
+        return (
+            types.is_map(kind) and _is_narrower(kind.key_type, wanted.key_type) and _is_narrower(kind.item_type, wanted.item_type)
+        )
+    if types.is_list(wanted):
+        return (types.is_list(kind) or types.is_large_list(kind)) and _is_narrower(kind.value_type, wanted.value_type)
+    if types.is_timestamp(wanted):  # Spark keeps times with a zone in 96 bits, which have none
+        is_wider = types.is_date(kind) and wanted.tz is None
+        return is_wider or (types.is_timestamp(kind) and (kind.tz is None or wanted.tz is not None))
+    if types.is_string(wanted) or types.is_binary(wanted):
+        return kind in ((pa.string(), pa.large_string()) if types.is_string(wanted) else (pa.binary(), pa.large_binary()))
+    if types.is_integer(kind):
+        is_wider = types.is_integer(wanted) and wanted.bit_width >= kind.bit_width
+        return is_wider or (types.is_float64(wanted) and kind.bit_width < 64) or types.is_decimal(wanted)
+    return (
+        kind == wanted or (kind, wanted) == (pa.float32(), pa.float64()) or (types.is_decimal(kind) and types.is_decimal(wanted))
+    )
 
 
 def as_collected(table: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -175,10 +221,7 @@ def as_collected(table: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    if pa.types.is_timestamp(column.type):
-        times = column.cast(pa.timestamp("us", "UTC"), safe=False).to_pylist()
-        return [time and time.replace(tzinfo=timezone.utc) for time in times]
     found: list[Any] = column.to_pylist()
-    if pa.types.is_map(column.type):
-        return [None if pairs is None else dict(pairs) for pairs in found]
-    return found
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        return [time and time.replace(tzinfo=timezone.utc) for time in found]
+    return plain_values(found, column.type)

@@ -94,7 +94,7 @@ def write(rows: DataFrame, location: str, table: DiskPath, state: DeltaState, *,
         except BaseException:
             remove_files(table, files)
             raise
-    return Written(files, state.schema, state.partition_by, state.table_id)
+    return Written(files, state.stored, state.partition_by, state.table_id)
 
 
 def _move(path: Path, to: Path) -> None:
@@ -111,7 +111,8 @@ def _described(path: Path, folder: Path, state: DeltaState) -> Added | None:
     required = {field.name for field in state.schema if not field.nullable} - partition.keys()
     # Spark keeps times in 96 bits, of which a file has no statistics.
     file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
-    columns = file.read(columns=[n for n in file.schema_arrow.names if n in state.statistics_of | required])
+    names = [n for n in file.schema_arrow.names if n in state.statistics_of | required]
+    columns = file.read(columns=names).cast(pa.schema([(n, state.schema.field(n).type) for n in names]))
     if not required <= set(columns.column_names) or any(columns[n].null_count for n in required):
         return None
     rows = file.metadata.num_rows

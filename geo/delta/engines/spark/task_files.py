@@ -39,7 +39,8 @@ def write_by_tasks(rows: DataFrame, table: WritePath, state: DeltaState, *, into
     `into` a folder of the table that ends with a slash, for rows of its change feed, with their `_change_type`."""
     plain = replace(state, checksum={})
     if into:
-        plain = replace(plain, schema=plain.schema.append(_CHANGE), statistics_of=frozenset())
+        schema = plain.schema.append(_CHANGE)  # of a table that maps its columns no change is made here
+        plain = replace(plain, schema=schema, stored=schema, statistics_of=frozenset())
 
     def written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files: list[Added] = []
@@ -55,7 +56,7 @@ def write_by_tasks(rows: DataFrame, table: WritePath, state: DeltaState, *, into
     if len(files) < len(found):
         remove_files(table, files)
         return None
-    return Written(files, state.schema, state.partition_by, state.table_id)
+    return Written(files, state.stored, state.partition_by, state.table_id)
 
 
 class _UnfitError(Exception):

@@ -1,0 +1,199 @@
+"""Tables on an object store with columns of any type, and that ask more of a writer than plain files. No Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType, TimestampNTZType
+
+from geo.delta.commits import checksum_file, commit_file
+from geo.delta.delta_state import require_state
+from geo.delta.scan import few_added, few_rows
+from geo.delta.table import Table
+from geo.delta.writer import commit_actions, forget_committed
+from geo.errors import UnsafeError
+from schemas import TOPIC_LOG
+from tests.delta.on_s3 import opened_on
+from tests.delta.typed_rows import listed, rows_for
+from tests.object_store import ObjectStore as S3
+
+OWN = [
+    StructField("n", TimestampNTZType()),
+    StructField(
+        "st", StructType([StructField("a", IntegerType(), False), StructField("b", ArrayType(TimestampNTZType(), False))])
+    ),
+    StructField("m", MapType(StringType(), StructType([StructField("x", StringType())]), False)),
+]
+
+
+def _actions(log: Table, version: int, kind: str) -> list[dict[str, Any]]:
+    assert log.log_folder is not None
+    said = map(json.loads, (log.log_folder / commit_file(version)).lines())
+    return [action[kind] for action in said if kind in action]
+
+
+def _by_deltalake(s3: S3, log: Table) -> pa.Table:
+    table = DeltaTable(log.name, storage_options=s3.options())
+    return pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+
+
+def test_columns_of_every_kind_are_made_added_and_read(s3: S3) -> None:
+    log = opened_on(s3)
+    log.create(TOPIC_LOG, OWN[1:2])
+    (protocol,) = _actions(log, 0, "protocol")
+    assert (protocol["minReaderVersion"], protocol["readerFeatures"]) == (3, ["timestampNtz"])
+    first = rows_for(log, 0, 4)
+    log.append_rows(first)
+    log.add_columns(OWN)
+    assert _actions(log, 2, "protocol") == [], "it asks for it already"
+    log.append_rows(rows := rows_for(log, 4, 9))
+    assert log.look().columns[-2:].fields == [OWN[0], StructField("m", MapType(StringType(), OWN[2].dataType.valueType))]  # type: ignore[attr-defined, index, union-attr]
+    names = rows.column_names
+    expected = listed(pa.concat_tables([first, rows], promote_options="default"), names)
+    for found in (few_rows(log, 3), few_added(log, 1, 3), _by_deltalake(s3, log)):
+        assert found is not None
+        assert listed(found, names) == expected
+
+
+def test_a_protocol_asks_for_more_once_a_column_needs_it(s3: S3) -> None:
+    log = opened_on(s3)
+    log.create(TOPIC_LOG)
+    (before,) = _actions(log, 0, "protocol")
+    log.add_columns([OWN[1]])
+    (protocol,) = _actions(log, 1, "protocol")
+    assert set(protocol["writerFeatures"]) == {*before["writerFeatures"], "timestampNtz"}
+    rows = rows_for(log, 0, 4)
+    log.append_rows(rows)
+    assert listed(_by_deltalake(s3, log), rows.column_names) == listed(rows, rows.column_names)
+
+
+def _asks(log: Table, features: list[str], properties: dict[str, str], told: dict[str, Any], **changed: Any) -> None:
+    """From its next commit on a table asks for features, as Spark would have it."""
+    folder = log.log_folder
+    assert folder is not None
+    state = require_state(folder)
+    protocol = state.checksum["protocol"]
+    protocol = {**protocol, "writerFeatures": [*protocol["writerFeatures"], *features]}
+    metadata = {**state.checksum["metadata"], "configuration": {**state.configuration, **properties}}
+    changed |= {"protocol": protocol, "metadata": metadata}
+    actions = [{"protocol": protocol}, {"metaData": metadata}]
+    assert commit_actions(folder, state, {"operation": "UPGRADE", **told}, actions, None, changed)
+    forget_committed(folder)
+
+
+@pytest.fixture
+def log(s3: S3) -> Table:
+    log = opened_on(s3)
+    log.create(TOPIC_LOG)
+    log.append_rows(rows_for(log, 0, 2))
+    return log
+
+
+_LATER_MS = 4_000_000_000_000
+
+
+def test_commits_say_when_they_were_made_each_later_than_the_one_before(s3: S3, log: Table) -> None:
+    """Also where a writer's clock is behind that of the one before."""
+    _asks(
+        log,
+        ["inCommitTimestamp"],
+        {"delta.enableInCommitTimestamps": "true"},
+        {"inCommitTimestamp": _LATER_MS},
+        inCommitTimestampOpt=_LATER_MS,
+    )
+    log.append_rows(rows_for(log, 2, 3))
+    folder = log.log_folder
+    assert folder is not None
+    (folder / checksum_file(3)).delete()  # its writer died before it came to that
+    forget_committed(folder)
+    log.set_property("k", "v")
+    log.append_rows(rows_for(log, 3, 4))
+    infos = [(folder / commit_file(version)).lines()[0] for version in range(2, 6)]
+    assert [json.loads(line)["commitInfo"]["inCommitTimestamp"] for line in infos] == [_LATER_MS + at for at in range(4)]
+    assert _by_deltalake(s3, log).num_rows == 4
+
+
+def test_rows_have_numbers_of_their_own_which_a_checkpoint_keeps(s3: S3, log: Table) -> None:
+    _asks(log, ["domainMetadata", "rowTracking"], {"delta.checkpointInterval": "5"}, {})
+    other = {"domain": "of somebody", "configuration": "{}", "removed": False}
+    folder = log.log_folder
+    assert folder is not None
+    state = require_state(folder)
+    assert commit_actions(folder, state, {"operation": "X"}, [{"domainMetadata": other}], None, {"domainMetadata": [other]})
+    log.append_rows(rows_for(log, 2, 5))
+    (folder / checksum_file(4)).delete()
+    forget_committed(folder)
+    log.append_rows(rows_for(log, 5, 7))  # with a checkpoint
+    for version in range(5):
+        (folder / commit_file(version)).delete()
+        (folder / checksum_file(version)).delete()
+    log.append_rows(rows_for(log, 7, 8))
+    assert [(add["baseRowId"], add["defaultRowCommitVersion"]) for add in _actions(log, 6, "add")] == [(5, 6)]
+    state = require_state(folder)
+    assert [one["domain"] for one in state.checksum["domainMetadata"]] == ["of somebody", "delta.rowTracking"]
+    assert _by_deltalake(s3, log).num_rows == 8
+    listed_files = {file["path"]: file.get("baseRowId") for file in state.checksum["allFiles"]}
+    assert sorted(listed_files.values(), key=str) == [0, 3, 5, None]
+
+
+@pytest.mark.parametrize(
+    ("features", "properties", "why"),
+    [
+        (["domainMetadata", "rowTracking"], {}, "row tracking"),
+        (["columnMapping"], {"delta.columnMapping.mode": "name"}, "column mapping by name"),
+    ],
+)
+def test_what_is_not_known_here_is_refused_by_name_before_anything_is_made(
+    log: Table, features: list[str], properties: dict[str, str], why: str
+) -> None:
+    folder = log.log_folder
+    assert folder is not None
+    if "columnMapping" in features:
+        _maps(log)
+    _asks(log, features, properties, {})
+    before = log.latest_version()
+    with pytest.raises(UnsafeError, match=why):
+        log.change_here(lambda state: pytest.fail("files were looked for"))
+    if "columnMapping" in features:
+        with pytest.raises(UnsafeError, match="column mapping"):
+            log.add_columns(OWN)
+    assert log.latest_version() == before
+    log.append_rows(rows_for(log, 2, 4))
+    assert log.latest_version() == before + 1
+
+
+def _maps(log: Table) -> None:
+    """Each column says what it is called in files, as Spark has it before it maps them."""
+    folder = log.log_folder
+    assert folder is not None
+    state = require_state(folder)
+    schema = json.loads(state.checksum["metadata"]["schemaString"])
+    for number, field in enumerate(schema["fields"], 1):
+        field["metadata"] |= {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]}
+    metadata = {**state.checksum["metadata"], "schemaString": json.dumps(schema)}
+    assert commit_actions(folder, state, {"operation": "X"}, [{"metaData": metadata}], None, {"metadata": metadata})
+
+
+@pytest.mark.parametrize("feature", ["clustering", "icebergCompatV2", "ofTomorrow"])
+def test_of_a_feature_that_is_not_known_nothing_is_written(log: Table, feature: str) -> None:
+    folder = log.log_folder
+    assert folder is not None
+    state = require_state(folder)
+    protocol = {**state.checksum["protocol"], "writerFeatures": [feature]}
+    assert commit_actions(folder, state, {"operation": "X"}, [{"protocol": protocol}], None, {"protocol": protocol})
+    forget_committed(folder)
+    assert log.change_here(lambda state: pytest.fail("files were looked for")) is None
+    writes: list[Callable[[], object]] = [
+        lambda: log.append_rows(pa.table({"origin": ["us"]})),
+        lambda: log.set_property("k", "v"),
+        lambda: log.commit(lambda: pytest.fail("Spark committed")),
+    ]
+    for write in writes:
+        with pytest.raises(UnsafeError, match=f"it asks writers for {feature}"):
+            write()
+    assert log.latest_version() == 2
