@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -383,6 +384,19 @@ def _told(requests: Counter[str], parts: float = 1) -> str:
     return ", ".join(f"{sum(requests[one] for one in of) / parts:,.1f} {kind}" for kind, of in _PRICES.items())
 
 
+def points(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
+    """The crash points that need Spark, in worlds on S3 (`tests/run_s3.py`)."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/run_s3.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode:
+        raise Failed(ended.stdout[-5000:])
+    yield f"publishing, linking, claims and compaction stopped at each crash point: {ended.stdout.strip().splitlines()[-1]}"
+
+
 def hdfs(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     name_node, regions = _on_hdfs(folder, running)
     yield from story(regions, brief=brief)
@@ -514,6 +528,7 @@ STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {
     "s3": s3,
     "writers": writers,
     "others": others,
+    "points": points,
     "hdfs": hdfs,
     "cluster": cluster,
     "shared": shared,
