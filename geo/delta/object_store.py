@@ -6,6 +6,7 @@ is tried again for RETRIES_S. Raises OSError for whatever the store says: one li
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -121,6 +122,30 @@ class _Listed:
         return False
 
 
+class _Reader(io.RawIOBase):
+    """What the library reads here and there, as `pyarrow` wants a file to be."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def readinto(self, into: Any) -> int:
+        found = self._file.read(len(into))
+        into[: len(found)] = memoryview(found)
+        return len(found)
+
+
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) ")
 _STATUS = re.compile(r"status code: (\d{3} [A-Z][A-Za-z ]*)")
 _OF_KEYS = re.compile(r"status code: 40[13]|ExpiredToken|InvalidAccessKeyId|InvalidToken|status code: 400 Bad Request: $")
@@ -234,7 +259,7 @@ class ObjectStore:
         found = o.get(self._store, key)
         if found.meta["size"] <= WHOLE_BYTES:
             return pa.BufferReader(pa.py_buffer(found.bytes()))
-        return pa.PythonFile(o.open_reader(self._store, key, buffer_size=_AT_ONCE_BYTES), mode="r")
+        return pa.PythonFile(_Reader(o.open_reader(self._store, key, buffer_size=_AT_ONCE_BYTES)), mode="r")
 
     def head(self, path: str) -> Head | None:
         try:

@@ -6,13 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from geo.delta.disk_store import on_disk
 from geo.delta.object_store import ObjectStore, _Held
 from geo.delta.probe import why_unfit
 from geo.delta.put_commit import put_commit
-from geo.delta.store import Put, StorePath, WritePath
+from geo.delta.store import Put, StorePath, WritePath, parquet
 from geo.errors import DamagedError, UsageError
 from geo.text import first_line
 from tests.delta.on_s3 import table_on
@@ -278,3 +280,14 @@ def test_what_cannot_be_copied_whole_is_not_there(s3: S3, tmp_path: Path) -> Non
     s3.forget_faults()
     assert not (other / "file").is_there()
     assert not (disk / "file").is_there()
+
+
+def test_of_a_large_file_what_is_read_is_asked_for(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geo.delta.object_store.WHOLE_BYTES", 1000)
+    place, rows = table_on(s3) / "file", pa.table({"n": range(200_000), "text": [f"text {n}" for n in range(200_000)]})
+    with place.store.create(str(place)) as file:
+        pq.write_table(rows, file, row_group_size=50_000, write_page_checksum=True)
+    opened = parquet(place)
+    assert opened.read(columns=["n"]).equals(rows.select(["n"]))
+    assert opened.read().equals(rows)
+    assert opened.read_row_group(2).equals(rows[100_000:150_000])
