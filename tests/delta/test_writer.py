@@ -40,6 +40,7 @@ from geo.delta.table import Table
 from geo.delta.writer import Added, commit_files, write_files
 from geo.errors import FencedError, UnknownAnswerError
 from geo.journal.cluster import connect
+from geo.now import now_us
 from schemas import TOPIC_LOG
 from tests.crashing import dies_at
 from tests.delta.logs import NOW, actions_of, checksum_of, log_of, made_log, row_of, rows_of
@@ -293,9 +294,10 @@ from pathlib import Path
 from geo.delta.delta_state import newest_state
 from geo.delta.disk_store import on_disk
 from geo.delta.writer import Added, commit_files
+from geo.now import now_us
 folder, name = on_disk(Path(sys.argv[1])), sys.argv[2]
 for number in range(60):
-    added = [Added(f"{name}-{number}.parquet", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")]
+    added = [Added(f"{name}-{number}.parquet", {"publish_date": "2026-11-24"}, 1, 1, now_us() // 1000, "{}")]
     while (state := newest_state(folder)) is None or not commit_files(folder, state, added, f"{name} {number}"):
         pass
 """
@@ -386,7 +388,10 @@ def test_where_another_commit_comes_between_it_is_asked_again_whether_the_rows_m
             state = newest_state(on_disk(Path(log.name) / "_delta_log"))
             assert state is not None
             assert commit_files(
-                on_disk(Path(log.name) / "_delta_log"), state, [Added("x", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")], None
+                on_disk(Path(log.name) / "_delta_log"),
+                state,
+                [Added("x", {"publish_date": "2026-11-24"}, 1, 1, now_us() // 1000, "{}")],
+                None,
             )
 
     assert log.append_here(rows_of(0, 1), refuse=refuse)
