@@ -18,7 +18,16 @@ from geo.delta.commits import commit_file
 from geo.delta.delta_log import checksum_at, newest_metadata, newest_version
 from geo.delta.derived_checksum import NOTHING, checksum_after
 from geo.delta.engine import Seen, UnsupportedError, attempt, refusing
-from geo.delta.protocol import MAPPED_ID, MAPPED_NAME, has_times, is_mapped, tracks_rows, why_not_append, why_not_plain
+from geo.delta.protocol import (
+    MAPPED_ID,
+    MAPPED_NAME,
+    has_times,
+    is_mapped,
+    tracks_rows,
+    why_not_append,
+    why_not_change,
+    why_not_plain,
+)
 from geo.delta.store import ReadPath
 from geo.errors import DamagedError
 from geo.text import first_line
@@ -68,6 +77,13 @@ class DeltaState:
     def is_mapped(self) -> bool:
         """Whether its columns have other names in its files."""
         return self.stored is not self.schema
+
+    @property
+    def why_not_change(self) -> str | None:
+        """Why this program takes no file out of it, and puts none in the place of others; None: it may."""
+        if self.checksum.get("numDeletionVectorsOpt"):
+            return "rows of its files were deleted one by one (deletion vectors)"
+        return why_not_change(self.checksum["protocol"], self.configuration)
 
     def stored_name(self, column: str) -> str:
         """What a column is called in its files."""

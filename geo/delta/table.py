@@ -45,7 +45,7 @@ from geo.delta.engines.spark.task_files import write_by_tasks
 from geo.delta.files import SmallFiles
 from geo.delta.locks import table_lock
 from geo.delta.metadata import commit_columns, commit_properties
-from geo.delta.protocol import is_mapped, why_not_change
+from geo.delta.protocol import is_mapped
 from geo.delta.store import WritePath
 from geo.delta.writer import (
     Added,
@@ -629,7 +629,7 @@ class Table:
             folder, state = self.log_folder, self.own_state()
             if folder is None or state is None:
                 return None
-            if (why := why_not_change(state.checksum["protocol"], state.configuration)) is not None:
+            if (why := state.why_not_change) is not None:
                 self._leave_to_spark(why)
                 return None
             stamp = commit_stamp(folder, state.version)

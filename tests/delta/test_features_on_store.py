@@ -146,6 +146,7 @@ def test_rows_have_numbers_of_their_own_which_a_checkpoint_keeps(s3: S3, log: Ta
     [
         (["domainMetadata", "rowTracking"], {}, "row tracking"),
         (["columnMapping"], {"delta.columnMapping.mode": "name"}, "column mapping by name"),
+        (["deletionVectors"], {}, "deletion vectors"),
     ],
 )
 def test_what_is_not_known_here_is_refused_by_name_before_anything_is_made(
@@ -155,7 +156,7 @@ def test_what_is_not_known_here_is_refused_by_name_before_anything_is_made(
     assert folder is not None
     if "columnMapping" in features:
         _maps(log)
-    _asks(log, features, properties, {})
+    _asks(log, features, properties, {}, **({"numDeletionVectorsOpt": 1} if features == ["deletionVectors"] else {}))
     before = log.latest_version()
     with pytest.raises(UnsafeError, match=why):
         log.change_here(lambda state: pytest.fail("files were looked for"))
