@@ -20,9 +20,12 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
+from geo.fleet.backfill import Backfill, Mode, backfill
 from geo.log.publish import publish
 from geo.log.publisher import Publisher
+from geo.log.topics import create_topic
 from geo.names import Topic
+from geo.streams.life import State
 from tests.benchmarks.bench import message_rows, replica_lags
 from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore
@@ -62,11 +65,25 @@ class StoreBench:
         given = self.spark.createDataFrame([], _GIVEN).schema
         return Publisher(self.world.tables("us"), self.world.config, TOPIC, "bench").open(given)
 
-    def publish(self, rows: DataFrame, producer: str, publish_id: str) -> None:
-        publish(rows, TOPIC, config=self.world.config, cluster="us", producer=producer, publish_id=publish_id)
+    def publish(self, rows: DataFrame, producer: str, publish_id: str, topic: Topic = TOPIC) -> None:
+        publish(rows, topic, config=self.world.config, cluster="us", producer=producer, publish_id=publish_id)
 
     def plain(self, rows: DataFrame) -> None:
         rows.write.format("delta").mode("append").save("s3a://geo-plain/by-spark")
+
+    def stream(self, topic: Topic) -> None:
+        """What us has, by a stream of Spark's alone."""
+        rows = self.spark.readStream.format("delta").load(self.world.log("us", topic).name).writeStream.format("delta")
+        rows = rows.option("checkpointLocation", str(self.folder / "stream")).trigger(availableNow=True)
+        rows.start("s3a://geo-plain/by-stream").awaitTermination()
+
+    def link(self, topic: Topic) -> None:
+        (report,) = self.world.replicate("eu", topics=str(topic))
+        assert report.state is State.STOPPED
+
+    def backfill(self, topic: Topic, mode: Mode) -> None:
+        (filled,), _ = backfill(self.spark, self.world.config, "us", "eu", topics=str(topic), what=Backfill(mode=mode))
+        assert (filled.complete, filled.by_file > 0) == (True, mode is Mode.FILES)
 
     def by_deltalake(self, rows: pa.Table) -> None:
         write_deltalake("s3://geo-plain/by-deltalake", rows, mode="append", storage_options=self.store.options())
@@ -132,6 +149,25 @@ def _large(bench: StoreBench, rows: int) -> Iterator[str]:
     yield f"{rows:,} x 1 KB by Spark's Delta: {mb / plain:.0f} MB/s, {asked.total()} requests"
     ours, asked = bench.asked(lambda: bench.publish(frame, "large", "large"))
     yield f"{rows:,} x 1 KB published: {mb / ours:.0f} MB/s, {asked.total()} requests, {plain / ours:.2f} x a plain append (wanted: 0.8)"
+    yield from _brought(bench, rows, frame)
+
+
+def _brought(bench: StoreBench, rows: int, frame: DataFrame) -> Iterator[str]:
+    """What is in us comes into eu: by a link that has passed the topic's begin, by whole files and by rows, of a topic each."""
+    mb, (linked, files, by_rows) = rows * 1024 / 1e6, (Topic.parse(f"{TOPIC}-{way}") for way in ("link", "files", "rows"))
+    create_topic(bench.world.tables("us"), linked)
+    bench.link(linked)
+    bench.stream(linked)  # the first one of a session takes longer
+    for topic in (linked, files, by_rows):
+        bench.publish(frame, "large", "large", topic)
+    plain, asked = bench.asked(lambda: bench.stream(linked))
+    yield f"{rows:,} x 1 KB by a stream of Spark's Delta: {mb / plain:.0f} MB/s, {asked.total()} requests"
+    ours, asked = bench.asked(lambda: bench.link(linked))
+    yield f"{rows:,} x 1 KB by a link: {mb / ours:.0f} MB/s, {asked.total()} requests, {plain / ours:.2f} x a plain stream (wanted: 1.0)"
+    slow, asked = bench.asked(lambda: bench.backfill(by_rows, Mode.ROWS))
+    yield f"{rows:,} x 1 KB by a backfill of rows: {mb / slow:.0f} MB/s, {asked.total()} requests"
+    fast, asked = bench.asked(lambda: bench.backfill(files, Mode.FILES))
+    yield f"{rows:,} x 1 KB by a backfill of files: {mb / fast:.0f} MB/s, {asked.total()} requests, {slow / fast:.1f} x rows (wanted: 5)"
 
 
 def _told(name: str, found: Sequence[tuple[float, Counter[str]]]) -> str:
