@@ -80,7 +80,7 @@ def conflict_since(folder: ReadPath, change: Change, newest: int) -> str | None:
 
 def may_change(folder: WritePath, now: DeltaState, before: DeltaState, change: Change) -> bool:
     """Whether the next commit may make the change here, which was made for the table as it was before."""
-    if change.written is not None and not may_add(folder, now, change.written):
+    if now.why_not_change is not None or (change.written is not None and not may_add(folder, now, change.written)):
         return False
     return (now.table_id, now.partition_by) == (before.table_id, before.partition_by) and not is_for_spark(folder, now)
 

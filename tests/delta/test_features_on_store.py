@@ -11,9 +11,10 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType, TimestampNTZType
 
+from geo.delta.change import Change
 from geo.delta.commits import checksum_file, commit_file
-from geo.delta.delta_state import require_state
-from geo.delta.scan import few_added, few_rows
+from geo.delta.delta_state import DeltaState, require_state
+from geo.delta.scan import few_added, few_rows, files_at
 from geo.delta.table import Table
 from geo.delta.writer import commit_actions, forget_committed
 from geo.errors import UnsafeError
@@ -198,3 +199,12 @@ def test_of_a_feature_that_is_not_known_nothing_is_written(log: Table, feature: 
         with pytest.raises(UnsafeError, match=f"it asks writers for {feature}"):
             write()
     assert log.latest_version() == 2
+
+
+def test_a_table_that_asks_for_more_while_its_files_are_looked_for_keeps_them(log: Table) -> None:
+    def make(state: DeltaState) -> Change:
+        _asks(log, ["domainMetadata", "rowTracking"], {}, {})
+        return Change(state.version, "DELETE", {}, {}, tuple(files_at(log, state) or ()))
+
+    assert log.change_here(make) is None
+    assert (log.latest_version(), log.count_files()) == (2, 1)

@@ -15,9 +15,11 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from geo.delta.arrow_rows import collected
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.disk_store import on_disk
-from geo.delta.driver import Driver
+from geo.delta.driver import Driver, Reads
+from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.scan import few_added, few_rows
 from geo.delta.table import Table
 from geo.ops.date_files import compact_date
@@ -52,6 +54,11 @@ def test_rows_of_every_type_are_the_same_whoever_reads(spark: SparkSession, tmp_
     for found in (few_rows(table, 2), few_added(table, 2, 2), _by_deltalake(table)):
         assert found is not None
         assert listed(found, names) == expected
+    engine = NativeEngine(on_disk(log_of(table)), Reads.ALL, lambda: True)
+    last = engine.last_rows(names, ("publish_time", "entry_id"), 7, where_null="marker")
+    assert last == collected(by_spark.select(*names).orderBy("publish_time", "entry_id", ascending=False)), (
+        "as a person is shown them"
+    )
     assert by_spark.where("n = TIMESTAMP_NTZ'2026-01-02 01:02:03.456789'").count() == 1
     assert by_spark.where("n > TIMESTAMP_NTZ'2026-01-04 01:02:03.4567'").count() == 3
     assert by_spark.where("st.b.c < TIMESTAMP_NTZ'2026-01-03'").count() == 1

@@ -316,10 +316,16 @@ def test_what_cannot_be_published_refuses_the_whole_dataframe(world: World, colu
 
 
 def test_a_typed_topic_keeps_its_columns_and_refuses_others(world: World) -> None:
-    rows = world.spark.range(4).selectExpr("id AS flight", "cast(id * 1.5 AS DECIMAL(9, 2)) AS fare", "array(id) AS legs")
+    crew = "named_struct('size', id, 'since', array(TIMESTAMP_NTZ'2026-01-02 03:04:05', NULL)) AS crew"
+    local = "TIMESTAMP_NTZ'2026-01-02 03:04:05.678901' AS local"
+    rows = world.spark.range(4).selectExpr(
+        "id AS flight", "cast(id * 1.5 AS DECIMAL(9, 2)) AS fare", "array(id) AS legs", crew, local
+    )
     _publish(world, rows, order_by="flight")
     assert_df_equality(world.log("eu").read().select(*rows.columns), rows, ignore_row_order=True, ignore_nullable=True)
-    with pytest.raises(UsageError, match="column 'seats' is not in the topic, which has the columns flight, fare, legs"):
+    with pytest.raises(
+        UsageError, match="column 'seats' is not in the topic, which has the columns flight, fare, legs, crew, local"
+    ):
         _publish(world, rows.withColumn("seats", F.lit(1)), order_by="flight")
     with pytest.raises(UsageError, match=r"column 'fare' is double, the topic's is decimal\(9,2\)"):
         _publish(world, rows.withColumn("fare", F.lit(1.0)), order_by="flight")
