@@ -72,8 +72,8 @@ class ObjectStore:
         self._ask(f"fail/{count}")
 
     def refuse(self, code: str = "", status: int = 0, methods: str = "") -> None:
-        """From now on each request, or those with these methods, is answered as S3 does with this code of an error; without one no
-        more."""
+        """From now on each request, or those with these methods (LIST is one), is answered as S3 does with this code of an error; without
+        one no more."""
         self._ask(f"refuse/{code}/{status}/{methods}")
 
     def next_of(self, method: str, fault: str, times: int = 1, **more: float) -> None:
@@ -175,7 +175,8 @@ class _Faulty:
             self._requests += 1
             fails = self._one_in > 0 and self._requests % self._one_in == 0
             is_list = environment["REQUEST_METHOD"] == "GET" and "list-type" in environment.get("QUERY_STRING", "")
-            self._counts["LIST" if is_list else environment["REQUEST_METHOD"]] += 1
+            method = "LIST" if is_list else environment["REQUEST_METHOD"]
+            self._counts[method] += 1
             self._counts["failed"] += fails
             for header in _COUNTED:
                 if header in environment:
@@ -189,7 +190,7 @@ class _Faulty:
         code, status, methods = self._refusal
         if fails:
             return _refused(environment, start, "503 Slow Down", "SlowDown")
-        if code and (not methods or environment["REQUEST_METHOD"] in methods.split(",")):
+        if code and (not methods or method in methods.split(",")):
             return _refused(environment, start, f"{status} {code}", code)
         if self._key and f"Credential={self._key}/" not in environment.get("HTTP_AUTHORIZATION", ""):
             self._counts["of another key"] += 1

@@ -11,7 +11,7 @@ from typing import Any
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, add_take_over
 from geo.cli.arguments import start as parse_start
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, stop_on_signals
+from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, starting, stop_on_signals
 from geo.config import load
 from geo.faults import FAULTS
 from geo.fleet.replicator import Replicator
@@ -80,7 +80,7 @@ def add_rebuild(verbs: Verbs, does: str) -> None:
 
 
 _ASKED = {
-    Action.PAUSE: f"let a link rest, also over restarts; whoever runs it follows within {timetable.DISCOVERY_S:.0f} seconds",
+    Action.PAUSE: f"let a link rest, also over restarts; whoever runs it follows within {timetable.DISCOVERY_S:.0f} seconds ({timetable.REMOTE_DISCOVERY_S:.0f} on an object store)",
     Action.RESUME: "let a paused link go on from where it stands",
     Action.RESTART: "let whoever runs a link end and begin it anew, also what is FAILED or waits to be tried again",
 }
@@ -102,7 +102,7 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
     config = load(args.config)
     runner = Replicator(
-        start_spark("geo replicate", config),
+        starting("geo replicate", config),
         config,
         args.cluster,
         source=args.source,
@@ -213,12 +213,11 @@ def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks) 
 def ask_links(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     link, topics, action = config.link(args.source, args.target), check_topic_glob(args.topic), args.action
-    spark = start_spark("geo links", config)
-    target = connect(spark, config.cluster(args.target))
+    target = connect(starting("geo links", config), config.cluster(args.target))
     ask(open_for_writing(target, config), args.source, topics, action)
     try:
         replicated = [Topic.parse(topic) for source, topic in read_links(target) if source == args.source]
-        registered = topics_of_source(connect(spark, config.cluster(args.source)), replicated)
+        registered = topics_of_source(target.beside(config.cluster(args.source)), replicated)
         matching = sum(topic_glob_matches(topics, one.topic) and not one.is_deleted for one in registered)
         matches = f"{counted(matching, 'topic')} of {args.source} now"
     except FAULTS as error:  # it may be away; the link rests in its target
@@ -226,7 +225,7 @@ def ask_links(args: argparse.Namespace, output: Output) -> int:
     output.data({"link": link.name, "topics": topics, "action": action.value, "matching": matching})
     output.text(
         f"{link.name} {topics}: asked to {action.value}; it matches {matches}. Whoever runs the link follows within "
-        f"{timetable.DISCOVERY_S:.0f} seconds{'' if action is Action.RESTART else ', or at its next start'}."
+        f"{timetable.DISCOVERY_S if target.lock_folder else timetable.REMOTE_DISCOVERY_S:.0f} seconds{'' if action is Action.RESTART else ', or at its next start'}."
     )
     return 0
 

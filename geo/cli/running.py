@@ -20,7 +20,7 @@ from geo.config.model import Config
 from geo.delta.driver import Reads
 from geo.errors import GeoError, NoSparkError, OtherClusterError
 from geo.faults import FAULTS, Tried
-from geo.journal.cluster import ClusterTables, connect, connect_later
+from geo.journal.cluster import ClusterTables, Start, connect, connect_later
 from geo.locations import scheme_of
 from geo.log.housekeeping import open_for_writing
 from geo.replication.absent_regions import refuse_gone
@@ -72,13 +72,25 @@ def _pass_on(read: int, errors: int) -> None:
             after_noise = is_noise
 
 
+def starting(name: str, config: Config) -> Start:
+    """As `start_spark`, when it is first called; the same session each time."""
+    lock, started = threading.Lock(), list[SparkSession]()
+
+    def start() -> SparkSession:
+        with lock:  # several threads may need it
+            if not started:
+                started.append(start_spark(name, config))
+            return started[0]
+
+    return start
+
+
 class LookedAt:
     """The clusters of a configuration, for a verb that only looks. `engine` says who reads rows of logs: "native", this process,
     and Spark never starts; "spark"; or "auto", this process where it can, and Spark starts when something first needs it."""
 
     def __init__(self, name: str, config: Config, engine: str) -> None:
-        self._name, self._config, self._engine, self._starting = name, config, engine, threading.Lock()
-        self._session: SparkSession | None = None
+        self._engine, self._started = engine, starting(name, config)
         reads = Reads.NONE if engine == "spark" else Reads.ALL
         self.clusters = {each: connect_later(self._start, cluster, reads=reads) for each, cluster in config.clusters.items()}
 
@@ -100,14 +112,11 @@ class LookedAt:
                 "something here is read by Spark alone: a table in a catalog, or neither on a local disk nor on an S3 that lets this "
                 "process in, or one with features that this process does not read. Leave --engine native out."
             )
-        with self._starting:  # several threads may look
-            if self._session is None:
-                try:
-                    self._session = start_spark(self._name, self._config)
-                except FAULTS as error:
-                    why = str(error) if isinstance(error, GeoError) else f"Spark does not start: {first_line(error)}"
-                    raise NoSparkError(why) from error
-            return self._session
+        try:
+            return self._started()
+        except FAULTS as error:
+            why = str(error) if isinstance(error, GeoError) else f"Spark does not start: {first_line(error)}"
+            raise NoSparkError(why) from error
 
 
 def say_unreadable(output: Output, unreadable: list[dict[str, Any]]) -> int:

@@ -110,15 +110,18 @@ def _where(root: WritePath) -> dict[str, str]:
 def _refuse_before(tables: ClusterTables, port: ObjectStore, folder: WritePath) -> None:
     """Refuse a program of before, and let one that starts later find a sign that refuses it. The sign comes first: of two that begin at
     once each sees the other's."""
-    ours = f"{folder}/{_LATER}/part-00000.txt"
-    sign = Sign(Process("a host with a later version", 0, ""), now_us() - CLOCK_TOLERANCE_US, _FOR_EVER_S)
-    was_there = port.is_there(ours)
-    port.put(ours, f"{sign.encode()}\n".encode())
-    put = port.head(ours)
+    ours, there = f"{_LATER}/part-00000.txt", port.below(str(folder), least_bytes=1)
+    if was_there := ours in there:
+        if all(path.startswith(_LATER) for path in there):  # who starts later finds it
+            return
+    else:
+        sign = Sign(Process("a host with a later version", 0, ""), now_us() - CLOCK_TOLERANCE_US, _FOR_EVER_S)
+        port.put(f"{folder}/{ours}", f"{sign.encode()}\n".encode())
+    put = port.head(f"{folder}/{ours}")
     lines = {path: (folder / path).get().decode("utf-8", "replace") for path in port.below(str(folder), least_bytes=1)}
     if (other := living(lines, now_us() if put is None else put.modified_us)) is not None:
         if not was_there:
-            port.delete(ours)  # it goes on undisturbed
+            port.delete(f"{folder}/{ours}")  # it goes on undisturbed
         raise AlreadyOwnedError(
             f"cluster {tables.cluster.name}: is written by {other.process}, a program of a version that took itself for the only one there. "
             "Nothing was written. End it first: all processes of a cluster on S3 are stopped, and then started anew with this version."

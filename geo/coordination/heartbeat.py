@@ -1,25 +1,24 @@
-"""Signs of life: while a process owns something in a cluster it renews one row of that cluster's `system/processes`.
-
-Signs have the storage's time (`storage_clock.renew`); a claim writes one before and after it.
-"""
+"""The thread that gives signs of life (`signs.py`) while this process owns something in a cluster. A claim is one, too."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from datetime import datetime
+import time
 
-from geo.coordination.storage_clock import renew
-from geo.delta.process import Process
+from geo.coordination.signs import record
+from geo.coordination.storage_clock import renew, storage_now_us
 from geo.journal.cluster import ClusterTables, House
 from geo.text import first_line
-from geo.times import EPOCH
-from schemas import PROCESSES
 
 log = logging.getLogger(__name__)
 
 BEATS = 3
 """Signs of life in an owner timeout: two may fail or come late."""
+
+RECORD_S = 3600.0
+"""How often a process tells people that it lives, in `system/processes`, where its signs are objects."""
 
 _lock = threading.Lock()
 _beating: dict[str, _Heart] = {}
@@ -27,7 +26,7 @@ _beating: dict[str, _Heart] = {}
 
 
 class _Heart:
-    """The thread that renews this process's row in one cluster, as long as something there is owned. Keeping house is another
+    """The thread that renews this process's sign in one cluster, as long as something there is owned. Keeping house is another
     thread's: a table that is long locked must not make this process look dead."""
 
     def __init__(self, tables: ClusterTables) -> None:
@@ -41,9 +40,13 @@ class _Heart:
             self.house.stop()
 
     def _beat(self) -> None:
+        record_at = time.monotonic() if self._tables.port is not None else math.inf
         while not self._stop.wait(self._tables.cluster.owner_timeout_s / BEATS):
             try:
                 renew(self._tables)
+                if time.monotonic() >= record_at:
+                    record_at = time.monotonic() + RECORD_S
+                    record(self._tables, storage_now_us(self._tables))
             except Exception as error:  # whatever it is, the next one may pass; others take over if none does
                 log.warning("%s: no sign of life could be written: %s", self._tables.cluster.name, first_line(error))
 
@@ -81,9 +84,3 @@ def leave(tables: ClusterTables) -> None:
         del _beating[tables.place]
     if heart.house is not None:
         heart.house.tidy(tables)
-
-
-def last_seen(tables: ClusterTables, process: Process) -> datetime:
-    """When a process last gave a sign of life, beside its claims, by the storage's clock."""
-    rows = tables.journal(PROCESSES).newest(process=process.name)
-    return max((row["renewed_at"] for row in rows), default=EPOCH)

@@ -47,8 +47,9 @@ from pyspark.sql import functions as F
 from geo.coordination.claims import OWNED, RELEASED, Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
 from geo.coordination.clock import SIGN_APART_US, refuse, why_wrong
 from geo.coordination.first_use import admit
-from geo.coordination.heartbeat import keep_alive, last_seen, leave
+from geo.coordination.heartbeat import keep_alive, leave
 from geo.coordination.liveness import silent_s
+from geo.coordination.signs import last_seen
 from geo.coordination.storage_clock import known_now_us, note, renew, storage_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.locks import JVM_END_S

@@ -13,10 +13,9 @@ import threading
 from pathlib import Path
 
 from geo.coordination.clock import SIGN_APART_US, Held, refuse
+from geo.coordination.signs import came_us, sign
 from geo.journal.cluster import ClusterTables
 from geo.now import now_us, steady_us
-from geo.times import from_us, in_us
-from schemas import PROCESSES
 
 LOCAL_HOLD_US = 60 * 1_000_000
 """How long what was found out counts where finding it out is a matter of microseconds."""
@@ -27,8 +26,6 @@ HOLD_US = 3600 * 1_000_000
 _lock = threading.Lock()
 _held: dict[str, Held] = {}
 """By the place of a cluster's tables."""
-_signed: dict[str, int] = {}
-"""The number of this process's newest sign of life, by place. What was written last counts, whatever its time is."""
 
 
 def storage_now_us(tables: ClusterTables, *, writes: bool = True) -> int:
@@ -69,14 +66,7 @@ def note(tables: ClusterTables, before_us: int, storage_us: int | None, who: str
 
 def renew(tables: ClusterTables) -> None:
     """Write a sign of life of this process now, by the storage's clock."""
-    _sign(tables, storage_now_us(tables))
-
-
-def _sign(tables: ClusterTables, at_us: int) -> None:
-    with _lock:
-        number = _signed[tables.place] = max(at_us, _signed.get(tables.place, 0) + 1)
-    row = {"process": tables.me.name, "holder": tables.me.encode(), "renewed_at": from_us(at_us), "sequence": number}
-    tables.journal(PROCESSES).append([row])
+    sign(tables, storage_now_us(tables))
 
 
 def _known(tables: ClusterTables, most_us: int) -> Held | None:
@@ -91,22 +81,21 @@ def _hold(tables: ClusterTables, *, writes: bool) -> Held | None:
         return held
     before = now_us()
     if folder is not None:
-        came_us = _of_folder(folder, writes=writes)
+        came = _of_folder(folder, writes=writes)
     elif writes:
         # A sign by the host's clock alone would make a process that lives look silent: the one held last goes on beside it.
         known = _held.get(tables.place)
-        _sign(tables, before if known is None else known.now_us(steady_us()))
-        signs = tables.journal(PROCESSES)
-        came_us = in_us(signs.table.committed_at(signs.table.latest_version()))
+        sign(tables, before if known is None else known.now_us(steady_us()))
+        came = came_us(tables)
     else:
         return None
-    if came_us is None and not writes:
+    if came is None and not writes:
         return None
-    held = Held(before, now_us(), steady_us(), came_us)
+    held = Held(before, now_us(), steady_us(), came)
     with _lock:
         _held[tables.place] = held
     if folder is None and held.apart_us > SIGN_APART_US and held.wrong() is None:
-        _sign(tables, held.now_us(steady_us()))
+        sign(tables, held.now_us(steady_us()))
     return held
 
 

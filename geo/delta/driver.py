@@ -79,7 +79,10 @@ class Driver:
 
     @cached_property
     def me(self) -> Process:
-        return self._me() if self._me is not None else this_process(_jvm_pid(self.spark))
+        if self._me is not None:
+            return self._me()
+        # No JVM commits to a store that this process writes: none is started, or waited for when this process has ended.
+        return this_process(0 if not self.has_spark and self.port is not None else _jvm_pid(self.spark))
 
     def log_store(self, scheme: str) -> str | None:
         """The class by which Delta writes a scheme's logs, as Spark was started, since Delta asks then; None: none was configured."""

@@ -4,9 +4,12 @@ append. All of a process share them.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,19 +28,47 @@ MOST_BYTES, MOST_TABLES = 4 * 1024 * 1024, 64
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The rows of a version, which has this commit, when all of them were read, and when it was asked last whether that is still there
-    (monotonic)."""
+    """The rows of a version, which has this commit, when all of them were read, when it was asked last whether that is still there, and whether
+    there is a newer one (monotonic)."""
 
     version: int
     commit_id: str | None
     rows: pa.Table
     read_at: float
     asked_at: float
+    looked_at: float
 
 
 _lock = threading.Lock()
 _known: dict[WritePath, _Known] = {}
 """By a `_delta_log`; the one that was read last comes last."""
+_written_at: dict[WritePath, float] = {}
+"""When this process wrote it last."""
+_most_age_s: ContextVar[float] = ContextVar("most_age_s", default=0.0)
+
+
+@contextmanager
+def may_be_old(most_s: float) -> Iterator[None]:
+    """What is asked in here, in this thread, of small tables on a store where a look is a request may be so old: for who asks again and again.
+    What this process has written is seen."""
+    before = _most_age_s.set(most_s)
+    try:
+        yield
+    finally:
+        _most_age_s.reset(before)
+
+
+def is_young(table: Table, looked_at: float) -> bool:
+    """Whether what was found by a look at that time (monotonic) may be told without another one."""
+    if _most_age_s.get() == 0.0 or (folder := table.log_folder) is None or folder.store.is_near:
+        return False
+    return looked_at > max(time.monotonic() - _most_age_s.get(), _written_at.get(folder, -math.inf))
+
+
+def note_written(table: Table) -> None:
+    """This process has written it: who asks looks."""
+    if (folder := table.log_folder) is not None and not folder.store.is_near:
+        _written_at[folder] = time.monotonic()
 
 
 def rows_now(table: Table, columns: Sequence[str], where: Predicate) -> list[dict[str, Any]] | None:
@@ -50,12 +81,15 @@ def rows_now(table: Table, columns: Sequence[str], where: Predicate) -> list[dic
     if folder is None or folder.store.is_near:
         return None
     with _lock:
-        known = _known.pop(folder, None)
+        known = _known.get(folder)
     found = _moved_on(table, known) or _read(table)
     if found is None:
         return None
     with _lock:
-        if found.rows.nbytes <= MOST_BYTES:
+        there = _known.pop(folder, None)
+        if there is not None and there.looked_at > found.looked_at:  # another thread has read it since
+            _known[folder] = there
+        elif found.rows.nbytes <= MOST_BYTES:
             _known[folder] = found
         while len(_known) > MOST_TABLES:
             del _known[next(iter(_known))]
@@ -63,10 +97,10 @@ def rows_now(table: Table, columns: Sequence[str], where: Predicate) -> list[dic
 
 
 def _read(table: Table) -> _Known | None:
-    version, now = table.latest_version(), time.monotonic()
+    now, version = time.monotonic(), table.latest_version()
     rows = few_rows(table, version)
     commit = None if rows is None else table.commit_at(version)
-    return None if rows is None else _Known(version, None if commit is None else commit.commit_id, rows, now, now)
+    return None if rows is None else _Known(version, None if commit is None else commit.commit_id, rows, now, now, now)
 
 
 def _moved_on(table: Table, known: _Known | None) -> _Known | None:
@@ -74,10 +108,12 @@ def _moved_on(table: Table, known: _Known | None) -> _Known | None:
     now = time.monotonic()
     if known is None or now - known.read_at >= REMOTE_FULL_LOOK_S:
         return None
+    if is_young(table, known.looked_at):
+        return known
     if not table.has_commit(known.version + 1):
         if now - known.asked_at < REMOTE_PRESENCE_S:
-            return known
-        return replace(known, asked_at=now) if table.has_commit(known.version) else None
+            return replace(known, looked_at=now)
+        return replace(known, asked_at=now, looked_at=now) if table.has_commit(known.version) else None
     newest = table.latest_version()
     at_and_newer = list(table.commits(known.version, newest))
     if not at_and_newer or (at_and_newer[0].version, at_and_newer[0].commit_id) != (known.version, known.commit_id):
@@ -88,4 +124,4 @@ def _moved_on(table: Table, known: _Known | None) -> _Known | None:
     added = few_added(table, known.version + 1, newest)
     if added is None or added.schema != known.rows.schema:
         return None
-    return _Known(newest, commits[-1].commit_id, pa.concat_tables([known.rows, added]), known.read_at, now)
+    return _Known(newest, commits[-1].commit_id, pa.concat_tables([known.rows, added]), known.read_at, now, now)

@@ -150,7 +150,10 @@ _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) ")
 _STATUS = re.compile(r"status code: (\d{3} [A-Z][A-Za-z ]*)")
 _OF_KEYS = re.compile(r"status code: 40[13]|ExpiredToken|InvalidAccessKeyId|InvalidToken|status code: 400 Bad Request: $")
 """An answer (to HEAD without a code) after which other keys may do."""
-_NO_ANSWERS = {"no trust": re.compile(r"InvalidCertificate"), "no keys": re.compile(r"169\.254\.|[Cc]redential")}
+_NO_ANSWERS = {
+    "no trust": re.compile(r"InvalidCertificate"),
+    "no keys": re.compile(r"169\.254\.|[Cc]redential|Invalid encryption header"),
+}
 """What tells why a request was not answered: the store's certificate is not trusted here; what is asked for keys where none
 are given, or says that there are none."""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -247,18 +250,22 @@ class ObjectStore:
         return content
 
     def open(self, path: str) -> pa.NativeFile:
-        """A small file is one request, and in memory then; of a larger one what is read is asked for."""
-        return self._ask(lambda o: self._opened(o, self._key(path)))
+        """A small file is one request, and in memory then; of a larger one what is read is asked for. It is always asked for: whether a commit that
+        was put counts follows from what is there now."""
+        return self._ask(lambda o: self._opened(o, path))
 
     def pieces(self, path: str) -> Iterator[bytes]:
         found = self._ask(lambda o: o.get(self._store, self._key(path)).stream(min_chunk_size=PIECE_BYTES))
         while piece := self._ask(lambda o: next(found, None)):
             yield bytes(piece)
 
-    def _opened(self, o: Any, key: str) -> pa.NativeFile:
+    def _opened(self, o: Any, path: str) -> pa.NativeFile:
+        key = self._key(path)
         found = o.get(self._store, key)
         if found.meta["size"] <= WHOLE_BYTES:
-            return pa.BufferReader(pa.py_buffer(found.bytes()))
+            content = bytes(found.bytes())
+            self._held.keep(path, found.meta["e_tag"], content)
+            return pa.BufferReader(content)
         return pa.PythonFile(_Reader(o.open_reader(self._store, key, buffer_size=_AT_ONCE_BYTES)), mode="r")
 
     def head(self, path: str) -> Head | None:
@@ -294,6 +301,12 @@ class ObjectStore:
         key = self._key(folder)
         found = self._ask(lambda o: [one for some in o.list(self._store, key) for one in some])
         return sorted(one["path"].removeprefix(f"{key}/") for one in found if one["size"] >= least_bytes)
+
+    def modified_us(self, folder: str) -> dict[str, int]:
+        """When each file in a folder was written last, by name: microseconds since 1970, of whole seconds."""
+        key = f"{self._key(folder)}/"
+        found = self._ask(lambda o: [one for some in o.list(self._store, key) for one in some])
+        return {one["path"].removeprefix(key): int(one["last_modified"].timestamp() * 1_000_000) for one in found}
 
     def has_any(self, folder: str) -> bool:
         """Whether there is a file in a folder, or in one below it."""

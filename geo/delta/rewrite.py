@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from geo.delta.change import Change
 from geo.delta.delta_state import DeltaState
-from geo.delta.scan import files_at
+from geo.delta.scan import few_rows, files_at
 from geo.delta.table import KEPT_RECORD, Table
 
 
-def replace_rows(table: Table, make: Callable[[DataFrame], DataFrame]) -> None:
-    """Replace the rows of a table by what `make` makes of them, in one commit and one file.
+def replace_rows(
+    table: Table, make: Callable[[DataFrame], DataFrame], make_few: Callable[[pa.Table], pa.Table] | None = None
+) -> None:
+    """Replace the rows of a table by what `make` makes of them, or `make_few` of few rows without Spark, in one commit and one file.
 
-    What is appended meanwhile stays, and streams do not see the commit, which says what it is (KEPT_RECORD). `make` may be called
+    What is appended meanwhile stays, and streams do not see the commit, which says what it is (KEPT_RECORD). Either may be called
     several times, each time with the rows of a newer version. On a local disk nobody waits while rows are read and written; of a
     table that is left to Spark all of it is under the lock.
 
@@ -26,8 +29,12 @@ def replace_rows(table: Table, make: Callable[[DataFrame], DataFrame]) -> None:
     def replaced(state: DeltaState) -> Change | None:
         if not (taken := files_at(table, state)):
             return None
-        rows = table.read_files((file.path, file.partition) for file in taken)
-        written = table.write_files(make(rows).coalesce(1))
+        few = None if make_few is None else few_rows(table, state.version)
+        if make_few is not None and few is not None:
+            written = table.write_rows(make_few(few))
+        else:
+            rows = table.read_files((file.path, file.partition) for file in taken)
+            written = table.write_files(make(rows).coalesce(1))
         if written is None:
             return None
         return Change(

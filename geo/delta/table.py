@@ -406,6 +406,13 @@ class Table:
             return None
         return write(rows, str(self.location), disk.parent, state)
 
+    def write_rows(self, rows: pa.Table) -> Written | None:
+        """As `write_files`, of rows that this process has at hand."""
+        folder, state = self.log_folder, self.own_state()
+        if folder is None or state is None or not fits(state, rows):
+            return None
+        return write_files(folder.parent, state, rows)
+
     def write_feed(self, rows: DataFrame) -> tuple[Added, ...] | None:
         """Rows of a change, with their `_change_type`, as files of the table's change feed, which a change may name; none where the table
         has no such feed. None where Spark is to do it."""

@@ -26,7 +26,7 @@ FULL_LOOK_S, REMOTE_FULL_LOOK_S = 60.0, 600.0
 """How often the whole table is looked at while no commit comes: an older copy may have been put back. Elsewhere than on a local
 disk that is some jobs of Spark's."""
 
-PRESENCE_S, REMOTE_PRESENCE_S = 5.0, 60.0
+PRESENCE_S, REMOTE_PRESENCE_S = 5.0, 300.0
 """How often, while no commit comes, it is asked whether the one that was read last is still there: where it was cleaned up others may
 have come, and be cleaned up too; an older copy of the log may have been put back."""
 

@@ -116,7 +116,7 @@ class Broker:
         config = self._file.config
         self._spark, self._cluster, self._trigger, self._take_over = spark, cluster, trigger, take_over
         self._tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
-        refuse_to_begin_anew(spark, config, self._tables)
+        refuse_to_begin_anew(config, self._tables)
         self._ownership: Ownership | None = None
         self._on_event, self._say = on_event, say
         self._member = None if config.placement is None or trigger == AVAILABLE_NOW else self._as_member(config.placement, name)
@@ -281,7 +281,7 @@ class Broker:
                 raise self._member.fault
             if self._is_leaving and self._member.has_handed_over:
                 self._supervisor.stop()
-        if now - self._asked_at >= timetable.OWNED_LOOK_S:
+        if now - self._asked_at >= (timetable.OWNED_LOOK_S if self._tables.lock_folder else timetable.REMOTE_OWNED_LOOK_S):
             self._asked_at = now
             self._refuse_if_replaced()
         return self._take_up() if self._file.has_changed() else None

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config
 from geo.errors import UsageError
 from geo.fleet.turns import turns_of
-from geo.journal.cluster import connect
+from geo.journal.cluster import Start, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import ALL_TOPICS
 from geo.replication.absent_regions import refuse_to_begin_anew
@@ -25,7 +25,7 @@ class Replicator:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | Start,
         config: Config,
         target: str,
         *,
@@ -35,7 +35,9 @@ class Replicator:
         take_over: bool = False,
         on_event: Callable[[LinkReport], None] = lambda report: None,
     ) -> None:
-        require_delta(spark)
+        """`spark`: or what starts it, when it is first needed: where clusters are on S3 and there is little news it is not."""
+        if not callable(spark):
+            require_delta(spark)
         parse_trigger(trigger)
         links = [link for link in config.inbound(target) if source in (None, link.source)]
         if not links:
@@ -45,7 +47,7 @@ class Replicator:
                 f"no link{named} leads to {target}; the links are {', '.join(k.name for k in config.links) or 'none'}."
             )
         own_tables = open_for_writing(connect(spark, config.cluster(target)), config)
-        refuse_to_begin_anew(spark, config, own_tables)
+        refuse_to_begin_anew(config, own_tables)
         groups = [
             LinkTopics(
                 own_tables,

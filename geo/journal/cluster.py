@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -34,13 +34,18 @@ from geo.session import set_what_is_needed
 from schemas import TOPICS, TableSchema
 from schemas.table import CLUSTER_PROPERTY
 
+Start: TypeAlias = Callable[[], SparkSession]
+"""Makes a session, the same one each time."""
 
-def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
+
+def connect(spark: SparkSession | Start, cluster: Cluster) -> ClusterTables:
     """The tables of a cluster, once the session has what reaching them needs: its `settings`, with the secrets revealed."""
+    if callable(spark):  # no session is, also none of Spark Connect
+        return connect_later(spark, cluster, reads=Reads.LITTLE)
     return ClusterTables(Driver.of(_configured(spark, cluster), find_port=lambda: port_of(cluster)), cluster)
 
 
-def connect_later(start: Callable[[], SparkSession], cluster: Cluster, *, reads: Reads = Reads.ALL) -> ClusterTables:
+def connect_later(start: Start, cluster: Cluster, *, reads: Reads = Reads.ALL) -> ClusterTables:
     """As `connect`, with a session that `start` makes when it is first needed. `reads`: which rows this process reads by itself."""
     return ClusterTables(Driver(lambda: _configured(start(), cluster), reads=reads, find_port=lambda: port_of(cluster)), cluster)
 
@@ -103,6 +108,17 @@ class ClusterTables:
     @property
     def spark(self) -> SparkSession:
         return self._driver.spark
+
+    @property
+    def has_spark(self) -> bool:
+        """Whether the session was needed by now."""
+        return self._driver.has_spark
+
+    def beside(self, cluster: Cluster) -> ClusterTables:
+        """The tables of another cluster, by the same session."""
+        if self._driver.has_spark:
+            return connect(self._driver.spark, cluster)
+        return connect_later(lambda: self._driver.spark, cluster, reads=self._driver.reads)
 
     @property
     def me(self) -> Process:

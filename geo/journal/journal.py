@@ -19,10 +19,11 @@ from geo.delta.arrow_rows import rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
 from geo.delta.definition import columns_of
 from geo.delta.delta_log import read_folder, remove_below
-from geo.delta.mirror import rows_now
-from geo.delta.predicate import All, Among, Begins, Predicate, to_sql
+from geo.delta.mirror import is_young, note_written, rows_now
+from geo.delta.predicate import ANY_ROW, All, Among, Begins, Predicate, to_sql
+from geo.delta.predicate_arrow import kept
 from geo.delta.rewrite import replace_rows
-from geo.delta.scan import small_rows
+from geo.delta.scan import few_rows, small_rows
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_PRESENCE_S, Tail, passes_journal
 from geo.journal.rows import Row, as_row, from_row
@@ -53,8 +54,8 @@ class Journal:
         self.table, self.is_alone = table, is_alone
         self._schema, self._own, self._admit = schema, own, admit
         self._there = self._is_whole = False
-        self._missed_at = -math.inf
-        """When it was looked for last and not found (monotonic)."""
+        self._missed_at = self._asked_at = -math.inf
+        """When it was looked for last and not found (monotonic), and when for its first commit alone."""
 
     def __str__(self) -> str:
         return str(self.table)
@@ -63,14 +64,18 @@ class Journal:
         """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program, and as `admit`."""
         if self._there:
             return True
-        if time.monotonic() - self._missed_at < REMOTE_PRESENCE_S and not self.table.has_commit(0):
-            return False
+        if (now := time.monotonic()) - self._missed_at < REMOTE_PRESENCE_S:
+            if is_young(self.table, self._asked_at):
+                return False
+            self._asked_at = now
+            if not self.table.has_commit(0):
+                return False
         if (seen := self.table.find_checked(self._schema)) is not None:
             self._admit(seen.properties)
             self._there = True
             self._is_whole = set(self._schema.names) <= set(seen.columns.names)
         elif self.table.is_asked_by_name:
-            self._missed_at = time.monotonic()
+            self._missed_at = self._asked_at = now
         return self._there
 
     def rows(self) -> DataFrame | None:
@@ -108,11 +113,15 @@ class Journal:
 
         if (small := self._small(names, where)) is None:
             return self._collect(self._newest_of(self._whole(self.table.read()).where(to_sql(where))))
-        last: dict[tuple[Any, ...], Row] = {}
-        for one in small:
+        return [small[at] for at in self._last_of(small)]
+
+    def _last_of(self, rows: Sequence[Row]) -> list[int]:
+        """Which of some rows are the last ones of their subjects."""
+        last: dict[tuple[Any, ...], int] = {}
+        for at, one in enumerate(rows):
             subject = tuple(_hashable(one[name]) for name in self._schema.subject)
-            if subject not in last or self._schema.order_of(one) >= self._schema.order_of(last[subject]):
-                last[subject] = one
+            if subject not in last or self._schema.order_of(one) >= self._schema.order_of(rows[last[subject]]):
+                last[subject] = at
         return list(last.values())
 
     def _small(self, columns: tuple[str, ...], where: Predicate) -> list[Row] | None:
@@ -154,7 +163,10 @@ class Journal:
         rows to a table, as `Ownership.append` does."""
         if rows:
             self._make()
-            by(self.table, self._table_of(rows))
+            try:
+                by(self.table, self._table_of(rows))
+            finally:
+                note_written(self.table)
 
     def _table_of(self, rows: Sequence[object]) -> pa.Table:
         return rows_table(self._schema.types, [one if isinstance(one, Mapping) else as_row(one) for one in rows])
@@ -175,7 +187,10 @@ class Journal:
         """
         self._make()
         if not self.table.may_spark_commit:
-            return self.table.append_rows_once(self._table_of(rows), token, transaction)
+            try:
+                return self.table.append_rows_once(self._table_of(rows), token, transaction)
+            finally:
+                note_written(self.table)
         frame = self.table.spark.createDataFrame(self._table_of(rows)).coalesce(1)
         self.table.append(frame, user_metadata=token, transaction=transaction)
         newest = self.table.latest_version()
@@ -198,28 +213,41 @@ class Journal:
         stamp = self.table.commit_stamp(version)
         return None if stamp is None else (version, stamp)
 
-    def stands_at(self, stand: tuple[int, Hashable]) -> bool:
-        """Whether nothing has come into it since it stood there: a look at two names."""
+    def stands_at(self, stand: tuple[int, Hashable], *, long_ago: bool = True) -> bool:
+        """Whether nothing has come into it since it stood there: a look at two names, unless it was `long_ago` at one where that is a request."""
         version, stamp = stand
-        return not self.table.has_commit(version + 1) and self.table.commit_stamp(version) == stamp
+        if self.table.has_commit(version + 1):
+            return False
+        return not (long_ago or self.table.is_near) or self.table.commit_stamp(version) == stamp
 
     def files(self) -> int:
         """How many files its rows are in. Without a Spark job where this process reads its log."""
         return self.table.count_files() if self.exists() else 0
 
-    def clean(self, keep: str = "true", *, dry_run: bool = False) -> int:
-        """Replace all rows by the newest of each subject that fulfil `keep` (SQL), in one commit and one file. Returns how many
-        go.
+    def clean(self, keep: Predicate = ANY_ROW, *, dry_run: bool = False) -> int:
+        """Replace all rows by the newest of each subject that fulfil `keep`, in one commit and one file. Returns how many go. Few rows without
+        a Spark job, where this process reads its log.
 
         An append that comes between stays (`replace_rows`).
         """
-        if (rows := self.rows()) is None:
+        if not self.exists():
             return 0
-        kept = self._newest_of(rows).where(keep)
-        superseded = rows.count() - kept.count()
+
+        def few(rows: pa.Table) -> pa.Table:
+            told = rows.select(list(dict.fromkeys((*self._schema.subject, *self._schema.order)))).to_pylist()
+            return kept(keep, rows.take(pa.array(self._last_of(told), pa.int64())))
+
+        def many(rows: DataFrame) -> DataFrame:
+            return self._newest_of(self._whole(rows)).where(to_sql(keep))
+
+        if (there := few_rows(self.table, self.table.latest_version())) is not None:
+            superseded = len(there) - len(few(there))
+        else:
+            superseded = (rows := self.table.read()).count() - many(rows).count()
         if not dry_run and (superseded or self.files() > 1):
             self._make()
-            self.replace(lambda newest: newest.where(keep))
+            replace_rows(self.table, many, few)
+            note_written(self.table)
         return superseded
 
     def keep(self, where: str) -> None:
@@ -286,10 +314,17 @@ class Watched(Generic[_R]):
     def __init__(self, journal: Journal, read: Callable[[], _R]) -> None:
         self._journal, self._read = journal, read
         self._known: tuple[tuple[int, Hashable], _R] | None = None
+        self._looked_at = self._stamped_at = -math.inf
 
     def now(self) -> _R:
-        if self._known is not None and self._journal.stands_at(self._known[0]):
+        if self._known is not None and is_young(self._journal.table, self._looked_at):
             return self._known[1]
+        self._looked_at = now = time.monotonic()
+        long_ago = now - self._stamped_at >= REMOTE_PRESENCE_S
+        if self._known is not None and self._journal.stands_at(self._known[0], long_ago=long_ago):
+            self._stamped_at = now if long_ago else self._stamped_at
+            return self._known[1]
+        self._stamped_at = now
         stand = self._journal.stand()
         found = self._read()  # what comes in between is read twice
         self._known = None if stand is None else (stand, found)

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from geo.config.model import LONGEST_OUTAGE_S
+from geo.delta.scan import few_rows
 from geo.journal.cluster import ClusterTables
 from geo.log.ledgers import SourceEnd
 from geo.log.sources.json_mark import IS_MARKED, SAME, STAMP
@@ -77,6 +78,10 @@ def move_ended(tables: ClusterTables, now: datetime) -> int:
     """Move the sources that ended, if they are LEAST; how many. Two commits: a crash between them leaves sources in both tables, where
     the row in `system/ledgers` counts. Only sources that say what they are: files of JSON lines, and ids of a `publish_id`."""
     ledgers, finished = tables.journal(LEDGERS), tables.journal(FINISHED)
+    if ledgers.files() == 0 or (
+        (few := few_rows(ledgers.table, ledgers.table.latest_version())) is not None and len(few) < LEAST
+    ):
+        return 0
     if (rows := ledgers.newest_rows()) is None:
         return 0
     ended = _ended(rows, now - IDLE_FOR).withColumn("sequence", F.lit(in_us(now)))

@@ -20,9 +20,10 @@ from geo.config.model import Config
 from geo.coordination.first_use import admit
 from geo.coordination.identity import identify
 from geo.coordination.liveness import silent_s
+from geo.coordination.signs import forget, signs
 from geo.coordination.storage_clock import checked_now_us, storage_now_us
 from geo.delta.cut import KEEP
-from geo.delta.process import Process
+from geo.delta.predicate import ANY_ROW, Compare, Predicate, TimeUs
 from geo.disk import local_path
 from geo.journal.cluster import ClusterTables
 from geo.log.finished import move_ended
@@ -74,13 +75,12 @@ def open_for_writing(tables: ClusterTables, config: Config, *, rehearsal: bool =
     return tables
 
 
-def rows_kept(schema: TableSchema, now: datetime) -> str:
-    """Which of the newest rows of a system table are worth keeping, as SQL."""
+def rows_kept(schema: TableSchema, now: datetime) -> Predicate:
+    """Which of the newest rows of a system table are worth keeping."""
+    since_us = in_us(now - SILENT_FOR)
     if schema is LOAD_REPORTS:  # brokers whose names do not come back
-        return f"sequence > {in_us(now - SILENT_FOR)}"
-    if schema is not PROCESSES:
-        return "true"
-    return f"renewed_at > timestamp_micros({in_us(now - SILENT_FOR)})"
+        return Compare("sequence", ">", since_us)
+    return Compare("renewed_at", ">", TimeUs(since_us)) if schema is PROCESSES else ANY_ROW
 
 
 def is_keeper(me: str, alive: Collection[str]) -> bool:
@@ -103,7 +103,8 @@ class Housekeeper:
         after_last_run(tables, self._config)
 
     def _run(self) -> None:
-        while not self._stop.wait(timetable.HOUSE_ROUND_S):
+        is_local = self.tables.lock_folder is not None
+        while not self._stop.wait(timetable.HOUSE_ROUND_S if is_local else timetable.REMOTE_HOUSE_ROUND_S):
             _try("whose turn it is to keep house", self.tables, self.round)
 
     def round(self) -> None:
@@ -114,6 +115,7 @@ class Housekeeper:
             keep_journals(self.tables, FILES if keeper else FILES * NEGLECTED)
         if full:
             self._full_at = time.monotonic()
+            _try("signs of life", self.tables, lambda: forget(self.tables, storage_now_us(self.tables), SILENT_FOR))
             topics = (registered.topic for registered in registered_topics(self.tables))
             cut_topic_logs(self.tables, self._config, topics, 2 * KEEP if keeper else 2 * KEEP * NEGLECTED)
         if keeper and time.monotonic() - self._vacuumed_at >= timetable.VACUUM_S:
@@ -198,11 +200,10 @@ def wait_for_tidying(limit_s: float = AT_EXIT_S) -> None:
 def _alive(tables: ClusterTables) -> set[str]:
     """Names of the processes that own something here, as far as they gave a sign of life."""
     found, now_us = {tables.me.name}, storage_now_us(tables)
-    for row in tables.journal(PROCESSES).newest():
-        process = Process.decode(row["holder"])
+    for name, (at_us, process) in signs(tables).items():
         gone = process is not None and process.is_here and not process.lives
-        if silent_s(now_us, [in_us(row["renewed_at"])]) <= tables.cluster.owner_timeout_s and not gone:
-            found.add(row["process"])
+        if silent_s(now_us, [at_us]) <= tables.cluster.owner_timeout_s and not gone:
+            found.add(name)
     return found
 
 

@@ -21,7 +21,7 @@ from geo.delta.store import ReadPath, WritePath
 from geo.disk import local_path
 from geo.errors import RetryableError
 from geo.faults import FAULTS
-from geo.journal.cluster import ClusterTables, connect
+from geo.journal.cluster import ClusterTables
 from geo.journal.rows import Row
 from geo.log.ledgers import Batch
 from geo.names import Topic
@@ -104,7 +104,7 @@ class LogCutter:
         """The rows of the links from here to `target`, by topic; None if it cannot be read: then a day of commits is kept."""
         if target not in self._read:
             try:
-                there = connect(self._tables.spark, self._config.cluster(target))
+                there = self._tables.beside(self._config.cluster(target))
                 root = local_path(there.location) if there.location is not None else None
                 if root is not None and not root.exists():
                     raise RetryableError(f"{root} is not there")

@@ -21,7 +21,7 @@ from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UsageError
 from geo.faults import FAULTS, SPARK_ERRORS
-from geo.journal.cluster import ClusterTables, connect
+from geo.journal.cluster import ClusterTables
 from geo.log.continuing import fold
 from geo.log.failing_over import LOOKED_AT, By, floors_of, furthest, put_back, trusted
 from geo.log.finished import recall
@@ -149,7 +149,7 @@ def other_producer(
     as SourceChangedError where its last messages there are of another Kafka topic.
     """
     refuse_same(config, here.cluster.name, cluster)
-    there = connect(here.spark, config.cluster(cluster))
+    there = here.beside(config.cluster(cluster))
     here_log, came, unsure = here.log(topic), Position(), frozenset[str]()
     try:
         told = ask_all({cluster: lambda: _recorded(there, config, topic, producer, reader, messages)}, WAIT_S)[cluster].result()

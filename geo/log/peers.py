@@ -12,7 +12,7 @@ from geo.config.model import Cluster, Config
 from geo.delta.files import check_folder
 from geo.delta.predicate import Among, Compare
 from geo.delta.table import Table
-from geo.journal.cluster import ClusterTables, connect
+from geo.journal.cluster import ClusterTables
 from geo.log.conditions import published_since
 from geo.log.ledger_parts import ledger_ends
 from geo.names import Topic
@@ -48,7 +48,7 @@ def ends_of_ids(log_table: Table, origin: str, ids: Collection[int], since: date
 def ends_in(tables: ClusterTables, peer: Cluster, topic: Topic, ids: Collection[int], since: date | None) -> Mapping[int, int]:
     """`ends_of_ids`, of ledgers of the cluster of `tables`, in another cluster: none where it has no such topic. Raises what is in
     the way of reading it."""
-    other = connect(tables.spark, peer)
+    other = tables.beside(peer)
     other.refuse_other_cluster()
     there = other.log(topic)
     if there.by_path:

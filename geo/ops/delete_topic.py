@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config
 from geo.coordination.ownership import Ownership, claim, filling_runners, giving_back, named_owners, origin_runners, refuse_living
 from geo.crash import CrashPoint, reach
+from geo.delta.predicate import Among
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnknownAnswerError, UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables, connect
@@ -26,7 +27,6 @@ from geo.ops.holdings import Holdings
 from geo.ops.removal import TopicFacts, refusal_of_topic
 from geo.replication.link_table import read_links
 from geo.session import require_delta
-from geo.sql_text import literal
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import parse_key
 from geo.subscription.marker_journal import markers_producer
@@ -231,7 +231,7 @@ def _remove(tables: ClusterTables, clusters: Iterable[str], topic: Topic, owners
         delete(tables, topic, one.subscription)
     for schema, column in ((LINKS, "topic"), (REQUESTS, "topics"), (VERSION_STARTS, "topic")):
         if tables.journal(schema).newest(None, **{column: str(topic)}):
-            tables.journal(schema).clean(f"{column} <> {literal(str(topic))}")
+            tables.journal(schema).clean(~Among(column, frozenset({str(topic)})))
     reach(CrashPoint.DELETE_ROWS_GONE)
     ownership.refuse_if_lost()
     places = [tables.checkpoint(kind, topic.path) for kind in ("publish", "held")]

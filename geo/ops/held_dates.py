@@ -17,7 +17,7 @@ from geo.config.model import Config, Link
 from geo.delta.table import Table
 from geo.faults import FAULTS
 from geo.ids import LedgerId
-from geo.journal.cluster import ClusterTables, connect
+from geo.journal.cluster import ClusterTables
 from geo.log.topic_log import is_message
 from geo.log.topics import deleted_topics, replication_clusters, told_clusters
 from geo.names import Topic
@@ -59,7 +59,7 @@ def _held_by(
 ) -> Held | None:
     """Which of the dates `due` the link has not read to the end; None if it has."""
     try:
-        target = connect(tables.spark, config.cluster(link.target))
+        target = tables.beside(config.cluster(link.target))
         target.refuse_other_cluster()  # what another one's links have read says nothing of this one's
         states = target.journal(LINKS).newest(source=link.source, topic=str(topic))
         if not states and topic in deleted_topics(target):

@@ -16,6 +16,7 @@ from geo.config.model import Config
 from geo.coordination.claims import Owner
 from geo.coordination.ownership import Runner, RunnerKind, claim, giving_back, named_owners, refuse_living
 from geo.crash import CrashPoint, reach
+from geo.delta.predicate import Among
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError
 from geo.ids import LedgerId
@@ -32,7 +33,6 @@ from geo.replication.link_requests import Action
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.session import require_delta
-from geo.sql_text import literal
 from geo.text import first_line
 from schemas import LINKS, REQUESTS, VERSION_STARTS
 
@@ -201,15 +201,16 @@ def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) 
     topics; remove what its streams left 5. own nothing. A call after a death does the rest."""
     open_for_writing(tables, config)
     ways = [runner for runner, _ in _ways(tables, name, _links(tables, name).values())]
+    not_of = ~Among("source", frozenset({name}))
     with giving_back(claim(tables, [ways], point=CrashPoint.REMOVE_CLAIMED) if ways else []):
         if tables.journal(VERSION_STARTS).newest(cluster=name):
-            tables.journal(VERSION_STARTS).clean(f"cluster <> {literal(name)}")  # what it told of other clusters stays
+            tables.journal(VERSION_STARTS).clean(~Among("cluster", frozenset({name})))  # what it told of other clusters stays
         if found.links:
-            tables.journal(LINKS).clean(f"source <> {literal(name)}")
+            tables.journal(LINKS).clean(not_of)
         reach(CrashPoint.REMOVE_LINKS_GONE)
         if found.requests:
-            stay = f" OR kind = {literal(Action.PAUSE.kind)}" if name in config.clusters else ""
-            tables.journal(REQUESTS).clean(f"source <> {literal(name)}{stay}")
+            stay = frozenset({Action.PAUSE.kind} if name in config.clusters else ())
+            tables.journal(REQUESTS).clean(not_of | Among("kind", stay))
         reach(CrashPoint.REMOVE_REQUESTS_GONE)
         for one in registered_topics(tables):
             if name in (named := one.replication_clusters or ()):

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 
-from pyspark.sql import SparkSession
-
 from geo.asking import ask_all
 from geo.config.model import Cluster, Config
 from geo.errors import RetryableError
 from geo.faults import Tried
-from geo.journal.cluster import ClusterTables, connect
+from geo.journal.cluster import ClusterTables
 from geo.log.absence import gone_region
 from geo.log.topics import known_topics
 from geo.replication.link_table import read_links
@@ -37,13 +35,13 @@ def _refuse_gone(tables: ClusterTables, have_read: Mapping[str, Callable[[], boo
         raise RetryableError(gone_region(tables.cluster.name, tables.place, mentioned))
 
 
-def refuse_to_begin_anew(spark: SparkSession, config: Config, tables: ClusterTables) -> None:
+def refuse_to_begin_anew(config: Config, tables: ClusterTables) -> None:
     """As `refuse_gone`, for who is about to make topics in a cluster. What a person had set of them is lost with it, so each made anew
     would go wherever the configuration lets it: `geo rebuild` comes first, and knows where they were."""
     name = tables.cluster.name
 
     def has_read(other: Cluster) -> bool:
-        return _has_read(connect(spark, other), name)
+        return _has_read(tables.beside(other), name)
 
     _refuse_gone(tables, {other: partial(has_read, cluster) for other, cluster in config.clusters.items() if other != name})
 

@@ -29,6 +29,7 @@ from geo.replication.topic_link import TopicLink
 from geo.replication.turns import Turns
 from geo.streams.life import Life, State
 from geo.streams.share import ALL, Share
+from geo.streams.trigger import AVAILABLE_NOW
 from geo.streams.work import Failed, Found, Group, Told
 from schemas import TOPICS
 
@@ -105,6 +106,7 @@ class LinkTopics:
         if not registered and rows():
             raise RetryableError(f"{self}: {gone_region(self.link.source, self._source.place, [self.link.target])}")
         fresh: list[tuple[Hashable, LinkWork]] = []
+        done: list[tuple[Hashable, LinkWork]] = []
         left_out: dict[Hashable, str] = {}
         found: dict[Next, list[Hashable]] = {outcome: [] for outcome in Next}
         requests, restarts = read_requests(self._target), dict[Hashable, int]()
@@ -124,7 +126,8 @@ class LinkTopics:
             elif not_carried is None and elsewhere is None and (key in rows() or has_log(self._source, one.topic)):
                 link = TopicLink(self._target, self._source, self._config, self.link, one.topic, self.turns, self._promises)
                 take_over = (self._take_over and not self._has_asked) or self._share.takes_over(one.topic)
-                fresh.append((key, LinkWork(link, self._trigger, take_over=take_over)))
+                rests = unwanted is None and self._trigger == AVAILABLE_NOW and not take_over and link.rests(rows().get(key))
+                (done if rests else fresh).append((key, LinkWork(link, self._trigger, take_over=take_over)))
                 becomes = Next.NOTHING if unwanted is None else Next.LEFT_OUT
             else:
                 continue
@@ -137,7 +140,7 @@ class LinkTopics:
         self._promises.expect(work.link.topic for work in (*(work for work, _ in known.values()), *(work for _, work in fresh)))
         self._restarts |= restarts  # now that they are followed
         self._has_asked = True
-        return Found(fresh, left_out, found[Next.AGAIN], found[Next.WANTED], found[Next.RESOLVED])
+        return Found(fresh, left_out, found[Next.AGAIN], found[Next.WANTED], found[Next.RESOLVED], done)
 
     def _not_carried(self, one: Registered, gone: Collection[Topic]) -> str | None:
         """Why the link does not carry a topic of its source's registry; None: it does. `gone`: what was deleted in the target."""

@@ -6,6 +6,8 @@ Which rows cross is decided in rule, what the source's commits mean in source_hi
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -40,6 +42,10 @@ TURN_COMMITS = 2_000
 """Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
 
 
+REMOTE_REST_S = 300.0
+"""So often at most the ownership and the target of a link without news are looked at where a look is a request. An append looks anyway."""
+
+
 class Brought(Enum):
     """How the rows of a turn were brought."""
 
@@ -59,6 +65,8 @@ class RunningLink:
     def __init__(self, opened: OpenLink, cursor: CommitName) -> None:
         self.cursor = cursor
         self.stream: LinkStream | None = None
+        self._progressed_to, self._progressed_at = cursor, -math.inf
+        """Where it stood when `progressed` looked last, and when that was (monotonic)."""
         self._open, self._row, self._into, self._turns = opened, opened.row, opened.into, opened.turns
         self._source, self._look, self._rule = opened.logs.source, opened.look, opened.logs.rule
 
@@ -206,8 +214,12 @@ class RunningLink:
         start looks only at what is above the commit that the row names. Raises RetryableError if the target is not what it was,
         so that the next start compares; FencedError.
         """
-        ownership, seen = self._into.ownership, self._into.seen
+        ownership, seen, at = self._into.ownership, self._into.seen, time.monotonic()
+        rests = state is State.RUNNING and self.cursor == self._progressed_to and not self._open.logs.target.is_near
+        if rests and at - self._progressed_at < REMOTE_REST_S:
+            return None
         ownership.refuse_if_lost()
+        self._progressed_to, self._progressed_at = self.cursor, at
         now = self._row.following(state, None, self.cursor, seen)
         if seen is None or not (self._row.is_due(now) or self._target_moved(seen)):
             return None

@@ -19,6 +19,7 @@ from geo.coordination.ownership import Ownership, Runner, filling_runners, origi
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.history import CommitName
+from geo.delta.table import Table
 from geo.errors import RetryableError
 from geo.faults import FAULTS, Tried
 from geo.journal.cluster import ClusterTables
@@ -81,6 +82,7 @@ class TopicLink:
         """What its start came to; None before that, and where it did not come to its end."""
         self._reconciliation: Reconciliation | None = None
         """Under way now, in step 4."""
+        self._rests_at: CommitName | None = None
         self.is_filling_left = False
         """By the table of owners a comparison is under way, or a backfill, though this link has not begun one."""
 
@@ -112,7 +114,20 @@ class TopicLink:
     @property
     def cursor(self) -> CommitName | None:
         """Up to where the target holds everything. None: its start did not come to its end."""
-        return None if (started := self.started) is None else started.cursor
+        return self._rests_at if (started := self.started) is None else started.cursor
+
+    def rests(self, recorded: LinkState | None) -> bool:
+        """Whether its newest row says that it was stopped, and neither log is otherwise since then: nothing is to be brought, and nobody has to
+        own it to say so. Asked only where a start is many requests; a fault is a start's to tell."""
+        if recorded is None or recorded.state is not State.STOPPED or frozenset(recorded.origins) != self.rule.origins:
+            return False
+        with Tried():
+            if recorded.impossible is not None and all(
+                _is_still(cluster.log(self.topic), at)
+                for cluster, at in ((self.source, recorded.cursor), (self.target, recorded.target))
+            ):
+                self._rests_at = recorded.cursor
+        return self._rests_at is not None
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -248,3 +263,11 @@ class TopicLink:
         fresh = TopicLink(self.target, self.source, self.config, self.link, self.topic, self.turns.shared, self._shared_promises)
         fresh.row.count_on(self.row)
         return fresh
+
+
+def _is_still(log: Table, at: CommitName | None) -> bool:
+    """Whether a log on a store where a look is a request has this commit as its newest."""
+    if at is None or at.commit_id is None or not log.is_asked_by_name or log.has_commit(at.version + 1):
+        return False
+    there = log.commit_at(at.version)
+    return there is not None and there.commit_id == at.commit_id

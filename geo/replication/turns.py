@@ -123,4 +123,5 @@ class TopicTurns:
         threading.Thread(target=self._interrupt, name=f"geo-leave-{self._topic}", daemon=True).start()
 
     def _interrupt(self) -> None:
-        self._target.spark.interruptTag(self._tag)
+        if self._target.has_spark:
+            self._target.spark.interruptTag(self._tag)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Generic
 
 from geo.delta.locks import without_waiting
+from geo.delta.mirror import may_be_old
 from geo.errors import AlreadyOwnedError, LockedError, RetryableError
 from geo.faults import needs_person, session_is_gone
 from geo.streams import timetable
@@ -186,7 +187,8 @@ class Crew(Generic[W]):
             return
         self._ask_at = now + timetable.DISCOVERY_S
         try:
-            found = self.group.discover({key: (slot.work, slot.life.state) for key, slot in self.slots.items()})
+            with may_be_old(0.0 if hurry or first else timetable.REMOTE_DISCOVERY_S):
+                found = self.group.discover({key: (slot.work, slot.life.state) for key, slot in self.slots.items()})
         except self._faults as error:
             if session_is_gone(error):
                 raise
@@ -206,6 +208,9 @@ class Crew(Generic[W]):
             **dict.fromkeys(found.again, (Event.RESTARTED, None)),
             **{key: (Event.LEFT_OUT, why) for key, why in found.left_out.items()},
         }
+        for key, work in found.done:
+            self.slots[key] = slot = Slot(work)
+            self._happened(slot, Event.DONE)
         self._take_up(found.fresh, first=first)
 
     def _take_up(self, fresh: Sequence[tuple[Hashable, W]], *, first: bool) -> None:

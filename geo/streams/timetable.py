@@ -16,6 +16,9 @@ STOP_S = 60.0
 DISCOVERY_S = 10.0
 """How often a group is asked for works: a small table is read, 0.1 s."""
 
+REMOTE_DISCOVERY_S = 30.0
+"""The same of tables for which a look is a request: what all groups of a process read there is as old as that at most."""
+
 RECORD_S = 60.0
 """How often works that moved are recorded."""
 
@@ -128,7 +131,7 @@ MOST_SIGN_S = 10.0
 DECIDE_S = 10.0
 """Between two decisions of a leader by load, of which each is a sample of every bundle's. A bundle that nobody owns does not wait for one."""
 
-OWNED_LOOK_S = 30.0
+OWNED_LOOK_S, REMOTE_OWNED_LOOK_S = 30.0, 60.0
 """How often a broker looks whether another broker took its place. What runs finds out by itself at each append."""
 
 STATUS_S = 60.0
@@ -138,6 +141,9 @@ STATUS_S = 60.0
 
 HOUSE_ROUND_S = 60.0
 """Between two looks at the system tables. A producer appends to `ledgers` each ten seconds, links once a minute."""
+
+REMOTE_HOUSE_ROUND_S = 600.0
+"""The same elsewhere than on a local disk: a look is some requests for each table."""
 
 FULL_HOUSE_ROUND_S = 600.0
 """Between two looks at all topic logs. At ten commits a second a log has 6,000 more by then."""

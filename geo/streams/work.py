@@ -70,6 +70,8 @@ class Found(Generic[W]):
     """Paused works that are wanted again."""
     resolved: Sequence[Hashable] = ()
     """Failed works that may go on, as a rule because a person has acted."""
+    done: Sequence[tuple[Hashable, W]] = ()
+    """Works that are not known yet, and of which nothing is left to do in a run that ends: nobody has to own them."""
 
 
 @dataclass(frozen=True, slots=True)

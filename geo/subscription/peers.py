@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from geo.asking import ask
 from geo.delta.commits import Commit
+from geo.delta.mirror import may_be_old
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables
@@ -50,6 +51,10 @@ class Registries:
         self._tables.refuse_no_folder()
         return Said(self._subscriptions.now(), self._links.now(), self._topics.now())
 
+    def now_or_lately(self) -> Said:
+        with may_be_old(2 * timetable.REMOTE_DISCOVERY_S):
+            return self.now()
+
 
 class Peer:
     """Another cluster, which is asked again and again, by one thread at most however long it takes to answer."""
@@ -66,7 +71,7 @@ class Peer:
 
     def _ask(self) -> None:
         self._asked_at = time.monotonic()
-        self.asked = ask(self._name, self._registries.now)
+        self.asked = ask(self._name, self._registries.now_or_lately)
 
     @property
     def has_answered(self) -> bool:

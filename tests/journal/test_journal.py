@@ -20,6 +20,7 @@ from geo.delta.delta_state import DeltaState
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engines.native.engine import NativeEngine
+from geo.delta.predicate import ANY_ROW
 from geo.delta.table import Table
 from geo.delta.writer import Written
 from geo.journal import journal as journals
@@ -129,6 +130,11 @@ class _Meeting(Table):
     def write_files(self, rows: DataFrame) -> Written | None:
         return super().write_files(self._meeting(rows))
 
+    def write_rows(self, rows: pa.Table) -> Written | None:
+        with open(self.pipe) as opened:
+            opened.read()
+        return super().write_rows(rows)
+
     def overwrite(self, rows: DataFrame) -> None:
         super().overwrite(self._meeting(rows))
 
@@ -187,7 +193,7 @@ def test_processes_that_are_long_silent_are_dropped(spark: SparkSession, tmp_pat
     journal.append([_process("new", 2, NOW - timedelta(hours=1))])
     assert journal.clean(rows_kept(PROCESSES, NOW)) == 2
     assert [(row["process"], row["sequence"]) for row in journal.newest()] == [("new", 2)]
-    assert rows_kept(OWNERS, NOW) == "true"
+    assert rows_kept(OWNERS, NOW) == ANY_ROW
 
 
 @pytest.mark.spark

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config
 from geo.coordination import heartbeat
-from geo.coordination.heartbeat import keep_alive, last_seen, leave
+from geo.coordination.heartbeat import keep_alive, leave
 from geo.coordination.ownership import Runner, claim, release
+from geo.coordination.signs import last_seen
 from geo.coordination.storage_clock import renew
 from geo.delta.process import Process, this_process
 from geo.errors import AlreadyOwnedError

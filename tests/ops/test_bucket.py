@@ -230,7 +230,8 @@ def test_what_keys_may_write_is_tried_by_whoever_asks_for_it(s3: S3, bucket: str
         ("PUT", ["put", "put if absent"]),
         ("POST", ["delete"]),
         ("PUT,POST", ["put", "put if absent", "delete"]),
-        ("GET", ["list", "get"]),
+        ("LIST", ["list"]),
+        ("GET", ["get"]),
     ],
 )
 def test_a_right_that_is_missing_is_named_with_its_verb(s3: S3, bucket: str, methods: str, verbs: list[str]) -> None:

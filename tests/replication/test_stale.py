@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from geo import crash
 from geo.coordination import storage_clock
 from geo.coordination.claims import fence_name
-from geo.coordination.heartbeat import last_seen
 from geo.coordination.ownership import Ownership, Runner, _write_fences, claim, origin_runners, owners_of, release, why_not_run
+from geo.coordination.signs import last_seen
 from geo.coordination.storage_clock import renew
 from geo.crash import CrashPoint
 from geo.delta import process as processes

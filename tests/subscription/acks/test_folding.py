@@ -255,7 +255,7 @@ def test_a_fold_that_runs_follows_the_log_and_makes_cursors_whole_that_were_put_
         consumed.write("eu", 20, 25)
         assert consume(consumed, "eu").ids == [*ids("eu", 5, 6), *ids("eu", 20, 25)]
         until_folded()
-        assert cursors.clean("true") > 0, "as whoever keeps house does"
+        assert cursors.clean() > 0, "as whoever keeps house does"
         consumed.write("eu", 30, 31)
         assert consume(consumed, "eu").ids == ids("eu", 30, 31)
         until_folded()

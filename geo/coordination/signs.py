@@ -1,0 +1,73 @@
+"""Signs of life: by them a process is known to live that nobody can see from here.
+
+On a store that this process writes a sign is one object of its process, `system/alive/<process>`, put over itself: one request, whose time the store
+tells. Elsewhere it is a row of `system/processes`, with the storage's time.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta
+
+from geo.delta.process import Process
+from geo.journal.cluster import ClusterTables
+from geo.times import EPOCH, from_us, in_us
+from schemas import PROCESSES
+
+_lock = threading.Lock()
+_signed: dict[str, int] = {}
+"""The number of this process's newest row, by place. What was written last counts, whatever its time is."""
+
+
+def sign(tables: ClusterTables, at_us: int) -> None:
+    """Give a sign of this process. Where the store does not tell when it came it is of `at_us`."""
+    if (port := tables.port) is None:
+        record(tables, at_us)
+    else:
+        port.put(_path(tables, tables.me.name), tables.me.encode().encode())
+
+
+def record(tables: ClusterTables, at_us: int) -> None:
+    """Append the row of this process to `system/processes`: on a store that tells signs itself, for people."""
+    with _lock:
+        number = _signed[tables.place] = max(at_us, _signed.get(tables.place, 0) + 1)
+    row = {"process": tables.me.name, "holder": tables.me.encode(), "renewed_at": from_us(at_us), "sequence": number}
+    tables.journal(PROCESSES).append([row])
+
+
+def came_us(tables: ClusterTables) -> int | None:
+    """When the storage says that this process's sign, which it has just given, came; None: it does not say."""
+    if tables.port is not None:
+        return tables.files.written_us(_path(tables, tables.me.name))
+    table = tables.journal(PROCESSES).table
+    return in_us(table.committed_at(table.latest_version()))
+
+
+def last_seen(tables: ClusterTables, process: Process) -> datetime:
+    """When a process last gave a sign of life, beside its claims, by the storage's clock."""
+    if tables.port is not None:
+        return from_us(tables.files.written_us(_path(tables, process.name)) or 0)
+    return max((row["renewed_at"] for row in tables.journal(PROCESSES).newest(process=process.name)), default=EPOCH)
+
+
+def signs(tables: ClusterTables) -> dict[str, tuple[int, Process | None]]:
+    """When each process gave its last sign, by name, by the storage's clock; and the process, where it is known whose it is."""
+    if (port := tables.port) is not None:
+        return {name: (at_us, None) for name, at_us in port.modified_us(_folder(tables)).items()}
+    rows = tables.journal(PROCESSES).newest()
+    return {row["process"]: (in_us(row["renewed_at"]), Process.decode(row["holder"])) for row in rows}
+
+
+def forget(tables: ClusterTables, now_us: int, silent_for: timedelta) -> None:
+    """Remove the objects of processes that ended long ago. (Rows go as those of any journal.)"""
+    if (port := tables.port) is not None:
+        least_us = now_us - silent_for // timedelta(microseconds=1)
+        port.delete_all([_path(tables, name) for name, (at_us, _) in signs(tables).items() if at_us < least_us])
+
+
+def _folder(tables: ClusterTables) -> str:
+    return f"{tables.cluster.root}/system/alive"
+
+
+def _path(tables: ClusterTables, process: str) -> str:
+    return f"{_folder(tables)}/{process}"

@@ -1,0 +1,121 @@
+"""What regions on an object store ask while nothing happens, and that nothing is missed by it. Spark is never started."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geo.coordination.claims import OWNED, Owner
+from geo.coordination.signs import forget, last_seen, sign, signs
+from geo.delta.mirror import may_be_old
+from geo.delta.predicate import Among
+from geo.fleet.replicator import Replicator
+from geo.journal.journal import Journal
+from geo.names import Topic
+from geo.now import now_us
+from geo.replication.link_topics import LinkReport
+from geo.streams.life import State
+from geo.times import EPOCH, in_us
+from schemas import OWNERS, PROCESSES
+from tests.far import Far
+from tests.object_store import ObjectStore as S3
+from tests.rows import owner
+
+
+@pytest.fixture(scope="module")
+def far(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Far:
+    return Far.made(s3, tmp_path_factory.mktemp("far"))
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("Spark is started")
+
+
+def _pass(far: Far, topic: Topic) -> LinkReport:
+    (report,) = Replicator(_no_spark, far.config, "eu", topics=str(topic)).run()
+    return report
+
+
+def test_a_pass_of_a_link_without_news_owns_nothing_and_the_next_one_with_news_brings_them(far: Far, s3: S3) -> None:
+    topic = Topic.parse("persistent://shop/web/rests")
+    far.publish(10, topic)
+    assert far.replicate(topic) == 10
+    first = _pass(far, topic)
+    assert (first.state, first.replicated, first.source_version) == (State.STOPPED, 0, far.log("us", topic).latest_version())
+    claims, before = far.tables("eu").journal(OWNERS).table.latest_version(), s3.counts()
+    again = _pass(far, topic)
+    assert (s3.counts() - before).total() <= 30
+    assert (again.state, again.replicated, again.source_version) == (State.STOPPED, 0, first.source_version)
+    assert far.tables("eu").journal(OWNERS).table.latest_version() == claims
+    far.publish(25, topic)
+    assert _pass(far, topic).replicated == 15
+    assert far.log("eu", topic).look() is not None
+    claims = far.tables("eu").journal(OWNERS).table.latest_version()
+    far.log("eu", topic).set_property("geo.test", "somebody was here")
+    assert _pass(far, topic).replicated == 0
+    assert far.tables("eu").journal(OWNERS).table.latest_version() > claims, "a start looks at what came into the target"
+
+
+def _tokens(journal: Journal) -> dict[str, tuple[int, str]]:
+    return {one.runner: (one.generation, one.state) for one in journal.read(Owner)}
+
+
+def test_a_system_table_is_kept_small_without_spark(s3: S3, tmp_path: Path) -> None:
+    far = Far.made(s3, tmp_path)
+    journal, other = far.tables("us").journal(OWNERS), far.tables("us").journal(OWNERS)
+    for number in range(4):
+        journal.append([owner("a", number), owner("b", 9 - number)])
+    other.append([owner("c", 1)])
+    assert (journal.files(), journal.clean(dry_run=True), journal.files()) == (5, 6, 5)
+    assert journal.clean() == 6
+    assert (journal.files(), _tokens(journal), _tokens(other)) == (
+        1,
+        _tokens(other),
+        {"a": (3, OWNED), "b": (9, OWNED), "c": (1, OWNED)},
+    )
+    assert journal.clean(~Among("runner", frozenset({"a"}))) == 1
+    assert _tokens(other).keys() == {"b", "c"}
+    assert journal.clean() == 0
+    assert journal.clean(Among("runner", frozenset({"nobody"}))) == 2
+    assert (journal.files(), journal.newest()) == (0, [])
+    journal.append([owner("d", 1)])
+    assert _tokens(other).keys() == {"d"}
+
+
+def test_what_is_asked_again_and_again_may_be_old_but_for_what_this_process_wrote(s3: S3, tmp_path: Path) -> None:
+    far = Far.made(s3, tmp_path)
+    journal, other = far.tables("us").journal(OWNERS), far.on_host("two").tables("us").journal(OWNERS)
+    missing = far.tables("us").journal(PROCESSES)
+    other.append([owner("a", 1)])
+    assert not missing.exists()
+    assert _tokens(journal).keys() == {"a"}
+    with may_be_old(60):
+        assert not missing.exists()
+        before = s3.counts()
+        assert (set(_tokens(journal)), missing.exists()) == ({"a"}, False)
+        assert not (s3.counts() - before).total()
+        journal.append([owner("b", 1)])
+        assert _tokens(journal).keys() == {"a", "b"}
+    journal.append([owner("b", 2)])
+    assert _tokens(journal)["b"][0] == 2
+    assert _tokens(far.tables("us").journal(OWNERS))["b"][0] == 2
+
+
+def test_a_process_that_owns_something_has_one_object_that_says_when_it_lived(far: Far, s3: S3) -> None:
+    tables, other = far.tables("us"), far.on_host("two").tables("us")
+    assert last_seen(tables, other.me) == EPOCH
+    before = s3.counts()
+    for _ in range(3):
+        sign(other, 0)
+    assert (s3.counts() - before).total() == 3
+    assert abs(in_us(last_seen(tables, other.me)) - now_us()) < 5_000_000, "by the store's clock, whatever it was told"
+    sign(tables, 0)
+    assert signs(tables).keys() == {tables.me.name, other.me.name}
+    forget(tables, now_us(), timedelta(minutes=1))
+    assert signs(tables).keys() == {tables.me.name, other.me.name}
+    forget(tables, now_us() + 3_600_000_000, timedelta(minutes=1))
+    assert not signs(tables)
+    assert not tables.journal(PROCESSES).exists()
