@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,6 +73,16 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     store = ObjectStore(free_ports(1)[0], tmp_path_factory.mktemp("s3") / "log", os.environ.get("GEO_TEST_S3", ""))
     yield store
     store.close()
+
+
+@pytest.fixture
+def bucket(s3: ObjectStore) -> Iterator[str]:
+    """A bucket of the S3 API, which makes no faults any more afterwards."""
+    name = f"b{uuid.uuid4()}"
+    s3.make_bucket(name)
+    yield name
+    s3.refuse()
+    s3.forget_faults()
 
 
 @pytest.fixture(scope="session")

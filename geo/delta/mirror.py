@@ -4,7 +4,6 @@ append. All of a process share them.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from geo.delta.commits import Kind
 from geo.delta.predicate import Predicate
+from geo.delta.put_commit import last_put_at
 from geo.delta.scan import collected_where, few_added, few_rows
 from geo.delta.store import WritePath
 from geo.delta.table import Table
@@ -42,8 +42,6 @@ class _Known:
 _lock = threading.Lock()
 _known: dict[WritePath, _Known] = {}
 """By a `_delta_log`; the one that was read last comes last."""
-_written_at: dict[WritePath, float] = {}
-"""When this process wrote it last."""
 _most_age_s: ContextVar[float] = ContextVar("most_age_s", default=0.0)
 
 
@@ -62,13 +60,7 @@ def is_young(table: Table, looked_at: float) -> bool:
     """Whether what was found by a look at that time (monotonic) may be told without another one."""
     if _most_age_s.get() == 0.0 or (folder := table.log_folder) is None or folder.store.is_near:
         return False
-    return looked_at > max(time.monotonic() - _most_age_s.get(), _written_at.get(folder, -math.inf))
-
-
-def note_written(table: Table) -> None:
-    """This process has written it: who asks looks."""
-    if (folder := table.log_folder) is not None and not folder.store.is_near:
-        _written_at[folder] = time.monotonic()
+    return looked_at > max(time.monotonic() - _most_age_s.get(), last_put_at(folder))
 
 
 def rows_now(table: Table, columns: Sequence[str], where: Predicate) -> list[dict[str, Any]] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -23,6 +24,8 @@ TRIES = 3
 FAR_TRIES, PAUSE_S = 8, 0.05
 """So often a commit is put of which no answer says whether it was made, and which is not there; on a store that is far with pauses that
 double, since it may be busy: six seconds in all."""
+
+_put_at: dict[WritePath, float] = {}
 
 
 def put_commit(folder: WritePath, version: int, actions: Iterable[Mapping[str, Any]], files: Iterable[WritePath] = ()) -> bool:
@@ -42,13 +45,26 @@ def put_commit(folder: WritePath, version: int, actions: Iterable[Mapping[str, A
     folder.store.write_out(map(str, files))
     if has_left:
         checksum.delete()
+    try:
+        return _put(commit, content)
+    finally:
+        if not folder.store.is_near:
+            _put_at[folder] = time.monotonic()
+
+
+def last_put_at(folder: WritePath) -> float:
+    """When this process last put a commit into a log on a store that is far, whatever came of it (monotonic); -inf: never."""
+    return _put_at.get(folder, -math.inf)
+
+
+def _put(commit: WritePath, content: bytes) -> bool:
     said = None
-    is_near = folder.store.is_near
+    is_near = commit.store.is_near
     for number in range(TRIES if is_near else FAR_TRIES):
         if number and not is_near:
             time.sleep(PAUSE_S * 2 ** (number - 1))
         try:
-            said = folder.store.put_if_absent(str(commit), content)
+            said = commit.store.put_if_absent(str(commit), content)
         except OSError:
             if said is None:
                 raise

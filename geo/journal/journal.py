@@ -19,7 +19,7 @@ from geo.delta.arrow_rows import rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
 from geo.delta.definition import columns_of
 from geo.delta.delta_log import read_folder, remove_below
-from geo.delta.mirror import is_young, note_written, rows_now
+from geo.delta.mirror import is_young, rows_now
 from geo.delta.predicate import ANY_ROW, All, Among, Begins, Predicate, to_sql
 from geo.delta.predicate_arrow import kept
 from geo.delta.rewrite import replace_rows
@@ -163,10 +163,7 @@ class Journal:
         rows to a table, as `Ownership.append` does."""
         if rows:
             self._make()
-            try:
-                by(self.table, self._table_of(rows))
-            finally:
-                note_written(self.table)
+            by(self.table, self._table_of(rows))
 
     def _table_of(self, rows: Sequence[object]) -> pa.Table:
         return rows_table(self._schema.types, [one if isinstance(one, Mapping) else as_row(one) for one in rows])
@@ -187,10 +184,7 @@ class Journal:
         """
         self._make()
         if not self.table.may_spark_commit:
-            try:
-                return self.table.append_rows_once(self._table_of(rows), token, transaction)
-            finally:
-                note_written(self.table)
+            return self.table.append_rows_once(self._table_of(rows), token, transaction)
         frame = self.table.spark.createDataFrame(self._table_of(rows)).coalesce(1)
         self.table.append(frame, user_metadata=token, transaction=transaction)
         newest = self.table.latest_version()
@@ -247,7 +241,6 @@ class Journal:
         if not dry_run and (superseded or self.files() > 1):
             self._make()
             replace_rows(self.table, many, few)
-            note_written(self.table)
         return superseded
 
     def keep(self, where: str) -> None:

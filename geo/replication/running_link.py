@@ -32,6 +32,7 @@ from geo.replication.routing import crossing, verdict_column
 from geo.replication.rule import AHEAD_US, LeftOut, Verdict, crosses
 from geo.replication.source_history import brings, published_after
 from geo.replication.turns import TURN_BYTES, within
+from geo.streams import timetable
 from geo.streams.checkpoint import forget
 from geo.streams.life import State
 from geo.text import counted
@@ -40,10 +41,6 @@ log = logging.getLogger(__name__)
 
 TURN_COMMITS = 2_000
 """Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
-
-
-REMOTE_REST_S = 300.0
-"""So often at most the ownership and the target of a link without news are looked at where a look is a request. An append looks anyway."""
 
 
 class Brought(Enum):
@@ -216,7 +213,7 @@ class RunningLink:
         """
         ownership, seen, at = self._into.ownership, self._into.seen, time.monotonic()
         rests = state is State.RUNNING and self.cursor == self._progressed_to and not self._open.logs.target.is_near
-        if rests and at - self._progressed_at < REMOTE_REST_S:
+        if rests and at - self._progressed_at < timetable.REMOTE_REST_S:
             return None
         ownership.refuse_if_lost()
         self._progressed_to, self._progressed_at = self.cursor, at

@@ -187,7 +187,7 @@ class Crew(Generic[W]):
             return
         self._ask_at = now + timetable.DISCOVERY_S
         try:
-            with may_be_old(0.0 if hurry or first else timetable.REMOTE_DISCOVERY_S):
+            with may_be_old(0.0 if hurry or first or self._once else timetable.REMOTE_DISCOVERY_S):
                 found = self.group.discover({key: (slot.work, slot.life.state) for key, slot in self.slots.items()})
         except self._faults as error:
             if session_is_gone(error):

@@ -72,6 +72,9 @@ QUERY_IDLE_S = 300.0
 """How long a topic may be without news before its query ends and its source is looked at by name again: a process may follow
 thousands of topics of which few are busy, and a query lists the source's log at each trigger."""
 
+REMOTE_REST_S = 300.0
+"""So often at most the ownership and the target of a link without news are looked at where a look is a request. An append looks anyway."""
+
 HANGS_S, HANGS_BYTES_PER_S = 600.0, 1_000_000
 """A turn that takes so long, and longer by what it brings at a rate that any network has, hangs."""
 
@@ -114,7 +117,7 @@ STILL_S = 5.0
 MARKERS_ANSWER_S = 5.0
 """How long an answer waits for those of other clusters at most: each would be a batch by itself, and of three clusters two answer."""
 
-MARKERS_PEERS_LOOK_S = 10.0
+MARKERS_PEERS_LOOK_S, REMOTE_MARKERS_PEERS_LOOK_S = 10.0, 60.0
 """How often other clusters are asked which topics have version subscriptions there, and how their links are."""
 
 # -- brokers -------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Registries:
         return Said(self._subscriptions.now(), self._links.now(), self._topics.now())
 
     def now_or_lately(self) -> Said:
-        with may_be_old(2 * timetable.REMOTE_DISCOVERY_S):
+        with may_be_old(timetable.REMOTE_MARKERS_PEERS_LOOK_S):
             return self.now()
 
 

@@ -9,8 +9,6 @@ import json
 import logging
 import socket
 import traceback
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,14 +65,6 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, secret)
     monkeypatch.setattr(first_use, "_admitted", set())
     monkeypatch.setattr(object_store, "RETRIES", 0)
-
-
-@pytest.fixture
-def bucket(s3: S3) -> Iterator[str]:
-    name = f"b{uuid.uuid4()}"
-    s3.make_bucket(name)
-    yield name
-    s3.refuse()
 
 
 def _configured(folder: Path, bucket: str, endpoint: str, *, by_hadoop: bool = False, **more: str) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,15 +121,6 @@ def test_old_versions_that_a_rule_ends_are_fine() -> None:
 
 
 # On a store
-
-
-@pytest.fixture
-def bucket(s3: S3) -> Iterator[str]:
-    name = f"b{uuid.uuid4()}"
-    s3.make_bucket(name)
-    yield name
-    s3.refuse()
-    s3.forget_faults()
 
 
 def _client(s3: S3) -> Any:
