@@ -17,10 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from geo.config import load
 from geo.coordination.ownership import claim, release
@@ -44,6 +43,7 @@ from geo.streams.life import State
 from geo.times import from_us
 from schemas import TOPIC_LOG
 from tests.clock_off import set_clock_off
+from tests.delta.on_s3 import no_spark
 from tests.object_store import KEY, SECRET
 from tests.object_store import ObjectStore as S3
 from tests.waiting import until
@@ -78,9 +78,7 @@ class Far:
 
     def tables(self, name: str) -> ClusterTables:
         cluster = self.config.cluster(name)
-        driver = Driver(
-            lambda: cast("SparkSession", _OnlyTags()), lambda: self._me, reads=Reads.ALL, find_port=lambda: port_of(cluster)
-        )
+        driver = Driver(no_spark, lambda: self._me, reads=Reads.ALL, find_port=lambda: port_of(cluster))
         return ClusterTables(driver, cluster)
 
     def log(self, name: str, topic: Topic = TOPIC) -> Table:
@@ -170,15 +168,6 @@ class Halted:
         said, _ = self._process.communicate(timeout=120)
         told: dict[str, Any] = json.loads(said)
         return told
-
-
-class _OnlyTags:
-    """A session that is told to which work its jobs belong, and is asked for none."""
-
-    def addTag(self, tag: str) -> None:
-        """Of Spark's name."""
-
-    removeTag = addTag
 
 
 def _act(path: str, host: str, topic: str, end: str, before: str, point: str, ahead_s: str) -> None:

@@ -39,6 +39,14 @@ def _pass(far: Far, topic: Topic) -> LinkReport:
     return report
 
 
+def test_the_first_pass_of_a_new_link_compares_both_logs_and_brings_what_is_missing(far: Far) -> None:
+    topic = Topic.parse("persistent://shop/web/begins")
+    far.publish(10, topic)
+    first = _pass(far, topic)
+    assert (first.state, first.replicated) == (State.STOPPED, 10)
+    assert far.messages("eu", topic) == far.messages("us", topic)
+
+
 def test_a_pass_of_a_link_without_news_owns_nothing_and_the_next_one_with_news_brings_them(far: Far, s3: S3) -> None:
     topic = Topic.parse("persistent://shop/web/rests")
     far.publish(10, topic)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
+
+from pyspark.sql import DataFrame
 
 from geo.config.model import Start
 from geo.coordination.ownership import Ownership, Runner, claim, giving_back, release
@@ -110,7 +112,9 @@ class Reconciliation:
                     return
                 turns.size = STEP_BYTES
                 reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
-                with turns.tagged():
+                # For rows that are at hand no Spark is started.
+                needs_tag = isinstance(rows, DataFrame) or self.opened.target_tables.has_spark
+                with turns.tagged() if needs_tag else nullcontext():
                     count = into.append(rows, source, reconciling=True)
                 row.replicated += count
                 reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
