@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -172,7 +172,7 @@ class ObjectStore:
     """As object_store and `deltalake` name them; `timeout` among them is of a request, and PROFILE says that keys are those of the files that
     Amazon's programs have on this machine."""
     find_options: Callable[[], Mapping[str, str]] | None = field(default=None, repr=False)
-    """Finds them again, when a key is refused: it may have been rotated."""
+    """Finds them again, when a key is refused: it may have been rotated. A task asks it on its own host."""
 
     is_near = False
 
@@ -185,9 +185,13 @@ class ObjectStore:
             found |= {"aws_session_token": keys["token"]} if keys.get("token") else {}
         return found
 
-    def __reduce__(self) -> tuple[type[ObjectStore], tuple[str, dict[str, str]]]:
-        """For tasks of Spark's, which connect by themselves."""
-        return ObjectStore, (self.bucket, dict(self.said))
+    def __reduce__(self) -> tuple[type[ObjectStore], tuple[Any, ...]]:
+        """For tasks of Spark's, which connect by themselves: with the keys that there are now."""
+        said = self.said
+        if self.find_options is not None:
+            with suppress(GeoError):  # they are not there now; those that were found last may still do
+                said = self.find_options()
+        return ObjectStore, (self.bucket, dict(said), self.find_options)
 
     def holds(self, path: str) -> bool:
         """Whether a location is in this bucket."""

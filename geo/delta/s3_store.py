@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 
 from geo.config.model import Cluster
@@ -34,8 +34,8 @@ def port_of(cluster: Cluster) -> ObjectStore | None:
 @lru_cache(maxsize=64)
 def _port(bucket: str, storage: tuple[tuple[str, str | Secret], ...]) -> ObjectStore:
     """One for all who reach a bucket in the same way: they share its connections."""
+    return ObjectStore(bucket, _revealed(storage), partial(_revealed, storage))
 
-    def revealed() -> dict[str, str]:
-        return {name: value.reveal() if isinstance(value, Secret) else value for name, value in storage}
 
-    return ObjectStore(bucket, revealed(), revealed)
+def _revealed(storage: tuple[tuple[str, str | Secret], ...]) -> dict[str, str]:
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in storage}

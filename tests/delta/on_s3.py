@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -28,6 +29,20 @@ def cluster_on(s3: S3, bucket: str) -> Cluster:
     """A cluster in a bucket that is there. The keys are in the environment variables that `S3.storage` names."""
     said = {name: Secret(value) if value.startswith("secret:") else value for name, value in s3.storage().items()}
     return Cluster("eu", root=f"s3a://{bucket}/t", storage=said)
+
+
+def keys_in_files(s3: S3, folder: Path, keys: str) -> Cluster:
+    """A cluster in a bucket of its own, whose keys, one by name, are in files of the folder, to be rotated by writing these."""
+    bucket = f"b{uuid.uuid4()}"
+    s3.make_bucket(bucket)
+    files = {name: folder / name for name in ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")}
+    for path in files.values():
+        path.write_text(keys)
+    return Cluster(
+        "eu",
+        root=f"s3a://{bucket}/t",
+        storage=s3.options() | {name: Secret(f"secret://file{path}") for name, path in files.items()},
+    )
 
 
 def opened_on(s3: S3, place: Any = None) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -14,10 +15,11 @@ from geo.delta.disk_store import on_disk
 from geo.delta.object_store import ObjectStore, _Held
 from geo.delta.probe import why_unfit
 from geo.delta.put_commit import put_commit
+from geo.delta.s3_store import port_of
 from geo.delta.store import Put, StorePath, WritePath, parquet
 from geo.errors import DamagedError, UsageError
 from geo.text import first_line
-from tests.delta.on_s3 import table_on
+from tests.delta.on_s3 import keys_in_files, table_on
 from tests.object_store import SECRET
 from tests.object_store import ObjectStore as S3
 from tests.waiting import until
@@ -213,6 +215,27 @@ def test_keys_that_were_rotated_are_found_again_and_those_that_are_not_there_are
                 ask()
         found.append(s3.options() | {"aws_access_key_id": "third"})
         assert store.get(str(log / "0")) == b"x"
+    finally:
+        s3.takes_only("")
+
+
+def test_a_copy_for_a_task_has_the_keys_that_there_are_and_finds_later_ones_by_itself(s3: S3, tmp_path: Path) -> None:
+    port = port_of(cluster := keys_in_files(s3, tmp_path, "first"))
+    assert port is not None
+    for path in tmp_path.iterdir():
+        path.write_text("second")
+    try:
+        s3.takes_only("second")
+        sent, before = pickle.loads(pickle.dumps(port)), s3.counts()["of another key"]  # noqa: S301  # our own
+        sent.put(f"{cluster.root}/one", b"x")
+        assert s3.counts()["of another key"] == before, "it was sent with those that there were"
+        s3.takes_only("third")
+        for path in tmp_path.iterdir():
+            path.write_text("third")
+        assert sent.get(f"{cluster.root}/one") == b"x"
+        for path in tmp_path.iterdir():
+            path.unlink()
+        assert pickle.loads(pickle.dumps(sent)).said == sent.said, "those that were found last may still do"  # noqa: S301
     finally:
         s3.takes_only("")
 
