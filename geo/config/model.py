@@ -110,27 +110,23 @@ class Cluster:
             check_conf(key, value)
         object.__setattr__(self, "spark_conf", MappingProxyType(dict(self.spark_conf)))
         object.__setattr__(self, "storage", MappingProxyType({name.lower(): value for name, value in self.storage.items()}))
-        self._check_storage()
-
-    def _check_storage(self) -> None:
         try:
-            check_root(self.root or "")
+            self._check_storage()
         except UsageError as error:
             raise UsageError(f"cluster {self.name}: {error}") from None
-        is_s3 = self.root is not None and storage_of(self.root) == "s3a"
-        if not is_s3:
+
+    def _check_storage(self) -> None:
+        check_root(self.root or "")
+        if self.root is None or storage_of(self.root) != "s3a":
             if self.storage:
-                raise UsageError(f"cluster {self.name}: storage says how an S3 root is reached; this cluster has none")
+                raise UsageError("storage says how an S3 root is reached, and this cluster has none; take it out")
             return
-        if storage_of(self.checkpoints) == "s3a" and authority_of(self.checkpoints) != authority_of(self.root or ""):
-            raise UsageError(
-                f"cluster {self.name}: checkpoints are in another bucket than root; keep them in the same one, or on a disk"
-            )
-        said = options_of_hadoop(s3_settings(self.spark_conf, authority_of(self.root or "")))
+        bucket = authority_of(self.root)
+        if storage_of(self.checkpoints) == "s3a" and authority_of(self.checkpoints) != bucket:
+            raise UsageError("checkpoints are in another bucket than root; keep them in the same one, or on a disk")
+        said = options_of_hadoop(s3_settings(self.spark_conf, bucket))
         if self.storage and said:
-            raise UsageError(
-                f"cluster {self.name}: storage and spark_conf both say {next(iter(said))}, how S3 is reached; say it once"
-            )
+            raise UsageError(f"storage and spark_conf both say {next(iter(said))}, how S3 is reached; say it once")
         check_options(self.reached)
 
     @property

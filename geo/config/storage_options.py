@@ -67,6 +67,9 @@ _KMS = ("aws:kms", "aws:kms:dsse")
 _OWN_KEY = "sse-c"
 _ENCRYPTIONS = {"AES256": "AES256", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS", _OWN_KEY: "SSE-C"}
 _PROXY = re.compile(r"(https?)://([\w.-]+):(\d+)/?")
+_ENDPOINT = re.compile(r"https?://[^/\s]+/?")
+_TIMEOUT = re.compile(r"\d+(ms|s|m|h)")
+_YES_OR_NO = ("aws_allow_http", "aws_request_payer", "aws_skip_signature", "aws_virtual_hosted_style_request")
 _USER = re.compile(r"[^/]*//[^/]*@")
 """How a URL begins that has a user, and with it a password."""
 
@@ -128,10 +131,17 @@ def check_options(options: Options) -> None:
         raise UsageError(f"storage: aws_sse_customer_key_base64 and aws_server_side_encryption: {_OWN_KEY} belong together")
     for name in ("aws_endpoint_url", "proxy_url"):
         if _USER.match(str(options.get(name, ""))):
-            raise UsageError(f"storage: {name} has a user in it (not shown); neither takes one")
+            raise UsageError(f"storage: {name} has a user in it (not shown); take it out")
     if "proxy_url" in options and not _PROXY.fullmatch(str(options["proxy_url"])):
         raise UsageError("storage: proxy_url; expected: http://HOST:PORT or https://HOST:PORT")
+    if isinstance(timeout := options.get("timeout"), str) and not _TIMEOUT.fullmatch(timeout):
+        raise UsageError(f"storage: timeout {show(timeout)}; expected: a number and its unit, of ms, s, m, h")
+    for name in _YES_OR_NO:
+        if isinstance(said := options.get(name), str) and said.strip().lower() not in ("true", "false"):
+            raise UsageError(f"storage: {name} {show(said)}; allowed: true, false")
     endpoint = options.get("aws_endpoint_url")
+    if isinstance(endpoint, str) and not _ENDPOINT.fullmatch(endpoint):
+        raise UsageError(f"storage: aws_endpoint_url {show(endpoint)}; expected: https://HOST or https://HOST:PORT")
     if isinstance(endpoint, str) and endpoint.startswith("http://") and not _is_true(options, "aws_allow_http"):
         raise UsageError(f"storage: {endpoint} is not encrypted; to allow that say aws_allow_http: true")
 
@@ -173,6 +183,8 @@ def options_of_hadoop(settings: Options) -> dict[str, str | Secret]:
                 f"spark_conf: fs.s3a.{name} is known to Spark alone, and this program writes S3 by itself; say it in `storage`"
             )
     found = {option: settings[setting] for option, setting in _HADOOP.items() if settings.get(setting)}
+    if str(timeout := found.get("timeout", "")).isdigit():
+        found["timeout"] = f"{timeout}ms"  # a number alone is milliseconds to Hadoop
     encrypted = _is_true(settings, "connection.ssl.enabled", "true")
     if isinstance(endpoint := found.get("aws_endpoint_url"), str):
         if "://" not in endpoint:
@@ -220,6 +232,8 @@ def check_root(root: str) -> None:
     if storage_of(root) != "s3a":
         return
     bucket = authority_of(root)
+    if not bucket:
+        raise UsageError("root names no bucket; expected: s3a://BUCKET/FOLDER")
     if bucket.endswith(("--x-s3", "--xa-s3")):
         raise UsageError(f"root: {_REFUSED['aws_s3_express']}; use a general purpose bucket")
     if ".mrap" in root:

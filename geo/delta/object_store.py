@@ -472,7 +472,7 @@ class ObjectStore:
             what, why = what.replace(secret, "…"), why.replace(secret, "…")
         if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text:
             return FileNotFoundError(f"S3 bucket {self.bucket}: {what}{why}")
-        refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or why == "AccessDenied"
+        refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or why.startswith(("403 ", "AccessDenied"))
         return (PermissionError if refused else OSError)(f"S3 bucket {self.bucket}: {what}{why}")
 
     def _key(self, path: str) -> str:

@@ -187,6 +187,11 @@ class Table:
         """Whether commits of Spark's are safe beside those of this process."""
         return not self.by_path or self._opened.may_spark_commit
 
+    def how_to_set(self, key: str, value: str) -> str:
+        """What a person does to set a property of it."""
+        alter = f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})"
+        return alter if self.may_spark_commit else f"end all processes of this region first, then {alter}"
+
     @property
     def is_near(self) -> bool:
         """Whether a look at its commits takes microseconds. It exists unless it is by path."""
@@ -498,7 +503,7 @@ class Table:
         return last_committed(folder) or newest_state(folder)
 
     def why_left_to_spark(self) -> str | None:
-        """Why a process that appends by itself to tables on a local disk leaves this one to Spark; None: it does not."""
+        """Why a process that appends by itself to tables in such a place leaves this one to Spark; None: it does not."""
         if (folder := self.log_folder) is None:
             return None
         found = attempt(lambda: require_state(folder))

@@ -65,7 +65,7 @@ def examine(
         except FAULTS as error:
             what = first_line(error)
             findings.append(
-                Symptom("error", f"cluster {name}", f"cannot be read: {what}", "check the path, the credentials, spark_conf")
+                Symptom("error", f"cluster {name}", f"cannot be read: {what}", "check the path, the credentials, `storage` or `spark_conf`")
             )
     return findings
 
@@ -176,7 +176,10 @@ def _tables(tables: ClusterTables) -> Iterator[Symptom]:
         except FAULTS as error:
             yield Symptom("error", where, first_line(error), "restore the table")
             continue
-        if (why := table.why_left_to_spark()) is not None:
+        if (why := table.why_left_to_spark()) is not None and not table.may_spark_commit:
+            fix = "docs/guarantees.md, *What a table asks of its writers*, says which are written to"
+            yield Symptom("error", f"{where}, {topic}", f"nothing can be written to this log: {why}", fix)
+        elif why is not None:
             what = f"Spark reads and writes this log, which takes it some tenths of a second for what takes this program milliseconds: {why}"
             yield Symptom("ok", f"{where}, {topic}", what)
         properties = table.properties()
@@ -184,8 +187,8 @@ def _tables(tables: ClusterTables) -> Iterator[Symptom]:
             have = properties.get(key)
             if have == wanted or (retention_days(have) or 0) > (retention_days(wanted) or 10**9):
                 continue
-            alter = f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('{key}' = '{wanted}')"
-            yield Symptom("warn", f"{where}, {topic}", f"{key} is {have!r}, this program creates topics with {wanted!r}", alter)
+            what = f"{key} is {have!r}, this program creates topics with {wanted!r}"
+            yield Symptom("warn", f"{where}, {topic}", what, table.how_to_set(key, wanted))
     for one in known_topics(tables):
         there = one.is_deleted and tables.log(one.topic).exists()
         if there or one.unended is not None:

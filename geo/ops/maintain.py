@@ -103,10 +103,10 @@ def _check_retention(table: Table, topic: Topic, policy: TopicPolicy) -> None:
     for key in RETENTION_PROPERTIES:
         days = retention_days(properties.get(key))
         if days is not None and days * 86_400 < policy.longest_outage_s:
+            wanted = f"interval {-(-policy.longest_outage_s // 86_400)} days"
             raise UnsafeError(
                 f"{topic}: {key} is {properties[key]}, shorter than longest_outage ({policy.longest_outage_s // 86_400} days). A link that "
-                f"is away that long would find its place gone. Nothing was removed. Raise it: ALTER TABLE {table.sql} SET "
-                f"TBLPROPERTIES ('{key}' = 'interval {-(-policy.longest_outage_s // 86_400)} days')"
+                f"is away that long would find its place gone. Nothing was removed. Raise it: {table.how_to_set(key, wanted)}"
             )
 
 

@@ -4,6 +4,7 @@ folder of its own, which is empty again at the end.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,13 +15,14 @@ from geo.delta.store import Put, WritePath
 from geo.ops.symptom import Symptom
 from geo.text import first_line
 
-_SILENT = ": no answer: "
-"""What is said of a store that does not answer: nothing more is asked then."""
+_OF_ALL_VERBS = re.compile(r": no (answer|keys|trust): |NoSuchBucket|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch")
+"""What is no right's fault, and is said of each verb: nothing more is asked then."""
 
 
 def rights(root: WritePath, where: str, write_check: str, *, writes: bool) -> Iterator[Symptom]:
     """What may be listed and read below a root, and if it `writes` also put, put if absent and deleted, and whether the store keeps what it
-    promises of that. `write_check` is the verb that writes. Raises OSError where the store does not answer."""
+    promises of that. `write_check` is the verb that writes. Raises OSError where the store does not answer, does not know these keys or has no
+    such bucket."""
     may: list[str] = []
     reads = (("list", "s3:ListBucket on the bucket", root.names), ("get", "s3:GetObject", (root / "store.json").get))
     for verb, right, ask in reads:
@@ -52,14 +54,11 @@ def _tried(root: WritePath, where: str, verb: str, right: str, ask: Callable[[],
             ask()
         may.append(verb)
     except OSError as error:
-        if _SILENT in str(error):
+        if _OF_ALL_VERBS.search(str(error)):
             raise
-        yield Symptom(
-            "error",
-            where,
-            f"cannot {verb} below {root}: {first_line(error)}",
-            f"the right is {right}, for what is below the root",
-        )
+        is_forbidden = isinstance(error, PermissionError)
+        fix = f"the right is {right}, for what is below the root" if is_forbidden else "try again; the store's own log may say more"
+        yield Symptom("error", where, f"cannot {verb} below {root}: {first_line(error)}", fix)
 
 
 def _put_if_absent(place: WritePath) -> None:

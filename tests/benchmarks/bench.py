@@ -69,12 +69,15 @@ class Bench:
     def fill(self, name: str, rows: int, commits: int) -> None:
         """By Spark, and each commit says that a producer of ours wrote it: rows of which nobody says that are compared with the
         target."""
-        log, of_each = str(self.log(name)), rows // commits
+        log, of_each = self.log(name), rows // commits
         for first in range(0, of_each * commits, of_each):
-            part = self.rows(first, of_each)
-            part.write.format("delta").mode("append").option("userMetadata", record_of(first, first + of_each, now_us())).save(
-                log
-            )
+            self.by_spark(log, first, of_each, files=2)
+
+    def by_spark(self, table: Path, first: int, rows: int = _ROWS, files: int = 1) -> None:
+        """A commit of the JVM's own, as a producer's: at a round version it writes the checkpoint that is due."""
+        told = record_of(first, first + rows, now_us())
+        part = self.rows(first, rows).coalesce(files)
+        part.write.format("delta").mode("append").option("userMetadata", told).save(str(table))
 
     def small_commit(self, log: Path, first: int | None = None) -> None:
         """Ten rows, written as publishers do; their entries begin at `first`, or where those of no log have been yet."""
@@ -215,8 +218,7 @@ class Bench:
         first = self._entry
         for table in (log, Path(self.world.log("eu", self.topic(name)).name), plain):
             self._entry = first + grown(table, commits - 1, first) * _ROWS
-            # The JVM's own commit, at a round version, writes the checkpoint that is due.
-            self.rows(self._entry, _ROWS).coalesce(1).write.format("delta").mode("append").save(str(table))
+            self.by_spark(table, self._entry)
         self._entry += _ROWS
 
     def files(self, name: str) -> str:

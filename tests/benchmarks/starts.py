@@ -35,7 +35,7 @@ def start_after(bench: Bench, name: str, commits: int) -> list[str]:
     bench.abandon()
     entry = 10_000_000
     entry += grown(target, commits, entry)
-    bench.rows(entry * 10, 10).coalesce(1).write.format("delta").mode("append").save(str(target))
+    bench.by_spark(target, entry * 10)
     day = next(path for path in target.iterdir() if path.name.startswith("publish_date="))
     hidden = target / "_out_of_reach"
     day.rename(hidden)

@@ -83,6 +83,8 @@ def test_what_is_said_once_is_said_to_spark_too(options: dict[str, Any], setting
         ),
         ({"proxy.host": "h", "proxy.port": "3128", "proxy.ssl.enabled": "true"}, {"proxy_url": "https://h:3128"}),
         ({"requester.pays.enabled": "true"}, {"aws_request_payer": "true"}),
+        ({"connection.timeout": "200000"}, {"timeout": "200000ms"}),
+        ({"connection.timeout": "200s"}, {"timeout": "200s"}),
     ],
 )
 def test_what_spark_was_told_is_understood(settings: dict[str, Any], options: dict[str, Any]) -> None:
@@ -123,6 +125,10 @@ def test_what_is_known_to_spark_alone_is_refused(settings: dict[str, Any]) -> No
         ({"aws_sse_kms_key_id": "k", "aws_server_side_encryption": "AES256"}, "is of aws_server_side_encryption: aws:kms"),
         ({"proxy_url": "proxy:3128"}, "expected: http://HOST:PORT"),
         ({"proxy_url": KEY}, "expected: http://HOST:PORT"),
+        ({"aws_endpoint_url": "localhost:9000"}, "aws_endpoint_url 'localhost:9000'; expected: https://HOST or"),
+        ({"aws_endpoint_url": "https://h/bucket"}, "expected: https://HOST or"),
+        ({"timeout": "30"}, "timeout '30'; expected: a number and its unit"),
+        ({"aws_allow_http": "yes"}, "aws_allow_http 'yes'; allowed: true, false"),
     ],
 )
 def test_what_cannot_be_said_to_all_is_refused_with_the_reason(options: dict[str, Any], why: str) -> None:
@@ -141,6 +147,7 @@ def test_a_password_in_a_url_is_refused_and_not_shown(name: str) -> None:
 @pytest.mark.parametrize(
     ("root", "why"),
     [
+        ("s3a:///geo", "names no bucket; expected: s3a://BUCKET/FOLDER"),
         ("/Volumes/prod/geo/eu", "volume .* a catalog and schema"),
         ("dbfs:/Volumes/prod/geo/eu", "volume"),
         ("file:///Volumes/prod/geo/eu", "volume"),

@@ -199,6 +199,8 @@ def test_of_a_feature_that_is_not_known_nothing_is_written(log: Table, feature: 
         with pytest.raises(UnsafeError, match=f"it asks writers for {feature}"):
             write()
     assert log.latest_version() == 2
+    assert "writers for" in str(log.why_left_to_spark())
+    assert not log.may_spark_commit, "which the doctor calls an error"
 
 
 def test_a_table_that_asks_for_more_while_its_files_are_looked_for_keeps_them(log: Table) -> None:

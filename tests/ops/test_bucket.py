@@ -270,6 +270,20 @@ def test_the_doctor_tells_it_beside_the_rest(
     assert "what may be written is tried on S3 alone" in capsys.readouterr().err
 
 
+def test_a_bucket_that_is_not_there_is_one_finding_and_no_right(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GEO_TEST_KEY", KEY)
+    monkeypatch.setenv("GEO_TEST_SECRET", SECRET)
+    clusters = {"eu": {"root": "s3a://nobody-made-it/geo", "storage": s3.storage()}}
+    (tmp_path / "geo.yaml").write_text(json.dumps({"version": 1, "clusters": clusters}))
+    doctor = ["doctor", "--engine", "native", "--write-check", "eu", "--config", str(tmp_path / "geo.yaml"), "-o", "json"]
+    assert main(doctor) == 1
+    (wrong,) = (one["what"] for one in json.loads(capsys.readouterr().out) if one["level"] == "error")
+    assert "NoSuchBucket" in wrong
+    assert "make the bucket" in wrong
+
+
 def test_keys_that_may_do_nothing_are_nowhere_fine(s3: S3, bucket: str) -> None:
     s3.refuse("AccessDenied", 403)
     for writes in (False, True):
