@@ -6,8 +6,9 @@ any moment and continued after a takeover, adds nothing:
 
 1. An append asks for exactly the own fence file after the version is known on which its commit follows. On a local disk this
    process commits: it takes the table's lock, reads the newest version, asks for the file, and commits as the next version or
-   begins again. Whatever is slow (a plan, which may read another region, and its files) comes before the lock. Where Spark
-   commits, the append's plan reads the file and fails unless it is there: Delta pins the table's snapshot before it plans the
+   begins again. Whatever is slow (a plan, which may read another region, and its files) comes before the lock. On an object store
+   it commits without a lock: it reads version v, asks for the file, puts v+1 if that is absent, and the commit counts only while v
+   is as it was read (geo.delta.counted). Where Spark commits, the append's plan reads the file and fails unless it is there: Delta pins the table's snapshot before it plans the
    append, so the snapshot is older than the check. (A table on a local disk of which this program does not know the features:
    the plan reads files that were written before the lock was taken.)
 2. A takeover, in this order: (a) it adds its claim to `owners`, with a generation above all that are there: on a local disk under
@@ -16,7 +17,7 @@ any moment and continued after a takeover, adds nothing:
    of lower generations; (e) on a local disk it waits for the table's lock, elsewhere it sets the table property
    `geo.fence.<runner>` to its token, a metadata change; (f) it reads the table's end and goes on from there.
 3. Stale check after (d): it fails, whenever its plan was made or its files were written. Stale check before (d): on a local disk
-   the check and the commit are under one hold of the table's lock, so (f) sees it; elsewhere its snapshot is older than (e): if it commits after (e) the
+   the check and the commit are under one hold of the table's lock, so (f) sees it; on an object store (e) takes v+1, or comes before v was read; by Spark its snapshot is older than (e): if it commits after (e) the
    metadata change makes it fail, if it commits before (e) then (f) sees it.
 4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
    ever overwritten, and no two claims share a name.

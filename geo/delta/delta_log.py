@@ -1,5 +1,5 @@
-"""The `_delta_log` folder of a table, read by this process: which commits and checkpoints are there, what the newest says, and, on a
-local disk, cutting it off below a checkpoint. No Spark.
+"""The `_delta_log` folder of a table, read by this process: which commits and checkpoints are there, what the newest says, and
+cutting it off below a checkpoint. No Spark.
 """
 
 from __future__ import annotations

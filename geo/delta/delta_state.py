@@ -1,6 +1,7 @@
 """What the newest version of a Delta table whose files this process reads is made of, from the checksum that Delta leaves beside a commit.
 
-Only tables that this program can read and append to by itself, file by file: None of anything else, which is left to Spark.
+Only tables that this program can append to by itself: None of anything else, which is left to Spark. Of those whose columns have other names
+in files (`is_mapped`) it reads no rows.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Small files of this program's own beside the tables: fences, notes of positions, and rows that were rejected. On a local disk
-by the operating system, elsewhere by Spark, which has the credentials and needs no JVM handle for it."""
+by the operating system, on S3 by the port, elsewhere by Spark, which has the credentials and needs no JVM handle for it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class SmallFiles:
 
     def plain_names(self, folder: str) -> list[str] | None:
         """The names of the files that another program wrote into a folder, without its hidden ones; None if there is no such
-        folder. Elsewhere than on a local disk a file without a line is left out."""
+        folder. Where Spark lists, a file without a line is left out."""
         if (local := local_path(folder)) is not None:
             return sorted(path.name for path in local.iterdir() if path.name[0] not in "._") if local.is_dir() else None
         if (port := self._driver.port_at(folder)) is not None:

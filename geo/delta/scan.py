@@ -120,7 +120,7 @@ def added_where(table: Table, version: int, column: str, columns: Sequence[str])
 
 
 def data_files(table: Table, version: int) -> list[DataFile] | None:
-    """Lists the files of a version of a table on a local disk.
+    """Lists the files of a version of a table at a path of the port.
 
     None: they cannot be listed without Spark.
     """

@@ -194,7 +194,7 @@ class Journal:
     @contextmanager
     def alone(self) -> Iterator[Journal]:
         """Nobody else appends meanwhile: the journal as it is to be used inside, for rows that follow from those that are there.
-        Not so (`is_alone`) where there is no lock that could see to that; there `append_once` does it, for the price of a Spark job."""
+        Not so (`is_alone`) where there is no lock that could see to that; there `append_once` does it."""
         with self.table.alone() as table:
             yield self if table is None else Journal(table, self._schema, own=self._own, admit=self._admit, is_alone=True)
 
@@ -281,8 +281,8 @@ class Journal:
         fence(self.table)
 
     def cut(self, readers: Collection[Reader] = ()) -> int:
-        """Let old commits go, which nobody else looks at; returns how many. Other storages than a local disk are left to Delta's
-        clean-up."""
+        """Let old commits go, which nobody else looks at; returns how many. Where no port is Delta's own clean-up does
+        it."""
         folder = self.table.log_folder if self.exists() else None
         if folder is None:
             return 0

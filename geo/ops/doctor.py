@@ -65,7 +65,12 @@ def examine(
         except FAULTS as error:
             what = first_line(error)
             findings.append(
-                Symptom("error", f"cluster {name}", f"cannot be read: {what}", "check the path, the credentials, `storage` or `spark_conf`")
+                Symptom(
+                    "error",
+                    f"cluster {name}",
+                    f"cannot be read: {what}",
+                    "check the path, the credentials, `storage` or `spark_conf`",
+                )
             )
     return findings
 

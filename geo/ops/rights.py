@@ -57,7 +57,9 @@ def _tried(root: WritePath, where: str, verb: str, right: str, ask: Callable[[],
         if _OF_ALL_VERBS.search(str(error)):
             raise
         is_forbidden = isinstance(error, PermissionError)
-        fix = f"the right is {right}, for what is below the root" if is_forbidden else "try again; the store's own log may say more"
+        fix = (
+            f"the right is {right}, for what is below the root" if is_forbidden else "try again; the store's own log may say more"
+        )
         yield Symptom("error", where, f"cannot {verb} below {root}: {first_line(error)}", fix)
 
 

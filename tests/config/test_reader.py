@@ -303,7 +303,11 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
             "cluster eu: root is a multi-region access point",
         ),
         (_cluster("{root: s3a://b/a, storage: {root_certificate: x}}"), 3, "root_certificate is not taken: a private CA"),
-        (_cluster("{root: /a, storage: {aws_region: x}}"), 3, "storage says how an S3 root is reached, and this cluster has none; take it out"),
+        (
+            _cluster("{root: /a, storage: {aws_region: x}}"),
+            3,
+            "storage says how an S3 root is reached, and this cluster has none; take it out",
+        ),
         (_cluster("{root: s3a://b/a, storage: {aws_regoin: x}}"), 3, "no option 'aws_regoin'; did you mean 'aws_region'?"),
         (
             _cluster("{root: s3a://b/a, storage: {aws_session_token: x}}"),

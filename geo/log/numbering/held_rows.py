@@ -1,5 +1,5 @@
 """Numbering of rows that are held once, by whoever has them, and written by this process: few anywhere, any number where the log
-is on a local disk.
+is on a local disk or on S3.
 
 A task of Spark's holds its partition's rows in a file (geo.log.numbering.holding), or this process does if it reads them. Each
 file becomes a data file of the log, or one for each date. The few rows of a DataFrame, of which Spark's jobs would be most of the
