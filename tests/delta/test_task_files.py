@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
+import urllib.request
+from collections.abc import Iterable, Iterator
 from datetime import date
+from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,12 +19,13 @@ from pyspark.sql.types import StructType
 from geo.delta.driver import Driver
 from geo.delta.engines.spark import task_files
 from geo.delta.object_store import ObjectStore
+from geo.delta.s3_store import port_of
 from geo.delta.scan import few_rows
 from geo.delta.store import parquet
 from geo.delta.table import Table
-from geo.errors import UnsafeError
+from geo.errors import RetryableError, UnsafeError
 from schemas import TOPIC_LOG
-from tests.delta.on_s3 import table_on
+from tests.delta.on_s3 import keys_in_files, table_on
 from tests.delta.typed_rows import ALL_TYPES, listed, rows_for
 from tests.object_store import ObjectStore as S3
 
@@ -121,3 +127,55 @@ def test_a_change_feed_is_written_beside_the_table(spark: SparkSession, log: Tab
     read = [row for file in files for row in parquet(table / file.path).read().to_pylist()]
     assert sorted(row["entry_id"] for row in read) == list(range(6))
     assert {row["_change_type"] for row in read} == {"update_postimage"}
+
+
+def test_executors_that_do_not_reach_the_store_are_named_before_anything_is_computed(
+    spark: SparkSession, s3: S3, log: Table
+) -> None:
+    rows = _rows(spark, 100).withColumn("key", F.raise_error(F.lit("it was computed")))
+    s3.refuse("AccessDenied", 403, "GET")
+    try:
+        with pytest.raises(
+            RetryableError, match=f"on {socket.gethostname()}: S3 bucket .*AccessDenied; check the credential .*Nothing was"
+        ):
+            log.append(rows)
+    finally:
+        s3.refuse()
+    log.append(_rows(spark, 100))
+    assert (len(_data_files(log)), log.latest_version()) == (6, 1)
+
+
+def test_executors_are_asked_once(spark: SparkSession, s3: S3, log: Table) -> None:
+    log.append(_rows(spark, 10))
+    s3.refuse("AccessDenied", 403, "GET")  # what a question would meet
+    try:
+        written = log.write_files(_rows(spark, 10))
+    finally:
+        s3.refuse()
+    assert written is not None
+    assert sum(file.rows for file in written.files) == 10
+
+
+def test_a_task_goes_on_with_keys_that_are_rotated_while_it_runs(spark: SparkSession, s3: S3, tmp_path: Path) -> None:
+    cluster = keys_in_files(s3, tmp_path, "first")
+    log = Table(Driver.of(spark, find_port=lambda: port_of(cluster)), f"{cluster.root}/log", by_path=True, lock=None)
+    log.create(TOPIC_LOG)
+    rows, files, rotates = _rows(spark, 300).coalesce(1), list(map(str, tmp_path.iterdir())), f"{s3.endpoint}/-/key/second"
+
+    def rotate(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In the task, which has put nothing by then."""
+        for path in files:
+            Path(path).write_text("second")
+        urllib.request.urlopen(rotates).close()  # noqa: S310  # our own endpoint
+        yield from batches
+
+    before = s3.counts()["of another key"]
+    s3.takes_only("first")
+    try:
+        log.append(rows.mapInArrow(rotate, rows.schema))
+        found = few_rows(log, log.latest_version())
+        assert found is not None
+        assert (len(found), log.latest_version()) == (300, 1)
+        assert s3.counts()["of another key"] >= before + 2, "the task's, and the driver's"
+    finally:
+        s3.takes_only("")
