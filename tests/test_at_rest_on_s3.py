@@ -12,8 +12,10 @@ from geo.coordination.claims import OWNED, Owner
 from geo.coordination.signs import forget, last_seen, sign, signs
 from geo.delta.mirror import may_be_old
 from geo.delta.predicate import Among
+from geo.disk import local_path
 from geo.fleet.replicator import Replicator
 from geo.journal.journal import Journal
+from geo.log.housekeeping import remove_held
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_topics import LinkReport
@@ -127,3 +129,14 @@ def test_a_process_that_owns_something_has_one_object_that_says_when_it_lived(fa
     forget(tables, now_us() + 3_600_000_000, timedelta(minutes=1))
     assert not signs(tables)
     assert not tables.journal(PROCESSES).exists()
+
+
+def test_rows_that_a_killed_publisher_held_on_its_own_disk_go_when_they_are_old(s3: S3, tmp_path: Path) -> None:
+    tables = Far.made(s3, tmp_path).tables("eu")
+    held = Path(local_path(tables.run_checkpoint("held", "a/b/c", "p")) or "", "1.arrow")
+    held.parent.mkdir(parents=True)
+    held.write_text("rows")
+    remove_held(tables, 3600.0)
+    assert held.exists(), "a publisher may be writing it"
+    remove_held(tables, -1.0)
+    assert not held.parent.exists()

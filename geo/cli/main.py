@@ -45,7 +45,10 @@ VERBS = {
     "domains": ("placement_policies", "list, set and remove failure domains, over which anti-affinity groups are spread"),
     "anti-affinity": ("placement_policies", "list, set and remove namespaces that are to be on different brokers"),
     "balance": ("balance", "simulate what the placement of topics on brokers would do to recorded or generated load"),
-    "doctor": ("ops", "check versions, session, table properties, locks and retention; name the fix of each finding"),
+    "doctor": (
+        "ops",
+        "check versions, session, buckets and keys, table properties, locks and retention; name the fix of each finding",
+    ),
 }
 """Verb → the module of geo.cli that has it, in a function `add_VERB`, and what it does."""
 
@@ -87,8 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.verbose or not isinstance(error, FAULTS):
             raise
         what = "Spark failed" if of_spark(error) else "a file or a storage failed"
-        print(f"geo: {what}: {printable_lines(message(error))}", file=sys.stderr)
-        print("geo: --verbose shows where.", file=sys.stderr)
+        print(f"geo: {what}: {printable_lines(message(error))} (--verbose shows where)", file=sys.stderr)
         return 1
 
 

@@ -36,7 +36,7 @@ def add_maintain(verbs: Verbs, does: str) -> None:
 
 def add_erase(verbs: Verbs, does: str) -> None:
     p = verbs.add("erase", does, erase)
-    p.add_argument("--cluster", required=True)
+    p.add_argument("--cluster", required=True, help="the cluster in whose tables they are")
     p.add_argument("--topic", required=True, help=TOPIC_FORM)
     p.add_argument("--where", required=True, metavar="SQL", help="which messages, such as \"key = 'customer 7'\"")
     add_dry_run(p)

@@ -15,7 +15,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.admission import own_columns
 from geo.log.topic_log import count_messages, newest
 from geo.log.topics import Registered, absent, all_topics, create_partitions, create_single, set_replication_clusters
-from geo.names import Topic, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.ops.delete_topic import Deleted, delete_topics
 from geo.ops.removal import LOSE
 from geo.replication.link_table import read_links
@@ -33,7 +33,7 @@ def add_topics(verbs: Verbs, does: str) -> None:
     add_engine(p)
 
     p = of_topics.add("create", "create a topic in a cluster, or add partitions; links bring it to the others", create)
-    p.add_argument("--cluster", required=True)
+    p.add_argument("--cluster", required=True, help="where it is made; links bring it to the others")
     p.add_argument("--topic", required=True, help=TOPIC_FORM)
     count = from_1_to(10_000, "a number of partitions, from 1 to 10000")
     p.add_argument(
@@ -51,7 +51,7 @@ def add_topics(verbs: Verbs, does: str) -> None:
     policy.add_argument("--inherit", action="store_true", help="again as the configuration says")
 
     p = of_topics.add("delete", "delete a topic in one cluster, with what hangs on it there; acknowledgements stay", delete)
-    p.add_argument("--cluster", required=True)
+    p.add_argument("--cluster", required=True, help="where it is deleted")
     p.add_argument("--topic", required=True, metavar="TOPIC|GLOB", help=f"{TOPIC_FORM}; a partitioned topic: all its partitions")
     add_dry_run(p, "say what would go, write nothing")
     p.add_argument(LOSE, action="store_true", dest="lose", help="also messages that no other cluster holds, or may not hold")
@@ -59,8 +59,8 @@ def add_topics(verbs: Verbs, does: str) -> None:
 
 def add_peek(verbs: Verbs, does: str) -> None:
     p = verbs.add("peek", does, peek)
-    p.add_argument("--cluster", required=True)
-    p.add_argument("--topic", required=True)
+    p.add_argument("--cluster", required=True, help="the cluster whose log is looked at")
+    p.add_argument("--topic", required=True, help=TOPIC_FORM)
     p.add_argument("-n", type=from_1_to(10_000, "a number from 1 to 10000"), default=5, help="how many (default: %(default)s)")
     p.add_argument("--payload", choices=("text", "hex"), help="show payloads too")
     add_engine(p)
@@ -88,6 +88,8 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
         if (row := of_topic.get((one["topic"], one["cluster"]))) is not None:
             row["failed_links"].append({"link": one["link"], "reason": one["reason"]})
     output.data([*found, *(one for one in failed if (one["topic"], one["cluster"]) not in of_topic), *unreadable])
+    if not found and not unreadable and args.topic == ALL_TOPICS:
+        output.text("no topics yet: `geo topics create` makes one, and so does `geo publish`")
     rows = [
         (r["topic"], r["cluster"], "typed" if r["typed"] else "bytes", "?" if r["messages"] is None else f"{r['messages']:,}",
          r["version"], "?" if r["is_unclear"] else ",".join(r["replication_clusters"] or ["as configured"]))

@@ -209,9 +209,8 @@ class ObjectStore:
     def _into_this(self, bucket: str) -> S3Store:
         """Copies from that bucket into this one. The library names the bucket that it was given as that of the source, and asks where the end
         point says, which is this one's."""
-        is_whole = self.said.get("aws_virtual_hosted_style_request") == "true" and self._endpoint is not None
-        region = self.said.get("aws_region", os.environ.get("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", "us-east-1")))
-        endpoint = (self._endpoint or f"https://s3.{region}.amazonaws.com").rstrip("/")
+        is_whole = self.said.get("aws_virtual_hosted_style_request") == "true" and self.endpoint is not None
+        endpoint = (self.endpoint or f"https://s3.{self.region}.amazonaws.com").rstrip("/")
         at = {
             "aws_endpoint_url": endpoint if is_whole else f"{endpoint}/{self.bucket}",
             "aws_virtual_hosted_style_request": "true",
@@ -367,7 +366,7 @@ class ObjectStore:
         """By the store itself where both are of one end point and these keys may read there: nothing of it passes here. Else, as of a file
         that is too large for that, in pieces."""
         there = source.store
-        if isinstance(there, ObjectStore) and self._endpoint == there._endpoint and there.bucket not in self._closed:
+        if isinstance(there, ObjectStore) and self.endpoint == there.endpoint and there.bucket not in self._closed:
             try:
                 self._ask(lambda o: o.copy(self._into_this(there.bucket), self._key(source.location), self._key(to)))
                 return
@@ -399,9 +398,14 @@ class ObjectStore:
         pass
 
     @property
-    def _endpoint(self) -> str | None:
+    def region(self) -> str:
+        """As said, or as the environment does."""
+        return self.said.get("aws_region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+    @property
+    def endpoint(self) -> str | None:
         """None: Amazon's, by the region."""
-        return self.said.get("aws_endpoint_url", os.environ.get("AWS_ENDPOINT_URL"))
+        return self.said.get("aws_endpoint_url")
 
     @cached_property
     def _closed(self) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache, partial
 from importlib.util import find_spec
 
@@ -9,16 +10,27 @@ from geo.config.model import Cluster
 from geo.config.secret import Secret
 from geo.config.storage_options import PROFILE
 from geo.delta.object_store import ObjectStore
-from geo.errors import SetupError
+from geo.errors import SetupError, UsageError
 from geo.locations import authority_of, storage_of
+
+_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
+"""What object_store would follow where `storage` does not say an end point."""
 
 
 def port_of(cluster: Cluster) -> ObjectStore | None:
-    """The store of a cluster with an S3 root; None of another one. Raises UsageError for a secret that is not there, SetupError where a
+    """The store of a cluster with an S3 root; None of another one. Raises UsageError for a secret that is not there or an end point that only
+    the environment says, SetupError where a
     library is not."""
     root = cluster.root or ""
     if storage_of(root) != "s3a":
         return None
+    if variable := next(
+        (name for name in _ENDPOINTS if os.environ.get(name) and "aws_endpoint_url" not in cluster.reached), None
+    ):
+        raise UsageError(
+            f"cluster {cluster.name}: the environment's {variable} would send this program elsewhere than Spark; say "
+            "aws_endpoint_url in `storage`, or take the variable away"
+        )
     needed = {
         "obstore": "'delta-geo[s3]'",
         "deltalake": "deltalake",

@@ -398,7 +398,10 @@ class Table:
 
     def _refuse_spark(self, why: str) -> NoReturn:
         why = self.why_left_to_spark() or why
-        raise UnsafeError(f"{self}: {why}, and on its store commits of Spark's can be lost. Nothing was written.")
+        raise UnsafeError(
+            f"{self}: {why}, and on its store commits of Spark's can be lost. Nothing was written. docs/guarantees.md, *What a table asks "
+            "of its writers*, says what can be."
+        )
 
     def write_files(self, rows: DataFrame) -> Written | None:
         """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""

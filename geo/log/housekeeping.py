@@ -118,9 +118,9 @@ class Housekeeper:
             _try("signs of life", self.tables, lambda: forget(self.tables, storage_now_us(self.tables), SILENT_FOR))
             topics = (registered.topic for registered in registered_topics(self.tables))
             cut_topic_logs(self.tables, self._config, topics, 2 * KEEP if keeper else 2 * KEEP * NEGLECTED)
-        if keeper and time.monotonic() - self._vacuumed_at >= timetable.VACUUM_S:
+        if time.monotonic() - self._vacuumed_at >= timetable.VACUUM_S:
             self._vacuumed_at = time.monotonic()
-            for schema in JOURNALS:
+            for schema in JOURNALS if keeper else ():
                 _try(f"system/{schema.kind}", self.tables, self.tables.journal(schema).vacuum)
             _try("held rows", self.tables, partial(remove_held, self.tables, timetable.VACUUM_S))
 
@@ -157,11 +157,11 @@ def _cut_topic_log(cutter: LogCutter, topic: Topic, least: int) -> None:
 
 
 def remove_held(tables: ClusterTables, older_than_s: float) -> None:
-    """Remove the rows that publishers held and did not remove, since they were killed and never opened again. Where they are no
-    files of a local disk there are none."""
-    folder = local_path(tables.checkpoint("held"))
+    """Remove the rows that publishers held and did not remove, since they were killed and never opened again: those below the
+    cluster's checkpoints on a local disk, and those of publishers of this host on its own."""
     now_s = checked_now_us(tables, "rows that publishers held stay") / 1e6
-    for file in [] if folder is None else list(folder.rglob("*.arrow")):
+    folders = filter(None, {local_path(place) for place in (tables.checkpoint("held"), tables.run_checkpoint("held"))})
+    for file in [file for folder in folders for file in folder.rglob("*.arrow")]:
         if now_s - file.stat().st_mtime > older_than_s:
             file.unlink(missing_ok=True)
             with suppress(OSError):  # others are in it

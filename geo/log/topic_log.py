@@ -70,7 +70,9 @@ def seen_log(tables: ClusterTables, topic: Topic) -> tuple[Table, Seen]:
     table = tables.log(topic)
     seen = table.find_checked(TOPIC_LOG)
     if seen is None:
-        raise SchemaError(f"{topic}: has no log in cluster {tables.cluster.name} ({table}).")
+        raise SchemaError(
+            f"{topic}: has no log in cluster {tables.cluster.name} ({table}). `geo topics` lists those that are there."
+        )
     return table, seen
 
 

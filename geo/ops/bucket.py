@@ -33,11 +33,9 @@ def look_at(port: ObjectStore, where: str, root: str, buckets: set[str]) -> Iter
         what = "the bucket's region, versioning, lifecycle rules and replication, and the store's clock, were not looked at: that takes boto3"
         yield Symptom("warn", where, what, "pip install boto3")
         return
-    region = port.said.get("aws_region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    has_endpoint = "aws_endpoint_url" in port.said
     key = root.partition("://")[2].partition("/")[2]
-    place = Place(where, f"{key}/" if key else "", region, has_endpoint)
-    yield from judged(_Questions(port, authority_of(root), region).asked(), place, buckets)
+    place = Place(where, f"{key}/" if key else "", port.region, port.endpoint is not None)
+    yield from judged(_Questions(port, authority_of(root), port.region).asked(), place, buckets)
 
 
 class _Questions:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from geo.config.model import Cluster
 from geo.delta.disk_store import on_disk
 from geo.delta.object_store import ObjectStore, _Held
 from geo.delta.probe import why_unfit
@@ -69,6 +70,8 @@ def test_a_refusal_beside_another_request_is_asked_again(s3: S3, log: WritePath)
     s3.next_of("PUT", "conflict")
     assert log.store.put_if_absent(str(log / "0"), b"") is Put.THERE
     assert not (log / "0").is_there()
+    s3.next_of("PUT", "conflict")
+    assert _commit(log, 1)
 
 
 def test_what_lands_after_its_time_is_unknown_until_it_is_there(s3: S3) -> None:
@@ -314,3 +317,13 @@ def test_of_a_large_file_what_is_read_is_asked_for(s3: S3, monkeypatch: pytest.M
     assert opened.read(columns=["n"]).equals(rows.select(["n"]))
     assert opened.read().equals(rows)
     assert opened.read_row_group(2).equals(rows[100_000:150_000])
+
+
+def test_an_end_point_that_only_the_environment_says_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark would be led elsewhere."""
+    cluster = Cluster("eu", root="s3a://b/a", storage={"aws_region": "eu-west-1"})
+    assert port_of(cluster) is not None
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://localhost:9000")
+    with pytest.raises(UsageError, match=r"cluster eu: the environment's AWS_ENDPOINT_URL .* say aws_endpoint_url in `storage`"):
+        port_of(cluster)
+    assert port_of(Cluster("eu", root="s3a://b/a", storage={"aws_endpoint_url": "https://h"})) is not None
