@@ -19,7 +19,7 @@ from geo.delta.arrow_rows import rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
 from geo.delta.definition import columns_of
 from geo.delta.delta_log import read_folder, remove_below
-from geo.delta.mirror import is_young, rows_now
+from geo.delta.mirror import is_young, may_be_old, rows_now
 from geo.delta.predicate import ANY_ROW, All, Among, Begins, Predicate, to_sql
 from geo.delta.predicate_arrow import kept
 from geo.delta.rewrite import replace_rows
@@ -67,8 +67,8 @@ class Journal:
         if (now := time.monotonic()) - self._missed_at < REMOTE_PRESENCE_S:
             if is_young(self.table, self._asked_at):
                 return False
-            self._asked_at = now
             if not self.table.has_commit(0):
+                self._asked_at = now
                 return False
         if (seen := self.table.find_checked(self._schema)) is not None:
             self._admit(seen.properties)
@@ -306,21 +306,22 @@ class Watched(Generic[_R]):
 
     def __init__(self, journal: Journal, read: Callable[[], _R]) -> None:
         self._journal, self._read = journal, read
-        self._known: tuple[tuple[int, Hashable], _R] | None = None
-        self._looked_at = self._stamped_at = -math.inf
+        self._known: tuple[tuple[int, Hashable] | None, _R] | None = None
+        self.looked_at = self._stamped_at = -math.inf
+        """When what it tells was so (monotonic): a look that failed is none."""
 
     def now(self) -> _R:
-        if self._known is not None and is_young(self._journal.table, self._looked_at):
+        if self._known is not None and is_young(self._journal.table, self.looked_at):
             return self._known[1]
-        self._looked_at = now = time.monotonic()
+        now = time.monotonic()
         long_ago = now - self._stamped_at >= REMOTE_PRESENCE_S
-        if self._known is not None and self._journal.stands_at(self._known[0], long_ago=long_ago):
-            self._stamped_at = now if long_ago else self._stamped_at
+        if self._known is not None and self._known[0] is not None and self._journal.stands_at(self._known[0], long_ago=long_ago):
+            self.looked_at, self._stamped_at = now, now if long_ago else self._stamped_at
             return self._known[1]
-        self._stamped_at = now
-        stand = self._journal.stand()
-        found = self._read()  # what comes in between is read twice
-        self._known = None if stand is None else (stand, found)
+        with may_be_old(0.0):  # rows that are older than the stand would stay as long as that does
+            stand = self._journal.stand()
+            found = self._read()  # what comes in between is read twice
+        self._known, self.looked_at, self._stamped_at = (stand, found), now, now
         return found
 
 

@@ -51,6 +51,11 @@ class Registries:
         self._tables.refuse_no_folder()
         return Said(self._subscriptions.now(), self._links.now(), self._topics.now())
 
+    @property
+    def looked_at(self) -> float:
+        """When all that was told last was so (monotonic)."""
+        return min(one.looked_at for one in (self._subscriptions, self._links, self._topics))
+
     def now_or_lately(self) -> Said:
         with may_be_old(timetable.REMOTE_MARKERS_PEERS_LOOK_S):
             return self.now()
@@ -64,7 +69,7 @@ class Peer:
         self.said = Said()
         """The last that was heard."""
         self.said_at = -math.inf
-        """When that was asked for."""
+        """Since when something else may be so (monotonic)."""
         self.unreadable: str | None = None
         self._commits: Future[list[Commit]] | None = None
         self._ask()
@@ -85,7 +90,7 @@ class Peer:
                 self.unreadable = f"it has not answered for {waited:.0f} s"
             return
         try:
-            self.said, self.said_at, self.unreadable = self.asked.result(), self._asked_at, None
+            self.said, self.said_at, self.unreadable = self.asked.result(), self._registries.looked_at, None
         except FAULTS as error:
             self.unreadable = first_line(error)
         if waited >= timetable.MARKERS_PEERS_LOOK_S:
