@@ -16,6 +16,8 @@ class UntoldError(ValueError):
 
 
 _HISTOGRAMS, _DELETED = ("fileSizeHistogram", "histogramOpt"), "deletedRecordCountsHistogramOpt"
+_DELETED_ROWS, _VECTORS = "numDeletedRecordsOpt", "numDeletionVectorsOpt"
+"""Of rows that were deleted one by one; not there while a table does not ask for deletion vectors."""
 
 LISTED_FILES = 50
 """A checksum lists all files of a table that has so many at most; Spark would look for them otherwise, a second a commit."""
@@ -40,7 +42,7 @@ def checksum_after(before: Mapping[str, Any], lines: Iterable[str]) -> dict[str,
     after: dict[str, Any] = {**before, "txnId": None}
     for name in (*_HISTOGRAMS, _DELETED):  # which nobody has to give
         after.pop(name, None)
-    files = None if after.get("allFiles") is None else {file["path"]: file for file in after["allFiles"]}
+    files = None if after.get("allFiles") is None else {_file_id(file): file for file in after["allFiles"]}
     transactions = {one["appId"]: one for one in after.get("setTransactions") or ()}
     domains = {one["domain"]: one for one in after.get("domainMetadata") or ()}
     for number, line in enumerate(filter(None, lines)):
@@ -49,15 +51,18 @@ def checksum_after(before: Mapping[str, Any], lines: Iterable[str]) -> dict[str,
                 after["txnId"] = fields.get("txnId")
                 after |= {"inCommitTimestampOpt": fields["inCommitTimestamp"]} if "inCommitTimestamp" in fields else {}
             elif name in ("add", "remove"):
-                if fields.get("deletionVector") or fields.get("size") is None:
-                    raise UntoldError("a commit has deletion vectors, or does not say how large a file is")
+                if fields.get("size") is None:
+                    raise UntoldError("a commit does not say how large a file is")
                 sign = 1 if name == "add" else -1
                 after["numFiles"] += sign
                 after["tableSizeBytes"] += sign * fields["size"]
+                if vector := fields.get("deletionVector"):
+                    after[_DELETED_ROWS] = after.get(_DELETED_ROWS, 0) + sign * vector["cardinality"]
+                    after[_VECTORS] = after.get(_VECTORS, 0) + sign
                 if files is not None:
-                    files.pop(fields["path"], None)
+                    files.pop(_file_id(fields), None)
                     if name == "add":
-                        files[fields["path"]] = {**fields, "dataChange": False}
+                        files[_file_id(fields)] = {**fields, "dataChange": False}
             elif name == "metaData":
                 after["metadata"] = fields
             elif name == "protocol":
@@ -79,6 +84,12 @@ def checksum_after(before: Mapping[str, Any], lines: Iterable[str]) -> dict[str,
     if "domainMetadata" in before:
         after["domainMetadata"] = [one for one in domains.values() if not one.get("removed")]
     return after
+
+
+def _file_id(file: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells a file of a table from any other: the same one with other rows deleted is another."""
+    vector = file.get("deletionVector") or {}
+    return (file["path"], *(vector.get(name) for name in ("storageType", "pathOrInlineDv", "offset")))
 
 
 def checksum_with(before: Mapping[str, Any], added: Sequence[Mapping[str, Any]], taken: Mapping[str, int]) -> dict[str, Any]:

@@ -199,8 +199,9 @@ def commit_actions(
     paths = [file["path"] for file in added]
     # Large ones are on the disk already. Small ones are quicker written out with the commit, all at once.
     files = [folder.parent / path for path in paths]
-    if added:
-        refuse_old(folder.parent, state.configuration, files, min(file["modificationTime"] for file in added) * 1000)
+    if named := [*files, *(folder.parent / action["cdc"]["path"] for action in actions if "cdc" in action)]:
+        # Of files of the feed, which are written last, no commit says when that was.
+        refuse_old(folder.parent, state.configuration, named, min((file["modificationTime"] for file in added), default=0) * 1000)
     if not put_commit(folder, version, [{"commitInfo": info}, *actions], files):
         return False
     # Where there is a lock, nobody cuts the log meanwhile.

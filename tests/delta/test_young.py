@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.delta.change import Change
 from geo.delta.create import make_first
-from geo.delta.delta_state import require_newest, require_state
+from geo.delta.delta_state import DeltaState, require_newest, require_state
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.object_store import ObjectStore
 from geo.delta.process import this_process
+from geo.delta.scan import files_at
 from geo.delta.store import WritePath
 from geo.delta.table import Table
 from geo.delta.writer import Written, commit_files, write_files
@@ -93,6 +95,19 @@ def test_a_file_that_is_gone_is_not_committed(log: Table) -> None:
     with clock_off(HOUR_S), pytest.raises(RetryableError, match="is gone"):
         log.commit_here(written)
     assert log.latest_version() == 0
+
+
+def test_a_file_of_the_change_feed_that_is_gone_is_not_committed(log: Table) -> None:
+    log.append_rows(rows_of(0, 3))
+    written, feed = _written(log), _written(log)
+
+    def make(state: DeltaState) -> Change:
+        return Change(state.version, "UPDATE", {}, {}, tuple(files_at(log, state) or ()), written, feed.files)
+
+    (_folder(log) / feed.files[0].path).delete()
+    with clock_off(HOUR_S), pytest.raises(RetryableError, match="is gone"):
+        log.change_here(make)
+    assert log.latest_version() == 1
 
 
 def test_what_is_written_in_a_moment_asks_nothing_more(s3: S3, log: Table) -> None:
