@@ -9,7 +9,9 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +20,8 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +37,12 @@ _CONTROL = "/-/"
 _START_S = 60.0
 _COUNTED = ("HTTP_X_AMZ_SERVER_SIDE_ENCRYPTION_CUSTOMER_KEY", "HTTP_X_AMZ_REQUEST_PAYER")
 """Headers of requests that are counted, by what WSGI calls them."""
+
+IF_ABSENT = "PUT if absent"
+"""The method of a put that has this condition, where any other put is not meant."""
+
+_COMMIT = re.compile(r".*/_delta_log/\d{20}\.json")
+_ACCESS_KEY = re.compile(r"Credential=([^/]+)/")
 
 KEY, SECRET = "geo", "correct horse"  # moto takes any
 
@@ -77,11 +86,25 @@ class ObjectStore:
         self._ask(f"refuse/{code}/{status}/{methods}")
 
     def next_of(self, method: str, fault: str, times: int = 1, **more: float) -> None:
-        """Of the next requests with this method so many meet a fault: `lost`, carried out and not answered; `late`, carried out
+        """Of the next requests with this method (IF_ABSENT is one) so many meet a fault: `lost`, carried out and not answered; `late`, carried out
         after `seconds`; `short`, answered with half of what was said to come; `conflict`, refused as S3 does beside another request;
         `denied`, refused for want of a right; `bare`, carried out as if it had no condition; `kept`, of a request to delete, taken, and
         each name is refused. Each further call is for those that come behind them."""
-        self._ask(f"next/{method}/{fault}/{times}/{more.get('seconds', 0)}")
+        self._ask(f"next/{method.replace(' ', '+')}/{fault}/{times}/{more.get('seconds', 0)}")
+
+    def kill(self, key: str, pid: int, method: str, behind: int, moment: str, seconds: float = 0) -> None:
+        """Kill the process `pid`, whose requests this access key signs, at the request with this method (IF_ABSENT is one; "": any) that comes
+        behind so many others: `before` the store takes it, once it was `taken`, or before, and the store takes it so many seconds `later`.
+        In no case it is answered."""
+        self._ask(f"kill/{key}/{pid}/{method.replace(' ', '+')}/{behind}/{moment}/{seconds}")
+
+    def killed(self, key: str) -> str | None:
+        """At which request the process with this access key was killed; None: it was not by now."""
+        return cast("str | None", self._ask(f"killed/{key}"))
+
+    def commits(self, key: str) -> list[str]:
+        """The commits that were made with this access key."""
+        return cast("list[str]", self._ask(f"commits/{key}"))
 
     def forget_faults(self) -> None:
         """None of those that `next_of` asked for are met any more."""
@@ -149,11 +172,15 @@ class _Faulty:
         self._refusal = ("", "0", "")
         self._key, self._delay_s, self.ahead_s = "", 0.0, 0.0
         self._next: list[_Fault] = []
+        self._deaths: dict[str, _Death] = {}
+        self._killed: dict[str, str] = {}
+        self._commits: dict[str, list[str]] = {}
 
     def __call__(self, environment: Environment, start: Callable[..., Any]) -> Iterable[bytes]:
         path = environment["PATH_INFO"]
         if path.startswith(_CONTROL):
-            what, *more = path.removeprefix(_CONTROL).split("/")
+            what, *more = path.removeprefix(_CONTROL).replace("+", " ").split("/")
+            said: object = self._counts
             if what == "fail":
                 self._one_in = int(more[0])
             elif what == "refuse":
@@ -169,35 +196,85 @@ class _Faulty:
             elif what == "next":
                 method, kind, times, seconds = more
                 self._next += [_Fault(method, kind, float(seconds))] * int(times)
+            elif what == "kill":
+                key, pid, method, behind, moment, seconds = more
+                self._deaths[key] = _Death(int(pid), method, int(behind), moment, float(seconds))
+            elif what == "killed":
+                said = self._killed.get(more[0])
+            elif what == "commits":
+                said = self._commits.get(more[0], [])
             start("200 OK", [("Content-Type", "application/json")])
-            return [json.dumps(self._counts).encode()]
+            return [json.dumps(said).encode()]
         with self._lock:
             self._requests += 1
             fails = self._one_in > 0 and self._requests % self._one_in == 0
             is_list = environment["REQUEST_METHOD"] == "GET" and "list-type" in environment.get("QUERY_STRING", "")
             method = "LIST" if is_list else environment["REQUEST_METHOD"]
+            is_conditional = method == "PUT" and "HTTP_IF_NONE_MATCH" in environment
+            methods = {"", method, *([IF_ABSENT] if is_conditional else [])}
+            key = found[1] if (found := _ACCESS_KEY.search(environment.get("HTTP_AUTHORIZATION", ""))) else ""
             self._counts[method] += 1
             self._counts["failed"] += fails
             for header in _COUNTED:
                 if header in environment:
                     self._counts[header] += 1
-            met = (one for one in self._next if one.method == environment["REQUEST_METHOD"] and not is_list and not fails)
+            death = self._death_at(key, methods) if not fails else None
+            met = (one for one in self._next if one.method in methods and not fails and death is None)
             fault = next(met, None)
             if fault is not None:
                 self._next.remove(fault)
                 self._counts[fault.kind] += 1
+                self._counts[f"{fault.kind}, if absent"] += is_conditional
         time.sleep(self._delay_s)
-        code, status, methods = self._refusal
+        code, status, refused = self._refusal
         if fails:
             return _refused(environment, start, "503 Slow Down", "SlowDown")
-        if code and (not methods or method in methods.split(",")):
+        if code and (not refused or method in refused.split(",")):
             return _refused(environment, start, f"{status} {code}", code)
-        if self._key and f"Credential={self._key}/" not in environment.get("HTTP_AUTHORIZATION", ""):
+        if self._key and key != self._key:
             self._counts["of another key"] += 1
             return _refused(environment, start, "403 InvalidAccessKeyId", "InvalidAccessKeyId")
+        if is_conditional and _COMMIT.fullmatch(path):
+            start = self._noting(key, path, start)
+        if death is not None:
+            return self._dies(key, death, f"{IF_ABSENT if is_conditional else method} {path}", environment, start)
         if fault is not None:
             return self._met(fault, environment, start)
         return self._application(environment, start)
+
+    def _noting(self, key: str, path: str, start: Callable[..., Any]) -> Callable[..., Any]:
+        """`start` of the answer to a commit, which is noted if it is made."""
+
+        def noting(status: str, *more: Any) -> Any:
+            if status.startswith("200"):
+                self._commits.setdefault(key, []).append(path)
+            return start(status, *more)
+
+        return noting
+
+    def _death_at(self, key: str, methods: set[str]) -> _Death | None:
+        """The death of the process with this key, if it is due at a request with these methods."""
+        if (death := self._deaths.get(key)) is None or death.method not in methods:
+            return None
+        if death.behind:
+            self._deaths[key] = replace(death, behind=death.behind - 1)
+            return None
+        return self._deaths.pop(key)
+
+    def _dies(
+        self, key: str, death: _Death, request: str, environment: Environment, start: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        environment["wsgi.input"] = io.BytesIO(_content(environment))
+        if death.moment == "taken":
+            b"".join(self._application(environment, start))
+        os.kill(death.pid, signal.SIGKILL)
+        self._killed[key] = f"{request} ({death})"
+        if death.moment == "later":
+            time.sleep(death.seconds)
+            b"".join(self._application(environment, start))
+        if death.moment == "before":
+            start("500 Killed", [])
+        return _unanswered(environment)
 
     def _met(self, fault: _Fault, environment: Environment, start: Callable[..., Any]) -> Iterable[bytes]:
         if fault.kind == "conflict":
@@ -207,7 +284,7 @@ class _Faulty:
         if fault.kind == "bare":
             return self._application(_without_condition(environment), start)
         if fault.kind == "kept":
-            keys = re.findall(rb"<Key>.*?</Key>", environment["wsgi.input"].read(int(environment["CONTENT_LENGTH"])))
+            keys = re.findall(rb"<Key>.*?</Key>", _content(environment))
             start("200 OK", [("Content-Type", "application/xml")])
             errors = (b"<Error>%s<Code>AccessDenied</Code><Message>Access Denied</Message></Error>" % key for key in keys)
             return [b"<DeleteResult>%s</DeleteResult>" % b"".join(errors)]
@@ -218,8 +295,7 @@ class _Faulty:
         content = b"".join(said)
         if fault.kind == "short":
             return [content[: len(content) // 2]]
-        environment["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-        return []
+        return _unanswered(environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +303,34 @@ class _Fault:
     method: str
     kind: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Death:
+    pid: int
+    method: str
+    behind: int
+    moment: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"taken {self.seconds:.0f} s later"
+            if self.moment == "later"
+            else {"before": "not taken"}.get(self.moment, self.moment)
+        )
+
+
+def _content(environment: Environment) -> bytes:
+    is_ended = environment.get("wsgi.input_terminated")
+    content: bytes = environment["wsgi.input"].read(None if is_ended else int(environment.get("CONTENT_LENGTH") or 0))
+    return content
+
+
+def _unanswered(environment: Environment) -> Iterable[bytes]:
+    with suppress(OSError):  # whoever asked is gone
+        environment["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+    return []
 
 
 def _signed(method: str, url: str, content: bytes) -> dict[str, str]:
@@ -240,7 +344,7 @@ def _signed(method: str, url: str, content: bytes) -> dict[str, str]:
 
 def _without_condition(environment: Environment) -> Environment:
     """A put as a proxy passes it on that has the key, too."""
-    content = environment["wsgi.input"].read(int(environment["CONTENT_LENGTH"]))
+    content = _content(environment)
     signed = _signed("PUT", f"http://{environment['HTTP_HOST']}{environment['REQUEST_URI']}", content)
     headers = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in signed.items()}
     kept = {name: value for name, value in environment.items() if name != "HTTP_IF_NONE_MATCH"}
@@ -248,9 +352,7 @@ def _without_condition(environment: Environment) -> Environment:
 
 
 def _refused(environment: Environment, start: Callable[..., Any], status: str, code: str) -> Iterable[bytes]:
-    environment["wsgi.input"].read(
-        None if environment.get("wsgi.input_terminated") else int(environment.get("CONTENT_LENGTH") or 0)
-    )
+    _content(environment)
     start(status, [("Content-Type", "application/xml")])
     return (
         []

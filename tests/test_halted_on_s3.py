@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from geo.coordination.ownership import claim, owner_of, producer_runner, release
 from geo.crash import CrashPoint
 from geo.delta.commits import commit_file
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.scan import data_files
 from geo.delta.store import StorePath
+from geo.errors import AlreadyOwnedError
 from geo.names import Topic
 from tests.clock_off import clock_off
 from tests.far import Far
 from tests.object_store import ObjectStore as S3
+from tests.waiting import until
 
 pytestmark = pytest.mark.crash
 
@@ -67,6 +71,24 @@ def test_an_owner_that_was_halted_and_replaced_adds_nothing(far: Far, point: Cra
     assert far.log("us", topic).latest_version() == version
     assert far.on_host("two").publish(40, topic) == 20
     _assert_once(far, topic, 40)
+
+
+def test_who_looks_while_another_one_claims_replaces_nobody(far: Far, s3: S3) -> None:
+    """What was claimed before it looked at the fences, and fenced since, has an owner who lives."""
+    tables, other = far.tables("us"), far.on_host("two").tables("us")
+    runner = producer_runner(tables, _begun(far, "looks"), "p")
+    release(claim(other, [[producer_runner(other, _begun(far, "another"), "p")]]))
+    assert owner_of(other, runner.name) is not None  # so that it knows what is there, and lists no more than fences
+    before = s3.counts()["late"]
+    s3.next_of("LIST", "late", seconds=1)
+    with ThreadPoolExecutor(1) as pool:
+        claiming = pool.submit(claim, other, [[runner]])
+        until(lambda: s3.counts()["late"] > before)
+        (owned,) = claim(tables, [[runner]])
+        with pytest.raises(AlreadyOwnedError, match="already run by"):
+            claiming.result()
+    assert owned.still_owns()
+    release([owned])
 
 
 def test_what_a_halted_owner_puts_below_a_cut_does_not_count(far: Far, s3: S3) -> None:

@@ -32,8 +32,10 @@ Whether an owner lives that this process cannot see is told by its last sign of 
 from __future__ import annotations
 
 import logging
+import random
 import re
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -76,8 +78,9 @@ that a notebook can try again without a restart; its row still says owned, so th
 _CLAIMS = "geo.claims"
 """Delta application id of the claims of one owners table."""
 
-_CLAIM_TRIES = 20
-"""Claims of other runners of the cluster may come between; each try takes half a second, and losing twenty is no accident."""
+_CLAIM_TRIES, _CLAIM_PAUSE_S, _CLAIM_MOST_S = 20, 0.1, 3.0
+"""Claims of other runners of the cluster may come between. Who lost to one waits, each time twice as long at most, and not as long as others do:
+of eight that claim at once one would lose twenty times now and then."""
 
 _RAISED = "GEO_FENCED"
 
@@ -361,7 +364,7 @@ def claim(
     owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
     if known_now_us(tables, who) is None and owners.exists():
         refuse(who, why_wrong(now_us(), in_us(owners.table.committed_at(owners.table.latest_version()))))
-    for _ in range(_CLAIM_TRIES):
+    for number in range(_CLAIM_TRIES):
         before, decision = _looked(tables, owners, runners, replaced)
         with owners.alone() as alone:
             if alone.is_alone:
@@ -383,6 +386,7 @@ def claim(
         if (found := owners.append_once(claims, (_CLAIMS, decision.generation), token)) is not None:
             version = found
             break
+        time.sleep(random.uniform(0, min(_CLAIM_PAUSE_S * 2**number, _CLAIM_MOST_S)))  # noqa: S311  # no secret
     else:
         raise AlreadyOwnedError(f"{next(iter(runners))}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
     reach(CrashPoint.CLAIM_WON)
@@ -409,12 +413,14 @@ def _looked(
 ) -> tuple[dict[str, Owner], Take]:
     """The newest claims of the cluster by runner, and what may be done about `runners`. Waits for the JVMs of the dead to end.
     Raises AlreadyOwnedError."""
-    found = {one.runner: one for one in owners.read(Owner)}
-    held = [owner for name, owner in found.items() if name in runners and owner.is_owned]
+    # Fences first: whose fence is there has its claim in what is read then. The other way around that of somebody who came between would
+    # count as one of a table that was put back.
     there = {
         name: [fence_generation(file) for file in tables.files.names(_fences_of(tables, runner))]
         for name, runner in runners.items()
     }
+    found = {one.runner: one for one in owners.read(Owner)}
+    held = [owner for name, owner in found.items() if name in runners and owner.is_owned]
     decision = decide(
         found.values(), runners, _liveness(tables, held), there, take_over=replaced, outlives=tables.port is not None
     )
