@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from geo.coordination.claims import fence_name
 from geo.coordination.ownership import claim, owner_of, producer_runner, release
 from geo.crash import CrashPoint
 from geo.delta.commits import commit_file
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.scan import data_files
 from geo.delta.store import StorePath
-from geo.errors import AlreadyOwnedError
+from geo.errors import AlreadyOwnedError, RetryableError
 from geo.names import Topic
 from tests.clock_off import clock_off
 from tests.far import Far
+from tests.object_store import IF_ABSENT
 from tests.object_store import ObjectStore as S3
 from tests.waiting import until
 
@@ -87,6 +89,34 @@ def test_who_looks_while_another_one_claims_replaces_nobody(far: Far, s3: S3) ->
         (owned,) = claim(tables, [[runner]])
         with pytest.raises(AlreadyOwnedError, match="already run by"):
             claiming.result()
+    assert owned.still_owns()
+    release([owned])
+
+
+@pytest.mark.parametrize(("fault", "claims"), [("lost", 1), ("conflict", 2)])
+def test_of_a_fence_is_known_that_it_was_made_or_another_one_is(far: Far, s3: S3, fault: str, claims: int) -> None:
+    tables = far.tables("us")
+    runner = producer_runner(tables, _begun(far, f"fence-{fault}"), "p")
+    before = owner_of(tables, runner.name)
+    assert before is not None
+    s3.next_of(IF_ABSENT, "lost")  # the claim, which is read then
+    s3.next_of(IF_ABSENT, fault)
+    (owned,) = claim(tables, [[runner]])
+    assert (owned.generation - before.generation, owned.in_flight, owned.still_owns()) == (claims, claims == 2, True)
+    assert tables.files.names(tables.checkpoint("fences", runner.path)) == [fence_name(owned.generation, owned.token)]
+    s3.next_of(IF_ABSENT, "lost")
+    release([owned])
+
+
+def test_a_claim_of_which_no_fence_is_known_is_refused_and_the_next_one_takes_it(far: Far, s3: S3) -> None:
+    tables = far.tables("us")
+    runner = producer_runner(tables, _begun(far, "fenceless"), "p")
+    for _ in range(5):
+        s3.next_of(IF_ABSENT, "lost")  # the claim
+        s3.next_of(IF_ABSENT, "conflict")
+    with pytest.raises(RetryableError, match="did not say 5 times whether the fence was made"):
+        claim(tables, [[runner]])
+    (owned,) = claim(tables, [[runner]])
     assert owned.still_owns()
     release([owned])
 

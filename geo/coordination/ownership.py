@@ -82,6 +82,9 @@ _CLAIM_TRIES, _CLAIM_PAUSE_S, _CLAIM_MOST_S = 20, 0.1, 3.0
 """Claims of other runners of the cluster may come between. Who lost to one waits, each time twice as long at most, and not as long as others do:
 of eight that claim at once one would lose twenty times now and then."""
 
+_FENCE_TRIES = 5
+"""So often it is claimed anew because a store does not say whether a fence was made. It is asked for each once."""
+
 _RAISED = "GEO_FENCED"
 
 Rows: TypeAlias = DataFrame | pa.Table | Written
@@ -355,10 +358,26 @@ def claim(
 
     `take_over` also replaces an owner that lives, of all of them or of these. The fence makes this safe; the replaced runner fails.
     Raises AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits, and on a host
-    whose clock is not the storage's.
+    whose clock is not the storage's; RetryableError where the store says again and again not whether a fence was made.
     """
     tables.refuse_unsafe_storage()
     admit(tables)
+    for _ in range(_FENCE_TRIES):
+        if (owned := _claimed(tables, wanted, take_over, point)) is not None:
+            return owned
+    raise RetryableError(
+        f"{wanted[0][0].name}: the store did not say {_FENCE_TRIES} times whether the fence was made. Start again."
+    )
+
+
+def _claimed(
+    tables: ClusterTables,
+    wanted: Sequence[Sequence[Runner]],
+    take_over: bool | Collection[Runner],
+    point: CrashPoint | None,
+) -> list[Ownership] | None:
+    """As `claim`. None: it is claimed, and the store does not say whether a fence was made, which may still come, also after somebody took over.
+    So nothing is done under this claim; the next one, which has fences of its own names, takes it for that of an owner who left."""
     runners = {runner.name: runner for group in wanted for runner in group}
     replaced = runners.keys() if take_over is True else {runner.name for runner in take_over or ()}
     owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
@@ -398,7 +417,8 @@ def claim(
             raise
         if held.apart_us > SIGN_APART_US:
             renew(tables)  # the claim, the first sign of life of this process, has this host's time
-    _write_fences(tables, list(runners.values()), decision.generation, token, version)
+    if not _write_fences(tables, list(runners.values()), decision.generation, token, version):
+        return None
     if point is not None:
         reach(point)
     keep_alive(tables, len(wanted))
@@ -439,12 +459,13 @@ def _given_back(claimed: Owner, before: Owner | None) -> Owner:
     return replace(before, generation=claimed.generation, in_flight=claimed.in_flight, sequence=1)
 
 
-def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, version: int) -> None:
-    """Steps (b) to (d), of a claim that is version `version` of the table of owners."""
+def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, version: int) -> bool:
+    """Steps (b) to (d), of a claim that is version `version` of the table of owners. False: whether (b) was done is not known."""
     name = fence_name(generation, token)
     folders = {runner.name: _fences_of(tables, runner) for runner in runners}
     for folder in folders.values():
-        tables.files.create(f"{folder}/{name}", token)  # (b)
+        if not tables.files.create(f"{folder}/{name}", token):  # (b)
+            return False
     reach(CrashPoint.CLAIM_FENCED)
     owners = tables.journal(OWNERS)
     for one in owners.read(Owner) if owners.table.latest_version() != version else ():  # (c)
@@ -457,6 +478,7 @@ def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: 
         for other in tables.files.names(folder):
             if fence_generation(other) < generation:
                 tables.files.remove(f"{folder}/{other}")  # (d)
+    return True
 
 
 def owned_now(tables: ClusterTables) -> list[Owner]:

@@ -58,19 +58,19 @@ class SmallFiles:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    def create(self, path: str, line: str) -> None:
-        """Create the file, which nobody else creates: its name has something drawn in it. Durable when this returns."""
+    def create(self, path: str, line: str) -> bool:
+        """Create the file, which nobody else creates: its name has something drawn in it. Durable when this returns. False: the store does not
+        say whether it was made; it may be, at any time."""
         if (port := self._driver.port_at(path)) is not None:
-            # Asked once: a second request of a library could come when somebody has removed the file.
-            if port.put_if_absent(path, _text([line])) is not Put.MADE:
-                raise OSError(f"{path}: the store does not say whether it was made")
-            return
+            # Asked once: a second request could come when somebody has removed the file. One that is there was made, and is so once.
+            return port.put_if_absent(path, _text([line])) is Put.MADE or port.is_there(path)
         if (local := local_path(path)) is None:
             self._driver.spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.mode("errorifexists").text(path)
-            return
+            return True
         local.parent.mkdir(parents=True, exist_ok=True)
         _write(local, "x", [line])
         sync(local.parents)
+        return True
 
     def replace(self, path: str, lines: Sequence[str]) -> None:
         """Make the file, or make it anew: afterwards it has these lines."""
