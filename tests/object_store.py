@@ -267,8 +267,8 @@ class _Faulty:
         environment["wsgi.input"] = io.BytesIO(_content(environment))
         if death.moment == "taken":
             b"".join(self._application(environment, start))
-        os.kill(death.pid, signal.SIGKILL)
         self._killed[key] = f"{request} ({death})"
+        os.kill(death.pid, signal.SIGKILL)
         if death.moment == "later":
             time.sleep(death.seconds)
             b"".join(self._application(environment, start))

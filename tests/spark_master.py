@@ -62,6 +62,11 @@ class Started:
             self._process = subprocess.Popen(command, stdout=out, stderr=out, env=env, cwd=log.parent, start_new_session=True)
 
     @property
+    def pid(self) -> int:
+        """Of the process that was started."""
+        return self._process.pid
+
+    @property
     def said(self) -> str:
         return self.log.read_text(errors="replace")
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
+import random
 import re
 import signal
 import subprocess
@@ -30,9 +32,10 @@ from geo.journal.cluster import connect_later
 from geo.names import Topic
 from geo.session import session
 from geo.text import counted
+from tests.far import Far
 from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports
-from tests.object_store import KEY, SECRET, ObjectStore
+from tests.object_store import IF_ABSENT, KEY, SECRET, ObjectStore
 from tests.other_engines import kept_house, read_alike, wait_for_table
 from tests.regions import CLUSTERS, CONSUMER, LINES, TOPIC, Regions, consumed, story, verified
 from tests.s3_servers import servers
@@ -43,6 +46,8 @@ _REST_MINUTES, _WINDOW_S = 8, 200.0
 _MANY, _FILES = 5, 10
 _PRICES = {"reads": ("GET", "HEAD"), "lists and writes": ("LIST", "PUT", "POST"), "deletions": ("DELETE",)}
 """Requests by what they cost: a list or a write costs as much as twelve reads, a deletion nothing."""
+
+_METHODS = [method for some in _PRICES.values() for method in some]
 
 _BROUGHT_S = 180.0
 """Until a broker that runs has brought what is new, with the start of a process that looks."""
@@ -122,8 +127,8 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
 
 
 def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
-    """Two brokers that share topics, a publisher and a consumer write one region at once. One of them is killed again and again, while the store
-    is busy now and then, and loses answers, those to commits among them."""
+    """Two brokers that share topics, a publisher and a consumer write one region at once. One of them is killed again and again, at a request that
+    it is in the middle of, while the store is busy now and then, and loses answers, those to commits among them."""
     store, _ = _on_s3(folder, running)
     roots = {cluster: f"s3a://geo-{cluster}/tables" for cluster in CLUSTERS}
     topics = [TOPIC, f"{TOPIC}-2"]
@@ -149,10 +154,19 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         "publisher": ("publish", *at, "--topic", TOPIC, "--jsonl", str(lines), "--producer", "more", "--trigger", "1 second"),
         "consumer": ("consume", *at, "--topic", TOPIC, "--subscription", "s", "--trigger", "1 second", "-o", "json"),
     }
-    there = {name: regions.start(*verb) for name, verb in verbs.items()}
+    numbers, chance = Counter[str](), random.Random()  # no secret
+    there, keys = dict[str, Started](), dict[str, str]()
+
+    def start(name: str) -> None:
+        numbers[name] += 1
+        keys[name] = f"{name.replace(' ', '-')}-{numbers[name]}"  # by which the store knows whose requests are whose
+        there[name] = regions.start(*verbs[name], GEO_TEST_KEY=keys[name])
+
+    for name in verbs:
+        start(name)
     other = regions.start("broker", "--cluster", "us", "--trigger", "1 second")
-    ended: list[Started] = [other]
-    before, kills, until = store.counts(), Counter[str](), time.monotonic() + (_BRIEF_S if brief else _LONG_S)
+    killed: list[Started] = []
+    before, until = store.counts(), time.monotonic() + (_BRIEF_S if brief else _LONG_S)
     store.fail_one_in(20)
     for name in itertools.cycle(verbs):
         if time.monotonic() > until:
@@ -160,16 +174,19 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         time.sleep(_KILL_S)
         give()
         store.next_of("PUT", "lost", 3)
-        one = there[name]
-        if one.processes():
-            one.signal(signal.SIGKILL)
-            kills[name] += 1
-        ended.append(one)
-        there[name] = regions.start(*verbs[name])
+        store.next_of(IF_ABSENT, "lost", 2)
+        yield f"killed {keys[name]} {_killed(store, keys[name], there[name], chance)}"
+        killed.append(there[name])
+        start(name)
     store.fail_one_in(0)
     counts = store.counts() - before
     give()
-    yield f"killed: {dict(kills)}; 503 to {counts['failed']} requests of {counts.total():,}, answers lost: {counts['lost']}"
+    for one in killed:
+        one.ends(-signal.SIGKILL)
+    yield (
+        f"{len(killed)} were killed; 503 to {counts['failed']:,} requests of {sum(counts[method] for method in _METHODS):,}, "
+        f"{counts['lost']} answers lost, {counts['lost, if absent']} of them to puts if absent"
+    )
     deadline = time.monotonic() + _SHARED_S
     wanted = sorted([*regions.keys, *(f"more-{n}" for n in range(more))])
     while (found := _keys(regions, TOPIC)) != dict.fromkeys(CLUSTERS, wanted):
@@ -179,7 +196,7 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
             )
         time.sleep(5)
     yield f"{len(wanted)} lines of three producers, each a message once in both regions"
-    while (heard := _heard([*ended, *there.values()])) != set(wanted):
+    while (heard := _heard([*killed, *there.values()])) != set(wanted):
         if time.monotonic() > deadline:
             raise Failed(f"the consumer got {len(heard)} of {len(wanted)} messages:\n{there['consumer'].said[-3000:]}")
         time.sleep(1)
@@ -192,6 +209,49 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     if "clean:" not in said:
         raise Failed(said)
     yield f"geo verify: {said.strip().splitlines()[-1]}"
+
+
+def _killed(store: ObjectStore, key: str, one: Started, chance: random.Random) -> str:
+    """Kill it at a random request, once it has committed to a topic's log since its start; at which one, and what it had committed. Raises Failed
+    if it does not commit, or asks nothing more."""
+
+    def made() -> list[str]:
+        return [commit for commit in store.commits(key) if "/topics/" in commit]
+
+    one.until("a commit to a topic's log", lambda: bool(made()))
+    method, most = chance.choice((("", 200), ("PUT", 12), (IF_ABSENT, 5)))
+    store.kill(
+        key,
+        one.pid,
+        method,
+        chance.randrange(most),
+        *chance.choice((("before", 0), ("taken", 0), ("later", chance.uniform(1, 40)))),
+    )
+    deadline = time.monotonic() + _KILL_S
+    while (at := store.killed(key)) is None:
+        if time.monotonic() > deadline:
+            store.kill(key, one.pid, "", 0, "taken")
+            deadline = math.inf
+        if not one.processes():
+            raise Failed(f"{one.name} has ended by itself:\n{one.said[-3000:]}")
+        time.sleep(0.1)
+    return f"at {at}, with {len(store.commits(key))} commits since its start, {len(made())} of them to topics' logs"
+
+
+def claims(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
+    """Processes that claim the same topics at once, half of which are killed (`tests/claiming.py`), while the store is busy and loses answers."""
+    store = ObjectStore(free_ports(1)[0], folder / "store.log")
+    running.callback(store.close)
+    far = Far.made(store, folder)
+    store.fail_one_in(20)
+    store.next_of(IF_ABSENT, "lost", 50 if brief else 200)
+    command = [sys.executable, "-m", "tests.claiming", str(far.path), "8", "25" if brief else "200"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise Failed(ended.stdout + ended.stderr[-5000:])
+    yield from ended.stdout.splitlines()
+    counts = store.counts()
+    yield f"503 to {counts['failed']:,} requests, {counts['lost']} answers to puts if absent lost"
 
 
 def others(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
@@ -527,6 +587,7 @@ def _on_hdfs(folder: Path, running: ExitStack, **more: Any) -> tuple[Hdfs, Regio
 STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {
     "s3": s3,
     "writers": writers,
+    "claims": claims,
     "others": others,
     "points": points,
     "hdfs": hdfs,
