@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 
 from geo import errors
 from geo.errors import AlreadyOwnedError, GeoError, RetryableError, WrongClockError
+from geo.remedies import OF_STORE
 from geo.text import first_line
 
 SPARK_ERRORS = (PySparkException, Py4JError)
@@ -91,6 +92,7 @@ def as_raised(error: BaseException) -> BaseException:
 
 def message(error: BaseException) -> str:
     """What an error of Spark or of a storage says, without the trace of the JVM."""
-    if isinstance(error, (Py4JError, OSError)):
-        return first_line(error)
+    line = first_line(error)
+    if isinstance(error, (Py4JError, OSError)) or line.startswith(OF_STORE):
+        return line
     return str(error).split("JVM stacktrace")[0].strip()

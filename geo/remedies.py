@@ -9,7 +9,7 @@ _JARS = "Spark has no classes for {0}: add its jars, --jars $(python -m geo.jars
 
 _OF_JAVA = re.compile(r"(java|org|software)\.[\w.$]+(Exception|Error): ")
 
-_OF_STORE = "S3 bucket "
+OF_STORE = "S3 bucket "
 """How an error begins that an object store gave to this program."""
 
 _REMEDIES = (
@@ -41,7 +41,7 @@ _REMEDIES = (
 
 def remedy_of(cause: str) -> str | None:
     """What to do about a cause, as Java says it: the class of an exception comes first; or as an object store. None where that is not known."""
-    if not (_OF_JAVA.match(cause) or _OF_STORE in cause):
+    if not (_OF_JAVA.match(cause) or OF_STORE in cause):
         return None
     return next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from geo.remedies import remedy_of
+from geo.remedies import OF_STORE, remedy_of
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -33,13 +33,20 @@ def counted(number: int, noun: str) -> str:
 _CALLING, _CAUSE = "An error occurred while calling ", "Caused by: "
 """How an error of Java's begins in which only the call is named, and a line that says what was behind it."""
 
+_FROM_TASK, _OF_JAVA = "An exception was thrown from the Python worker", "JVM stacktrace"
+"""How an error begins that Python raised in a task of Spark's, whose trace follows, and what comes behind that."""
+
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)$", re.MULTILINE)
+
 
 def first_line(error: BaseException) -> str:
     """What an error says without the traces that Spark's carry after it; its type if it says nothing. Of one that Py4J passes on, what
-    it was caused by. Of a storage's, also what to do about it."""
+    it was caused by; of one that a task of Spark's raised in Python, what that was. Of a storage's, also what to do about it."""
     first, *rest = str(error).splitlines() or [type(error).__name__]
     if first.startswith(_CALLING):
         causes = [line.removeprefix(_CAUSE) for line in rest if line.startswith(_CAUSE)]
         first = (causes or [line.removeprefix(": ") for line in rest[:1]] or [first])[-1]
+    elif first.startswith(_FROM_TASK) and (raised := list(_RAISED.finditer("\n".join(rest).partition(_OF_JAVA)[0]))):
+        first = raised[-1][1] if raised[-1][1].startswith(OF_STORE) else raised[-1][0]
     remedy = remedy_of(first)
     return first if remedy is None else f"{first}; {remedy}"

@@ -245,11 +245,7 @@ def claims(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     far = Far.made(store, folder)
     store.fail_one_in(20)
     store.next_of(IF_ABSENT, "lost", 50 if brief else 200)
-    command = [sys.executable, "-m", "tests.claiming", str(far.path), "8", "25" if brief else "200"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise Failed(ended.stdout + ended.stderr[-5000:])
-    yield from ended.stdout.splitlines()
+    yield from _by_program("tests.claiming", str(far.path), "8", "25" if brief else "200")
     counts = store.counts()
     yield f"503 to {counts['failed']:,} requests, {counts['lost']} answers to puts if absent lost"
 
@@ -333,6 +329,15 @@ def faults(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     ):
         other = Regions(_made(folder / what.split()[1]), {"eu": root}, {"eu": conf})
         yield f"{what}: {_line_with(remedy, other.run(*publish, code=1))}"
+    yield from _by_program("tests.denied", str(_made(folder / "denied")))
+
+
+def _by_program(module: str, *arguments: str) -> Iterator[str]:
+    """What a program of the tests prints. Raises Failed with its errors unless it ends well."""
+    ended = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+    yield from ended.stdout.splitlines()
+    if ended.returncode:
+        raise Failed(ended.stderr[-5000:])
 
 
 def keys(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:

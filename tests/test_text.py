@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pyspark.errors import PySparkException
+
+from geo.faults import message
 from geo.text import counted, first_line, printable, printable_lines, show
 
 
@@ -30,3 +33,19 @@ def test_an_error_says_its_first_line_or_its_type() -> None:
     assert first_line(RuntimeError("An error occurred while calling o1.x.\n: E: why\n\tat y")) == "E: why"
     assert first_line(RuntimeError("An error occurred while calling o1.x.")) == "An error occurred while calling o1.x."
     assert first_line(KeyError()) == "KeyError"
+
+
+def test_an_error_of_a_task_says_what_was_raised_in_it_and_of_a_storage_what_to_do() -> None:
+    def of_task(raised: str) -> RuntimeError:
+        trace = 'Traceback (most recent call last):\n  File "x.py", line 50, in y\n    raise Why: not\n'
+        return RuntimeError(
+            f"An exception was thrown from the Python worker:\n{trace}{raised}\n\nJVM stacktrace:\norg.x.PythonException: no\n\tat z"
+        )
+
+    assert first_line(of_task("ValueError: bad row")) == "ValueError: bad row"
+    said = "S3 bucket b: PUT http://h/b/part: 403 Forbidden, AccessDenied"
+    told = first_line(of_task(f"PermissionError: {said}"))
+    assert told.startswith(f"{said}; check the credential")
+    assert first_line(of_task("nothing")) == "An exception was thrown from the Python worker:"
+    assert message(PySparkException(str(of_task(f"OSError: {said}")))) == told
+    assert "Traceback" in message(PySparkException(str(of_task("ValueError: bad row"))))

@@ -12,6 +12,7 @@ from importlib import import_module
 from geo.cli.arguments import EPILOG, Verbs, was_cut_short
 from geo.cli.output import Output, configure_logging
 from geo.errors import GeoError, NoSparkError
+from geo.remedies import OF_STORE
 from geo.text import printable_lines
 from geo.version import program_version
 
@@ -89,8 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         if args.verbose or not isinstance(error, FAULTS):
             raise
-        what = "Spark failed" if of_spark(error) else "a file or a storage failed"
-        print(f"geo: {what}: {printable_lines(message(error))} (--verbose shows where)", file=sys.stderr)
+        said = printable_lines(message(error))
+        what = "Spark failed" if of_spark(error) and not said.startswith(OF_STORE) else "a file or a storage failed"
+        print(f"geo: {what}: {said} (--verbose shows where)", file=sys.stderr)
         return 1
 
 

@@ -78,9 +78,9 @@ that a notebook can try again without a restart; its row still says owned, so th
 _CLAIMS = "geo.claims"
 """Delta application id of the claims of one owners table."""
 
-_CLAIM_TRIES, _CLAIM_PAUSE_S, _CLAIM_MOST_S = 20, 0.1, 3.0
-"""Claims of other runners of the cluster may come between. Who lost to one waits, each time twice as long at most, and not as long as others do:
-of eight that claim at once one would lose twenty times now and then."""
+_CLAIM_S, _CLAIM_PAUSE_S = 60.0, 0.2
+"""Claims of other runners of the cluster may come between, on a store without locks three times of four where eight claim at once. Who lost
+looks again after a moment, since the others do not wait either, and gives up after a minute."""
 
 _FENCE_TRIES = 5
 """So often it is claimed anew because a store does not say whether a fence was made. It is asked for each once."""
@@ -383,7 +383,8 @@ def _claimed(
     owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
     if known_now_us(tables, who) is None and owners.exists():
         refuse(who, why_wrong(now_us(), in_us(owners.table.committed_at(owners.table.latest_version()))))
-    for number in range(_CLAIM_TRIES):
+    deadline = time.monotonic() + _CLAIM_S
+    while True:
         before, decision = _looked(tables, owners, runners, replaced)
         with owners.alone() as alone:
             if alone.is_alone:
@@ -405,9 +406,11 @@ def _claimed(
         if (found := owners.append_once(claims, (_CLAIMS, decision.generation), token)) is not None:
             version = found
             break
-        time.sleep(random.uniform(0, min(_CLAIM_PAUSE_S * 2**number, _CLAIM_MOST_S)))  # noqa: S311  # no secret
-    else:
-        raise AlreadyOwnedError(f"{next(iter(runners))}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
+        if time.monotonic() > deadline:
+            raise AlreadyOwnedError(
+                f"{next(iter(runners))}: others claimed at the same moments for {_CLAIM_S:.0f} s. Start again."
+            )
+        time.sleep(random.uniform(0, _CLAIM_PAUSE_S))  # noqa: S311  # no secret
     reach(CrashPoint.CLAIM_WON)
     if known_us is None:
         try:

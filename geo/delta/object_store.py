@@ -69,9 +69,17 @@ _AT_ONCE_BYTES = 1024 * 1024
 """Of a large file of which only parts are read."""
 
 
+def keep_amazon_silent() -> None:
+    """Amazon's library logs whole requests at DEBUG, with session tokens: a process of which all loggers are to say so much is spared that, unless
+    its own is asked for."""
+    if (amazons := logging.getLogger("botocore")).level == logging.NOTSET:
+        amazons.setLevel(logging.INFO)
+
+
 def _of_profile() -> Any:
     from obstore.auth.boto3 import Boto3CredentialProvider
 
+    keep_amazon_silent()
     return Boto3CredentialProvider()
 
 
