@@ -389,7 +389,7 @@ def keys(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
 
 def _line_with(words: str, said: str) -> str:
     """The last line that was said, which has these words in it. Raises Failed."""
-    line = next(line for line in reversed(said.strip().splitlines()) if "--verbose" not in line)
+    line = said.strip().splitlines()[-1]
     if words not in line:
         raise Failed(f"it was not said: {words}:\n{said[-3000:]}")
     return line if len(line) < 300 else f"{line[:300]} …"
