@@ -59,6 +59,7 @@ from geo.delta.writer import (
     remove_files,
     write_files,
 )
+from geo.delta.young import refuse_gone
 from geo.errors import GeoError, RetryableError, SchemaError, UnknownAnswerError, UnsafeError
 from geo.faults import is_conflict
 from geo.session import own_session
@@ -569,17 +570,23 @@ class Table:
                 made.append(state.version + 1)
             return True
 
-        return self._commit_here(commit, written.files), made[0] if made else None
+        return self._commit_here(commit, written.files, written.version), made[0] if made else None
 
-    def _commit_here(self, commit: Callable[[DeltaState], bool | None], files: Sequence[Added]) -> bool:
+    def _commit_here(
+        self, commit: Callable[[DeltaState], bool | None], files: Sequence[Added] = (), written_at: int | None = None
+    ) -> bool:
         """Commit by `commit`, under the lock, after the newest version, again if another commit came between: `commit` says False then, and
         None where it is not to be. False, and nothing was done, in that case, and where it cannot be. Where it is refused, or the lock is not
-        to be had, `files` are removed."""
+        to be had, `files` are removed, which were written at version `written_at` or later."""
         is_made, met = False, Counter[int]()
         try:
             with self._committing():
                 try:
-                    while (state := self.own_state()) is not None and (made := commit(state)) is not None:
+                    while (state := self.own_state()) is not None:
+                        if files and state.version != written_at:
+                            self._refuse_gone(files)
+                        if (made := commit(state)) is None:
+                            break
                         if made:
                             is_made = True
                             return True  # what fails from here on takes no file of it away
@@ -603,6 +610,10 @@ class Table:
                 self._remove(files)
             raise
         return False
+
+    def _refuse_gone(self, files: Iterable[Added]) -> None:
+        if (folder := self.log_folder) is not None:
+            refuse_gone(folder.parent, [folder.parent / file.path for file in files])
 
     def _forget_committed(self) -> None:
         if not self.may_spark_commit and (folder := self.log_folder) is not None:
@@ -655,7 +666,7 @@ class Table:
             reach(CrashPoint.CHANGE_MADE)
             files = (*change.added, *change.feed)
             try:
-                if self._commit_here(partial(_commit_change, folder, state, stamp, change, user_metadata), files):
+                if self._commit_here(partial(_commit_change, folder, state, stamp, change, user_metadata), files, change.version):
                     return change
             except _MetError as met:
                 log.info("%s: another commit came between, trying again: %s", self, met)
@@ -768,7 +779,7 @@ class Table:
         elsewhere. Raises UnsafeError where this program does not know what the table is."""
         if self.may_spark_commit or (folder := self.log_folder) is None:
             return False
-        done = attempt(lambda: self._commit_here(partial(commit, folder), ()))
+        done = attempt(lambda: self._commit_here(partial(commit, folder)))
         if isinstance(done, UnsupportedError):
             self._refuse_spark(str(done))
         if not done:

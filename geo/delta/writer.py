@@ -88,12 +88,13 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Files of a table that had these columns, as files have them, and partitions when they were written."""
+    """Files of a table that had these columns, as files have them, and partitions when they were written, at this version or later."""
 
     files: tuple[Added, ...]
     stored: pa.Schema
     partition_by: tuple[str, ...]
     table_id: str
+    version: int
 
 
 def fits(state: DeltaState, rows: pa.Table) -> bool:
@@ -127,7 +128,7 @@ def write_files(table: WritePath, state: DeltaState, rows: pa.Table) -> Written:
     except BaseException:
         remove_files(table, files)
         raise
-    return Written(tuple(files), state.stored, state.partition_by, state.table_id)
+    return Written(tuple(files), state.stored, state.partition_by, state.table_id, state.version)
 
 
 def write_out(table: WritePath, files: Iterable[Added]) -> None:

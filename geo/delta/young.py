@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 
-from geo.delta.store import WritePath, read_each
+from geo.delta.store import Head, WritePath, read_each
 from geo.errors import RetryableError
 from geo.now import now_us
 
@@ -36,16 +36,27 @@ def refuse_old(table: WritePath, configuration: Mapping[str, str], files: Sequen
     written at `written_us`, as a host's clock says: while that is a moment ago nothing is asked."""
     if abs(now_us() - written_us) <= ASKED_US:
         return
-    heads = list(read_each(table.store, files, lambda file: file.head()))
-    gone = next((file for file, head in zip(files, heads, strict=True) if head is None), None)
-    oldest_us = min((head.modified_us for head in heads if head is not None), default=0)
+    oldest_us = min(head.modified_us for head in refuse_gone(table, files))
     age_us = _store_now_us(table) - oldest_us
-    if gone is not None or age_us >= retention_us(configuration) / 4:
-        why = f"{gone} is gone" if gone is not None else f"they are {age_us / 3.6e9:,.1f} hours old, and may be removed soon"
-        raise RetryableError(
-            f"{table}: files that were written are not committed: {why}. This process was halted, or took too long. Nothing was "
-            "written. Try again."
-        )
+    if age_us >= retention_us(configuration) / 4:
+        raise _refused(table, f"they are {age_us / 3.6e9:,.1f} hours old, and may be removed soon")
+
+
+def refuse_gone(table: WritePath, files: Sequence[WritePath]) -> list[Head]:
+    """What the store says of each file. Raises RetryableError unless all are there. It is asked where somebody else has committed since they were
+    written: this host may have been halted with its clocks, and a clean-up have come between."""
+    heads = list(read_each(table.store, files, lambda file: file.head()))
+    for file, head in zip(files, heads, strict=True):
+        if head is None:
+            raise _refused(table, f"{file} is gone")
+    return [head for head in heads if head is not None]
+
+
+def _refused(table: WritePath, why: str) -> RetryableError:
+    return RetryableError(
+        f"{table}: files that were written are not committed: {why}. This process was halted, or took too long. Nothing was "
+        "written. Try again."
+    )
 
 
 def _store_now_us(table: WritePath) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.delta import writer
 from geo.delta.change import Change
 from geo.delta.create import make_first
 from geo.delta.delta_state import DeltaState, require_newest, require_state
@@ -108,6 +109,22 @@ def test_a_file_of_the_change_feed_that_is_gone_is_not_committed(log: Table) -> 
     with clock_off(HOUR_S), pytest.raises(RetryableError, match="is gone"):
         log.change_here(make)
     assert log.latest_version() == 1
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["it knows the newest commit", "it follows on its own last one"])
+def test_a_host_that_was_halted_with_its_clocks_commits_no_file_that_is_gone(
+    log: Table, knows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append_rows(rows_of(0, 1))
+    written, before = _written(log), log.latest_version()
+    with monkeypatch.context() as other:
+        if not knows:
+            other.setattr(writer, "_committed", {})
+        log.append_rows(rows_of(3, 4))
+    (_folder(log) / written.files[0].path).delete()
+    with pytest.raises(RetryableError, match="is gone"):
+        log.commit_here(written)
+    assert log.latest_version() == before + 1
 
 
 def test_what_is_written_in_a_moment_asks_nothing_more(s3: S3, log: Table) -> None:
