@@ -7,6 +7,7 @@ is tried again for RETRIES_S. Raises OSError for whatever the store says: one li
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import os
 import re
@@ -14,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -49,6 +50,9 @@ _COPY_TIMEOUT = "10m"
 _PARTS_AT_ONCE, _STREAMS_AT_ONCE = 2, 4
 """Of a file that is put in pieces so many are under way at once, and so many such files: of PIECE_BYTES each."""
 
+_NEW_PARTS_AT_ONCE = 6
+"""The same of a file that is written by this process, which holds it anyway."""
+
 _streams = threading.BoundedSemaphore(_STREAMS_AT_ONCE)
 
 FRESH_S = 1.0
@@ -65,8 +69,8 @@ _LISTS, _NEWEST = 64, 64
 
 _lock = threading.Lock()
 
-_AT_ONCE_BYTES = 1024 * 1024
-"""Of a large file of which only parts are read."""
+_END_BYTES, _AHEAD_BYTES = 1024 * 1024, 4 * 1024 * 1024
+"""Of a file that is opened so much of its end is asked for first, and of a large one, of which only parts are read, so much at once."""
 
 
 def keep_amazon_silent() -> None:
@@ -131,10 +135,12 @@ class _Listed:
 
 
 class _Reader(io.RawIOBase):
-    """What the library reads here and there, as `pyarrow` wants a file to be."""
+    """A large file whose last bytes, `end`, are at hand: of the others what is read is asked for, from one place to another, and some more."""
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    def __init__(self, ask: Callable[[int, int], bytes], size: int, end: bytes) -> None:
+        self._ask, self._size, self._at = ask, size, 0
+        self._held = [(size - len(end), end), (0, b"")]
+        """With where they begin: its end, and what was asked for last."""
 
     def readable(self) -> bool:
         return True
@@ -143,15 +149,25 @@ class _Reader(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return int(self._file.seek(offset, whence))
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
 
     def tell(self) -> int:
-        return int(self._file.tell())
+        return self._at
 
     def readinto(self, into: Any) -> int:
-        found = self._file.read(len(into))
-        into[: len(found)] = memoryview(found)
-        return len(found)
+        first, last = self._at, min(self._at + len(into), self._size)
+        if first >= last:
+            return 0
+        found = next((one for one in self._held if one[0] <= first and last <= one[0] + len(one[1])), None)
+        if found is None:
+            found = first, self._ask(first, min(max(last, first + _AHEAD_BYTES), self._size))
+            if last - first < _AHEAD_BYTES:
+                self._held[1] = found
+        begin, content = found
+        into[: last - first] = memoryview(content)[first - begin : last - begin]
+        self._at = last
+        return last - first
 
 
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) ")
@@ -167,8 +183,59 @@ are given, or says that there are none."""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _NOT_DELETED = re.compile(r"DeleteObjects request failed for key (.*?): .*\(code: (\w+)\)")
 """What is said of one of the names that a request was to delete; the request itself was taken."""
+_NO_END = re.compile(r"status code: 416|non-partial response")
+"""How a store answers who asks for the last bytes of an empty file."""
 _REFUSED = re.compile(r"status code: 4(?!09|12)\d\d")
 """An answer that says that nothing was done."""
+
+
+class _New(io.RawIOBase):
+    """A file that is being written, held until it is there. Of one that is larger than a piece `send` says how it is sent, meanwhile."""
+
+    sent: Future[None] | None = None
+
+    def __init__(self, send: Callable[[], Future[None]]) -> None:
+        self._send, self._parts, self._size = send, list[bytes](), 0
+        self._more = threading.Condition()
+        self._is_whole: bool | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, part: Any) -> int:
+        """Raises what went wrong with what is sent."""
+        if self.sent is not None and self.sent.done():
+            self.sent.result()
+        with self._more:
+            self._parts.append(bytes(part))  # who writes may use its memory again
+            self._size += len(part)
+            self._more.notify_all()
+        if self.sent is None and self._size > PIECE_BYTES:
+            self.sent = self._send()
+        return len(part)
+
+    def end(self, *, is_whole: bool = True) -> None:
+        with self._more:
+            self._is_whole = is_whole
+            self._more.notify_all()
+
+    def pieces(self) -> Iterator[bytes]:
+        """What is written, from its begin on, as it comes, to its end. Raises _NotWholeError if that never comes."""
+        for at in itertools.count():
+            with self._more:
+                self._more.wait_for(lambda at=at: at < len(self._parts) or self._is_whole is not None)  # type: ignore[misc]
+                if self._is_whole is False:
+                    raise _NotWholeError
+                if at == len(self._parts):
+                    return
+            yield self._parts[at]
+
+
+class _NotWholeError(Exception):
+    """Whoever wrote a file failed."""
 
 
 @dataclass(eq=False)
@@ -261,7 +328,7 @@ class ObjectStore:
         return content
 
     def open(self, path: str) -> pa.NativeFile:
-        """A small file is one request, and in memory then; of a larger one what is read is asked for. It is always asked for: whether a commit that
+        """A small file is one request, a larger one two, and in memory then; of a large one what is read is asked for. It is always asked for: whether a commit that
         was put counts follows from what is there now."""
         return self._ask(lambda o: self._opened(o, path))
 
@@ -272,12 +339,23 @@ class ObjectStore:
 
     def _opened(self, o: Any, path: str) -> pa.NativeFile:
         key = self._key(path)
-        found = o.get(self._store, key)
-        if found.meta["size"] <= WHOLE_BYTES:
+        try:
+            found = o.get(self._store, key, options={"range": {"suffix": _END_BYTES}})
+        except o.exceptions.GenericError as error:
+            if not _NO_END.search(str(error)):
+                raise
+            found = o.get(self._store, key)
+        size, content = found.meta["size"], bytes(found.bytes())
+        if size > WHOLE_BYTES:
+            return pa.PythonFile(_Reader(lambda first, last: self._range(path, first, last), size, content), mode="r")
+        if len(content) < size:  # whole from one answer: in its place may be another one by now
+            found = o.get(self._store, key)
             content = bytes(found.bytes())
-            self._held.keep(path, found.meta["e_tag"], content)
-            return pa.BufferReader(content)
-        return pa.PythonFile(_Reader(o.open_reader(self._store, key, buffer_size=_AT_ONCE_BYTES)), mode="r")
+        self._held.keep(path, found.meta["e_tag"], content)
+        return pa.BufferReader(content)
+
+    def _range(self, path: str, first: int, last: int) -> bytes:
+        return bytes(self._ask(lambda o: o.get_range(self._store, self._key(path), start=first, end=last)))
 
     def head(self, path: str) -> Head | None:
         try:
@@ -356,9 +434,23 @@ class ObjectStore:
 
     @contextmanager
     def create(self, path: str) -> Iterator[pa.NativeFile]:
-        sink = pa.BufferOutputStream()
-        yield sink
-        self.put(path, sink.getvalue().to_pybytes())
+        """What is larger than a piece is on its way to the store while more is written."""
+
+        def put(o: Any) -> None:
+            o.put(self._store, self._key(path), new.pieces(), chunk_size=PIECE_BYTES, max_concurrency=_NEW_PARTS_AT_ONCE)
+
+        with ThreadPoolExecutor(1) as sending:
+            new = _New(lambda: sending.submit(self._ask, put))
+            try:
+                yield pa.PythonFile(new, mode="w")
+            except BaseException:
+                new.end(is_whole=False)
+                raise
+            new.end()
+        if new.sent is None:
+            self.put(path, b"".join(new.pieces()))
+        else:
+            new.sent.result()
 
     def write_out(self, paths: Iterable[str]) -> None:
         """An answer says that it is durable."""

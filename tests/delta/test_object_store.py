@@ -246,6 +246,29 @@ def test_a_copy_for_a_task_has_the_keys_that_there_are_and_finds_later_ones_by_i
 _LARGE = 20 * 1024 * 1024
 
 
+def test_a_large_file_is_sent_while_it_is_written_and_whole_though_keys_are_rotated_meanwhile(s3: S3, log: WritePath) -> None:
+    store = ObjectStore(log.store.bucket, s3.options(), lambda: s3.options() | {"aws_access_key_id": "second"})  # type: ignore[attr-defined]
+    parts, before, place = [bytes([at]) * 2**20 for at in range(30)], s3.counts(), str(log.parent / "large")
+    try:
+        with store.create(place) as file:
+            for at, part in enumerate(parts):
+                file.write(part)
+                if at == 20:
+                    until(lambda: (s3.counts() - before)["PUT"] >= 2, limit_s=30)
+                    s3.takes_only("second")
+            assert file.tell() == 30 * 2**20
+        assert store.get(place) == b"".join(parts)
+        s3.refuse("AccessDenied", 403, "PUT")
+        with pytest.raises(PermissionError, match="AccessDenied"), store.create(f"{place}-2") as file:
+            for part in parts:
+                file.write(part)
+        s3.refuse()
+        assert not store.is_there(f"{place}-2")
+    finally:
+        s3.takes_only("")
+        s3.refuse()
+
+
 @pytest.mark.parametrize("size", [10, _LARGE])
 def test_a_file_crosses_buckets_by_the_copy_of_the_store(s3: S3, size: int) -> None:
     one, other = table_on(s3), table_on(s3)

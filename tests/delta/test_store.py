@@ -20,7 +20,7 @@ from geo.delta.engine import UnsupportedError
 from geo.delta.engines.native.active_files import active_files, described
 from geo.delta.engines.native.rows import added_rows
 from geo.delta.put_commit import put_checksum, put_commit
-from geo.delta.store import Put, StorePath, WritePath, parquet, parquet_checked, read_each
+from geo.delta.store import PIECE_BYTES, Put, StorePath, WritePath, parquet, parquet_checked, read_each
 from geo.delta.writer import commit_files, remove_files, write_files
 from geo.errors import DamagedError, UnknownAnswerError
 from tests.delta.memory_store import MemoryStore
@@ -108,10 +108,11 @@ def test_a_file_that_is_created_is_read_as_it_was_written(folder: WritePath, cou
     assert (folder / "day=2" / "copy").get() == place.get()
 
 
-def test_a_file_that_could_not_be_written_whole_is_not_there(folder: WritePath) -> None:
+@pytest.mark.parametrize("size", [4, 3 * PIECE_BYTES])
+def test_a_file_that_could_not_be_written_whole_is_not_there(folder: WritePath, size: int) -> None:
     place = folder / "part"
     with pytest.raises(ValueError, match="on purpose"), place.store.create(str(place)) as file:
-        file.write(b"half")
+        file.write(bytes(size))
         raise ValueError("on purpose")
     assert not place.is_there()
     assert [name for name in folder.names() if name != "_delta_log"] == []
