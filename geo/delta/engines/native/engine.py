@@ -80,9 +80,8 @@ class NativeEngine(Engine):
         return None if found is None else from_us(found.modified_us)
 
     def count_files(self) -> int:
-        if (count := count_data_files(self.folder)) is None:
-            raise UnsupportedError("its newest version has no checksum")
-        return count
+        count = count_data_files(self.folder)
+        return int(require_state(self.folder).checksum["numFiles"]) if count is None else count
 
     # -- its rows --------------------------------------------------------------------------------------------------
 
