@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.coordination.claims import OWNED, Owner
+from geo.coordination.ownership import claim, release
 from geo.coordination.signs import forget, last_seen, sign, signs
 from geo.delta.commits import checksum_file
 from geo.delta.mirror import may_be_old
@@ -17,9 +18,11 @@ from geo.disk import local_path
 from geo.fleet.replicator import Replicator
 from geo.journal.journal import Journal
 from geo.log.housekeeping import remove_held
+from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_topics import LinkReport
+from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from geo.times import EPOCH, in_us
 from schemas import OWNERS, PROCESSES
@@ -68,6 +71,26 @@ def test_a_pass_of_a_link_without_news_owns_nothing_and_the_next_one_with_news_b
     far.log("eu", topic).set_property("geo.test", "somebody was here")
     assert _pass(far, topic).replicated == 0
     assert far.tables("eu").journal(OWNERS).table.latest_version() > claims, "a start looks at what came into the target"
+
+
+def test_a_row_of_a_link_that_could_not_be_recorded_is_due_again_and_else_it_rests(far: Far, s3: S3) -> None:
+    topic = Topic.parse("persistent://shop/web/unrecorded")
+    far.publish(10, topic)
+    link = TopicLink(far.tables("eu"), far.tables("us"), far.config, far.config.link("us", "eu"), topic)
+    ensure_topic(link.target, topic)
+    (ownership,) = claim(link.target, [link.runners])
+    running = link.prepare(ownership, None)
+    assert running is not None
+    running.run_turns(lambda: False)
+    due = running.progressed(State.RUNNING)
+    assert due is not None
+    assert running.progressed(State.RUNNING) == due
+    link.row.append(due)
+    assert running.progressed(State.RUNNING) is None
+    before = s3.counts()
+    assert running.progressed(State.RUNNING) is None
+    assert not (s3.counts() - before).total()
+    release([ownership])
 
 
 def _tokens(journal: Journal) -> dict[str, tuple[int, str]]:

@@ -216,13 +216,14 @@ class RunningLink:
         if rests and at - self._progressed_at < timetable.REMOTE_REST_S:
             return None
         ownership.refuse_if_lost()
-        self._progressed_to, self._progressed_at = self.cursor, at
         now = self._row.following(state, None, self.cursor, seen)
-        if seen is None or not (self._row.is_due(now) or self._target_moved(seen)):
-            return None
-        looked = self._into.look_on(seen)
-        now = replace(now, cursor=newer_of(now.cursor, looked.own, ownership.token), target=looked.newest)
-        return now if self._row.is_due(now) else None
+        if seen is not None and (self._row.is_due(now) or self._target_moved(seen)):
+            looked = self._into.look_on(seen)
+            now = replace(now, cursor=newer_of(now.cursor, looked.own, ownership.token), target=looked.newest)
+            if self._row.is_due(now):
+                return now  # it may not be recorded: then it is due again
+        self._progressed_to, self._progressed_at = self.cursor, at
+        return None
 
     def _target_moved(self, seen: CommitName) -> bool:
         """Whether the target is worth another look: on a local disk always, elsewhere after a while or many commits."""
