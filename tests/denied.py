@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from geo.cli.main import main as geo
 from geo.coordination import first_use
-from geo.delta import mirror, s3_store, writer
+from geo.delta import mirror, object_store, s3_store, writer
 from geo.session import session
 from tests.kafka_broker import free_ports
 from tests.object_store import ObjectStore
@@ -35,6 +35,9 @@ _REMEDY = "check the credential in the configuration of its cluster, and what it
 
 _SECRETS = {f"GEO_TEST_{name}": f"canary-{name.lower()}-0123456789" for name in ("KEY", "SECRET", "TOKEN")}
 """By the environment variables that hold them. The store takes any."""
+
+_ANSWER_S = 5
+"""Within which a request is answered."""
 
 _MANY = 20_000
 """Rows of a batch that Spark's tasks write."""
@@ -199,9 +202,27 @@ def _denied(store: ObjectStore, regions: Regions, runs: _Runs) -> Iterator[str]:
                 told[right] = said
             runs.goes(arguments)
         yield f"{_name(arguments)} without the right {', '.join(told)}: one line, exit code 1, and it goes on once that is given"
+    yield from _hung(store, verbs, runs)
     for cluster in CLUSTERS:
         runs.goes(["replicate", "--cluster", cluster])
     yield f"geo verify: {runs.goes(['verify']).strip().splitlines()[-1]}"
+
+
+def _hung(store: ObjectStore, verbs: _Verbs, runs: _Runs) -> Iterator[str]:
+    """A store that takes requests and does not answer."""
+    for verb in (verbs.publish, verbs.replicate, verbs.create, verbs.pause, verbs.erase):
+        arguments, before = verb(), object_store.RETRIES
+        store.delay(_ANSWER_S + 2)
+        object_store.RETRIES = 0  # else all of it takes a minute each
+        try:
+            code, said = runs.run(arguments)
+        finally:
+            object_store.RETRIES = before
+            store.delay(0)
+        if code != 1 or "nobody answers there" not in said or "Traceback" in said:
+            raise Failed(f"{_name(arguments)}, of a store that does not answer: exit code {code}:\n{said[-5000:]}")
+        runs.goes(arguments)
+        yield f"{_name(arguments)}, of a store that does not answer: {said.strip().splitlines()[-1][:200]}"
 
 
 def _many(regions: Regions, runs: _Runs, folder: Path) -> None:
@@ -228,7 +249,7 @@ def _tell(folder: Path, store: ObjectStore) -> Iterator[str]:
         **LEAST, "spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false",
         "spark.ui.enabled": "true", "spark.ui.port": "0",
     }  # fmt: skip
-    storage = store.storage() | {"aws_session_token": "secret://env/GEO_TEST_TOKEN"}
+    storage = store.storage() | {"aws_session_token": "secret://env/GEO_TEST_TOKEN", "timeout": f"{_ANSWER_S}s"}
     roots, none = {cluster: f"s3a://geo-{cluster}/tables" for cluster in CLUSTERS}, dict[str, str]()
     for cluster in CLUSTERS:
         store.make_bucket(f"geo-{cluster}")

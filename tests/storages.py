@@ -212,13 +212,15 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
 
 
 def _killed(store: ObjectStore, key: str, one: Started, chance: random.Random) -> str:
-    """Kill it at a random request, once it has committed to a topic's log since its start; at which one, and what it had committed. Raises Failed
-    if it does not commit, or asks nothing more."""
+    """Kill it at a random request, once it has committed since its start, to a topic's log if it does so soon; at which one, and what it had
+    committed. Raises Failed if it does not commit, or asks nothing more."""
 
-    def made() -> list[str]:
-        return [commit for commit in store.commits(key) if "/topics/" in commit]
+    def made(where: str) -> int:
+        return sum(where in commit for commit in store.commits(key))
 
-    one.until("a commit to a topic's log", lambda: bool(made()))
+    one.until("a commit", lambda: bool(made("")))
+    deadline = time.monotonic() + _KILL_S
+    one.until("a commit", lambda: bool(made("/topics/")) or time.monotonic() > deadline)
     method, most = chance.choice((("", 200), ("PUT", 12), (IF_ABSENT, 5)))
     store.kill(
         key,
@@ -235,7 +237,7 @@ def _killed(store: ObjectStore, key: str, one: Started, chance: random.Random) -
         if not one.processes():
             raise Failed(f"{one.name} has ended by itself:\n{one.said[-3000:]}")
         time.sleep(0.1)
-    return f"at {at}, with {len(store.commits(key))} commits since its start, {len(made())} of them to topics' logs"
+    return f"at {at}, with {counted(made(''), 'commit')} since its start, {made('/topics/')} of them to topics' logs"
 
 
 def claims(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
