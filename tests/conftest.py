@@ -47,6 +47,12 @@ _LONG = ("test_version_sync.py", "test_scenarios.py", "test_consumer.py", "test_
 the last one is waited for."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file whose tests all need Spark is not read where none of them runs."""
+    is_left_out = config.option.markexpr == "not spark" and collection_path.name.startswith("test_")
+    return True if is_left_out and "\npytestmark = pytest.mark.spark\n" in collection_path.read_text() else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest comes first, so that of several processes none waits long for the last one: tests with processes of their
     own, then those with the session that all share, of which some files first, then all others."""
@@ -83,6 +89,12 @@ def bucket(s3: ObjectStore) -> Iterator[str]:
     yield name
     s3.refuse()
     s3.forget_faults()
+
+
+@pytest.fixture
+def tried_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is tried is tried less often than else, and as thoroughly."""
+    monkeypatch.setattr("geo.delta.probe.ROUNDS", 9)
 
 
 @pytest.fixture(scope="session")

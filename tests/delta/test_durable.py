@@ -95,7 +95,7 @@ def test_a_mark_that_does_not_name_a_commit_of_the_log_counts_for_nothing(
 
 
 def test_after_thousands_of_young_commits_a_process_begins_at_once(log: Log, written_out: list[str]) -> None:
-    log.commit(6_000)
+    log.commit(2_000)
     sync_commits(on_disk(log.folder), log.mark)
     log.another_process()
     log.commit()

@@ -36,7 +36,7 @@ def _commit(log: WritePath, version: int, who: int = 0) -> bool:
 
 
 def test_one_writer_of_each_name_believes_that_it_won_whatever_answers_are_lost(s3: S3, log: WritePath) -> None:
-    names, writers = 30, 4
+    names, writers = 12, 4
     together = Barrier(writers)
 
     def commit(who: int) -> list[bool]:
@@ -86,9 +86,9 @@ def test_what_lands_after_its_time_is_unknown_until_it_is_there(s3: S3) -> None:
 def test_an_answer_that_is_cut_short_is_never_taken_for_the_whole(s3: S3, log: WritePath) -> None:
     content = bytes(range(256)) * 4096
     log.store.put(str(log / "0"), content)
-    s3.next_of("GET", "short", 2)
+    s3.next_of("GET", "short")
     assert (log / "0").get() == content
-    assert s3.counts()["short"] >= 2
+    assert s3.counts()["short"] >= 1
 
 
 def test_a_bucket_that_is_away_is_named(s3: S3) -> None:
@@ -311,7 +311,8 @@ def test_between_end_points_and_disks_a_file_crosses_in_pieces(s3: S3, tmp_path:
     (disk / "file").check()
 
 
-def test_what_cannot_be_copied_whole_is_not_there(s3: S3, tmp_path: Path) -> None:
+def test_what_cannot_be_copied_whole_is_not_there(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geo.delta.object_store.RETRIES", 1)
     one, other, disk = table_on(s3), table_on(s3), on_disk(tmp_path)
     for target in (other, disk):
         with pytest.raises(FileNotFoundError, match="no-such-file"):

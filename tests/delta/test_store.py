@@ -65,7 +65,7 @@ def test_what_is_put_is_there_and_another_takes_its_place(folder: WritePath) -> 
 
 
 def test_of_those_who_put_a_name_at_once_one_has_made_it(folder: WritePath) -> None:
-    together, names = Barrier(4), 50
+    together, names = Barrier(4), 20
 
     def put(who: int) -> list[Put]:
         together.wait()
