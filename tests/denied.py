@@ -19,8 +19,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from geo.cli.main import main as geo
+from geo.config import load
 from geo.coordination import first_use
 from geo.delta import mirror, object_store, s3_store, writer
+from geo.journal.cluster import connect
+from geo.names import Topic
 from geo.session import session
 from tests.kafka_broker import free_ports
 from tests.object_store import ObjectStore
@@ -242,6 +245,16 @@ def _of_spark(spark: SparkSession) -> str:
     return found
 
 
+def _logged(spark: SparkSession, path: Path) -> str:
+    """What is logged where all loggers are to say all, while a cluster's settings are given to Spark."""
+    logging.basicConfig(stream=(said := io.StringIO()), level=logging.DEBUG, force=True)
+    logging.getLogger("py4j").setLevel(logging.NOTSET)
+    rows = connect(spark, load(path).cluster("us")).log(Topic.parse(TOPIC)).read().count()
+    logging.getLogger("tests").debug("%d rows were read", rows)
+    logging.basicConfig(level=logging.ERROR, force=True)
+    return said.getvalue()
+
+
 def _tell(folder: Path, store: ObjectStore) -> Iterator[str]:
     (events := folder / "events").mkdir()
     (folder / "regions").mkdir()
@@ -257,7 +270,7 @@ def _tell(folder: Path, store: ObjectStore) -> Iterator[str]:
     spark, runs = session("delta-geo denied", master="local[2]", conf=conf, schemes=["s3a"]), _Runs(regions, all_said)
     yield from _denied(store, regions, runs)
     _many(regions, runs, folder)
-    all_said.append(_of_spark(spark))
+    all_said += [_of_spark(spark), _logged(spark, regions.path)]
     spark.stop()
     logs = [path for path in events.rglob("*") if path.is_file()]
     kinds = [json.loads(line)["Event"] for path in logs for line in path.read_text().splitlines() if path.stat().st_size]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from dataclasses import dataclass
@@ -40,3 +41,10 @@ class Secret:
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise UsageError(f"the file of {self.reference} cannot be read: {reason}") from None
+
+
+def keep_silent(library: str) -> None:
+    """To be called before a library is given secrets that logs at DEBUG what it is given, or sends, as botocore, py4j and kafka do: where all of
+    a process's loggers are to say so much, its own do not. Whoever sets a level of its own gets what that says."""
+    if (its := logging.getLogger(library)).level == logging.NOTSET:
+        its.setLevel(logging.INFO)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from geo.config.secret import keep_silent
 from geo.config.storage_options import PROFILE, SECRETS
 from geo.delta.store import PIECE_BYTES, WHOLE_BYTES, Head, Put, ReadPath
 from geo.errors import GeoError
@@ -73,17 +74,10 @@ _END_BYTES, _AHEAD_BYTES = 1024 * 1024, 4 * 1024 * 1024
 """Of a file that is opened so much of its end is asked for first, and of a large one, of which only parts are read, so much at once."""
 
 
-def keep_amazon_silent() -> None:
-    """Amazon's library logs whole requests at DEBUG, with session tokens: a process of which all loggers are to say so much is spared that, unless
-    its own is asked for."""
-    if (amazons := logging.getLogger("botocore")).level == logging.NOTSET:
-        amazons.setLevel(logging.INFO)
-
-
 def _of_profile() -> Any:
     from obstore.auth.boto3 import Boto3CredentialProvider
 
-    keep_amazon_silent()
+    keep_silent("botocore")
     return Boto3CredentialProvider()
 
 

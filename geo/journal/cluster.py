@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster
-from geo.config.secret import Secret
+from geo.config.secret import Secret, keep_silent
 from geo.delta.driver import Driver, Reads
 from geo.delta.files import SmallFiles, check_folder
 from geo.delta.object_store import ObjectStore
@@ -52,6 +52,7 @@ def connect_later(start: Start, cluster: Cluster, *, reads: Reads = Reads.ALL) -
 
 def _configured(spark: SparkSession, cluster: Cluster) -> SparkSession:
     set_what_is_needed(spark)
+    keep_silent("py4j")
     for key, value in cluster.settings.items():
         spark.conf.set(key, value.reveal() if isinstance(value, Secret) else value)
     return spark

@@ -10,8 +10,9 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
+from geo.config.secret import keep_silent
 from geo.coordination.clock import Held
-from geo.delta.object_store import ObjectStore, keep_amazon_silent
+from geo.delta.object_store import ObjectStore
 from geo.locations import authority_of
 from geo.now import now_us, steady_us
 from geo.ops.bucket_settings import BucketSettings, LifecycleRule, Place, ReplicationRule, Unknown, judged
@@ -97,7 +98,7 @@ class _Questions:
         from botocore.config import Config
         from botocore.session import Session
 
-        keep_amazon_silent()
+        keep_silent("botocore")
         options = self._port.options
         unsigned = options.get("aws_skip_signature", "").lower() == "true"
         virtual = options.get("aws_virtual_hosted_style_request", "").lower() == "true"

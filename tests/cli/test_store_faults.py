@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from geo.cli.main import main
 from geo.config import load
+from geo.config.secret import keep_silent
 from geo.coordination import first_use
 from geo.coordination.first_use import admit
 from geo.delta import object_store
@@ -154,6 +155,21 @@ def test_no_secret_is_in_anything_that_is_written(
     for name, secret in CANARIES.items():
         assert not any(secret in text for text in written), name
     assert len("".join(written)) > 1000
+
+
+@pytest.mark.parametrize("logger", ["botocore.auth", "py4j.clientserver", "kafka.protocol.parser"])
+def test_a_library_that_logs_what_it_is_given_does_not_at_debug_of_all(
+    logger: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = logger.partition(".")[0]
+    monkeypatch.setattr(logging.getLogger(library), "level", logging.NOTSET)
+    with caplog.at_level(logging.DEBUG):
+        assert logging.getLogger(logger).isEnabledFor(logging.DEBUG)
+        keep_silent(library)
+        assert not logging.getLogger(logger).isEnabledFor(logging.DEBUG)
+        logging.getLogger(library).setLevel(logging.DEBUG)
+        keep_silent(library)
+        assert logging.getLogger(logger).isEnabledFor(logging.DEBUG), "of somebody who asks for it"
 
 
 @pytest.mark.parametrize(
