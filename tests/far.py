@@ -86,27 +86,36 @@ class Far:
 
     def publish(self, end: int, topic: Topic = TOPIC, *, take_over: bool = False) -> int:
         """Publish what is not yet published of messages numbered up to `end` - 1, in one commit. Returns how many that were."""
-        tables = self.tables("us")
-        ensure_topic(tables, topic)
-        writer = LedgerWriter(tables, self.config, topic, "p", tables.log(topic), clock=now_us, take_over=take_over)
+        writer = self.producer(topic, take_over=take_over)
         try:
-            first = writer.sources[""].count if "" in writer.sources else 0
-
-            def entries(batch: Batch) -> pa.Table:
-                (span,) = batch.spans
-                same = {
-                    "origin": "us", "ledger_id": span.ledger_id, "publish_time": from_us(batch.publish_time_us), "producer": "p",
-                    "publish_date": from_us(batch.publish_time_us).date(),
-                }  # fmt: skip
-                rows = ({**same, "entry_id": span.first + n, "key": f"k{first + n}"} for n in range(end - first))
-                return rows_table(TOPIC_LOG.types, list(rows))
-
-            if first < end:
-                writer.append([Counted(ALL, end - first, 0)], {"": json.dumps([str(end)])}, entries)
+            published = self.append(writer, end)
             writer.close()
-            return max(0, end - first)
+            return published
         finally:
             writer.abandon()
+
+    def producer(self, topic: Topic = TOPIC, *, take_over: bool = False) -> LedgerWriter:
+        """The producer of us, which runs from here on."""
+        tables = self.tables("us")
+        ensure_topic(tables, topic)
+        return LedgerWriter(tables, self.config, topic, "p", tables.log(topic), clock=now_us, take_over=take_over)
+
+    def append(self, writer: LedgerWriter, end: int) -> int:
+        """As `publish`, by a producer that runs."""
+        first = writer.sources[""].count if "" in writer.sources else 0
+
+        def entries(batch: Batch) -> pa.Table:
+            (span,) = batch.spans
+            same = {
+                "origin": "us", "ledger_id": span.ledger_id, "publish_time": from_us(batch.publish_time_us), "producer": "p",
+                "publish_date": from_us(batch.publish_time_us).date(),
+            }  # fmt: skip
+            rows = ({**same, "entry_id": span.first + n, "key": f"k{first + n}"} for n in range(end - first))
+            return rows_table(TOPIC_LOG.types, list(rows))
+
+        if first < end:
+            writer.append([Counted(ALL, end - first, 0)], {"": json.dumps([str(end)])}, entries)
+        return max(0, end - first)
 
     def replicate(self, topic: Topic = TOPIC) -> int:
         """Run the link once. Returns how many messages it brought."""

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -122,9 +122,10 @@ class ObjectStore:
         """From now on each request that another access key signed is answered as S3 does for a key that is not known."""
         self._ask(f"key/{key}")
 
-    def counts(self) -> Counter[str]:
-        """How many requests there were by now, by method, those for lists apart, and those that failed."""
-        return Counter(self._ask("counts"))
+    def counts(self, key: str = "") -> Counter[str]:
+        """How many requests there were by now, by method, those for lists apart, and those that failed. `key`: of those alone that this
+        access key signed, by method."""
+        return Counter(self._ask(f"counts/{key}"))
 
     def settings(self, bucket: str) -> dict[str, str]:
         """`spark_conf` of a cluster in a bucket. The keys are in the environment variables GEO_TEST_KEY and GEO_TEST_SECRET."""
@@ -168,6 +169,7 @@ class _Faulty:
     def __init__(self, application: Application) -> None:
         self._application, self._lock = application, threading.Lock()
         self._counts: Counter[str] = Counter()
+        self._of_key: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._requests, self._one_in = 0, 0
         self._refusal = ("", "0", "")
         self._key, self._delay_s, self.ahead_s = "", 0.0, 0.0
@@ -199,6 +201,8 @@ class _Faulty:
             elif what == "kill":
                 key, pid, method, behind, moment, seconds = more
                 self._deaths[key] = _Death(int(pid), method, int(behind), moment, float(seconds))
+            elif what == "counts" and any(more):
+                said = self._of_key[more[0]]
             elif what == "killed":
                 said = self._killed.get(more[0])
             elif what == "commits":
@@ -214,6 +218,7 @@ class _Faulty:
             methods = {"", method, *([IF_ABSENT] if is_conditional else [])}
             key = found[1] if (found := _ACCESS_KEY.search(environment.get("HTTP_AUTHORIZATION", ""))) else ""
             self._counts[method] += 1
+            self._of_key[key][method] += 1
             self._counts["failed"] += fails
             for header in _COUNTED:
                 if header in environment:

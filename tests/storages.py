@@ -42,8 +42,9 @@ from tests.s3_servers import servers
 from tests.spark_master import WORKERS, Application, Failed, Standalone, Started, on_both, tell
 
 MINUTE_S = 60.0
-_REST_MINUTES, _WINDOW_S = 8, 200.0
-_MANY, _FILES = 5, 10
+_REST_MINUTES, _WINDOW_S = 8, 600.0
+_MANY, _FILES, _PACE_S = 5, 10, 10.0
+_TRIGGER, _KEYS = ["--trigger", "5 seconds"], ("broker-1", f"broker-{_MANY}", "consumer", "producer")
 _PRICES = {"reads": ("GET", "HEAD"), "lists and writes": ("LIST", "PUT", "POST"), "deletions": ("DELETE",)}
 """Requests by what they cost: a list or a write costs as much as twelve reads, a deletion nothing."""
 
@@ -398,57 +399,83 @@ def _line_with(words: str, said: str) -> str:
 
 
 def requests(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
-    """What a broker asks of S3, which costs money: with nothing to do, by topics, and of what it publishes."""
+    """What regions on S3 ask of it, which costs money: while nothing happens and for each commit, by processes with an access key each.
+    Fails where that is more than is said."""
     store, conf = _on_s3(folder, running)
-    idle: dict[int, Counter[str]] = {}
-    for count in (1, _MANY):
-        topics = [f"persistent://shop/web/clicks-{number}" for number in range(count)]
+    for count in (_MANY, 1):
+        topics = [TOPIC, *(f"{TOPIC}-{number}" for number in range(1, count))]
         roots = {cluster: f"s3a://geo-{cluster}/{count}" for cluster in CLUSTERS}
         regions = Regions(_made(folder / str(count)), roots, conf, topics=topics)
-        for cluster in CLUSTERS:
-            regions.give(cluster)
+        files = {cluster: regions.give(cluster) for cluster in CLUSTERS}
+        for cluster in (*CLUSTERS, "eu"):
             regions.broker(cluster)
-        broker = regions.start("broker", "--cluster", "eu", "--trigger", "5 seconds")
-        try:
-            idle[count] = _at_rest(store)
-            yield f"an hour of a broker that has nothing to do, {counted(count, 'topic')}: {_told(idle[count], _WINDOW_S / 3600)}"
-            if count == _MANY:
-                before = store.counts()
-                for _ in range(_FILES):
-                    regions.give("eu")
-                    time.sleep(_WINDOW_S / _FILES)
-                busy = store.counts() - before
-                busy.subtract(idle[count])
-                said = regions.run("topics", "-o", "json")
-                if len(re.findall(rf'"cluster": "eu",[^}}]*"messages": {sum(regions.lines.values())}\b', said)) != count:
-                    raise Failed(f"not all of {regions.lines} is in eu:\n{said}")
-                yield f"each commit of {LINES} messages that it publishes: {_told(busy, _FILES * count)}"
-        finally:
-            broker.signal(signal.SIGKILL)
-            broker.ends(-signal.SIGKILL)
-    more = Counter(idle[_MANY])
-    more.subtract(idle[1])
-    yield f"each idle topic in an hour at --trigger '5 seconds': {_told(more, (_MANY - 1) * _WINDOW_S / 3600)}"
+        for cluster in CLUSTERS:
+            regions.run("consume", *CONSUMER, "--cluster", cluster)
+        running.callback(regions.start("broker", "--cluster", "eu", *_TRIGGER, GEO_TEST_KEY=f"broker-{count}").end)
+    of_lines = ["--cluster", "us", "--topic", TOPIC, "--jsonl", str(files["us"].parent)]
+    producer = regions.start("publish", *of_lines, *_TRIGGER, GEO_TEST_KEY="producer")
+    consumer = regions.start("consume", *CONSUMER, *_TRIGGER, GEO_TEST_KEY="consumer")
+    for one in (producer, consumer):
+        running.callback(one.end)
+    _until_at_rest(store)
+    window_s = _WINDOW_S / (2 if brief else 1)
+    rest = _asked(store, partial(time.sleep, window_s))
+    more = Counter(rest[f"broker-{_MANY}"])
+    more.subtract(rest["broker-1"])
+    hours, busy_s = window_s / 3600, _FILES * _PACE_S + MINUTE_S
+    busy = _asked(store, partial(_give, regions, "us"))
+    if (have := consumer.said.count('"key"')) != _FILES * LINES:
+        raise Failed(f"{have} of {_FILES * LINES} messages came to the consumer:\n{consumer.said[-3000:]}")
+    for key, asked in busy.items():
+        asked.subtract({method: round(count * busy_s / window_s) for method, count in rest[key].items()})
+    too_many = []
+    for what, asked, parts, most in (
+        (
+            "an hour in which nothing happens: the broker of a region with a topic and acknowledgements",
+            rest["broker-1"],
+            hours,
+            2_000,
+        ),
+        ("an hour in which nothing happens: each topic more", more, (_MANY - 1) * hours, 800),
+        ("an hour in which nothing happens: a consumer", rest["consumer"], hours, 4_000),
+        ("an hour in which nothing happens: a producer", rest["producer"], hours, None),
+        (f"each commit of {LINES} messages: its producer", busy["producer"], _FILES, 10),
+        (f"each commit of {LINES} messages: the broker of the other region", busy["broker-1"], _FILES, None),
+        (f"each commit of {LINES} messages: a consumer there", busy["consumer"], _FILES, None),
+    ):
+        found = sum(asked[one] for of in _PRICES.values() for one in of) / parts
+        kinds = ", ".join(f"{sum(asked[one] for one in of) / parts:,.1f} {kind}" for kind, of in _PRICES.items())
+        yield f"{what}: {found:,.1f} ({kinds}){'' if most is None else f', at most {most:,}'}"
+        if most is not None and found > most:
+            too_many.append(what)
+    if too_many:
+        raise Failed(f"too many: {'; '.join(too_many)}")
 
 
-def _at_rest(store: ObjectStore) -> Counter[str]:
-    """The requests of a while, once there is nothing to do: a minute had about as many as the one before."""
+def _give(regions: Regions, cluster: str) -> None:
+    for _ in range(_FILES):
+        regions.give(cluster)
+        time.sleep(_PACE_S)
+    time.sleep(MINUTE_S)  # what hangs on the last one
+
+
+def _until_at_rest(store: ObjectStore) -> None:
+    """A minute had about as many requests as the one before."""
     totals = [0.0]
     for _ in range(_REST_MINUTES):
-        totals.append(_requests(store, MINUTE_S).total())
+        before = store.counts()
+        time.sleep(MINUTE_S)
+        totals.append((store.counts() - before).total())
         if totals[-2] and abs(totals[-1] - totals[-2]) < totals[-2] / 4:
-            return _requests(store, _WINDOW_S)
-    raise Failed(f"the broker does not come to rest, by its requests of each minute: {totals[1:]}")
+            return
+    raise Failed(f"they do not come to rest, by the requests of each minute: {totals[1:]}")
 
 
-def _requests(store: ObjectStore, for_s: float) -> Counter[str]:
-    before = store.counts()
-    time.sleep(for_s)
-    return store.counts() - before
-
-
-def _told(requests: Counter[str], parts: float = 1) -> str:
-    return ", ".join(f"{sum(requests[one] for one in of) / parts:,.1f} {kind}" for kind, of in _PRICES.items())
+def _asked(store: ObjectStore, while_doing: Callable[[], None]) -> dict[str, Counter[str]]:
+    """What was asked meanwhile, by access key and method."""
+    before = {key: store.counts(key) for key in _KEYS}
+    while_doing()
+    return {key: store.counts(key) - of_key for key, of_key in before.items()}
 
 
 def points(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:

@@ -17,13 +17,15 @@ from geo.delta.predicate import Among
 from geo.disk import local_path
 from geo.fleet.replicator import Replicator
 from geo.journal.journal import Journal
-from geo.log.housekeeping import remove_held
+from geo.log.housekeeping import Housekeeper, remove_held
 from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_topics import LinkReport
 from geo.replication.topic_link import TopicLink
+from geo.streams import timetable
 from geo.streams.life import State
+from geo.subscription.consumer.ack_exchange import look_every_s
 from geo.times import EPOCH, in_us
 from schemas import OWNERS, PROCESSES
 from tests.far import Far
@@ -93,6 +95,25 @@ def test_a_row_of_a_link_that_could_not_be_recorded_is_due_again_and_else_it_res
     release([ownership])
 
 
+def test_a_commit_of_a_producer_that_runs_is_five_requests_and_what_it_records_now_and_then_is_eight(far: Far, s3: S3) -> None:
+    writer = far.producer(Topic.parse("persistent://shop/web/runs"))
+    assert far.append(writer, 300) == 300
+    before = s3.counts()
+    for end in (600, 900, 1_200):
+        assert far.append(writer, end) == 300
+        writer.record_ends_if_due()
+    assert (s3.counts() - before).total() == 15
+    writer.record_ends()
+    assert (s3.counts() - before).total() <= 23
+    writer.close()
+
+
+def test_a_consumer_looks_for_acknowledgements_where_that_is_a_request_as_often_as_for_messages() -> None:
+    found = [look_every_s(1.0, every_s) for every_s in ([5.0], [0.2], [5.0, 2.0], [3_600.0])]
+    assert found == [5.0, 1.0, 2.0, 5.0], "a reset is heard in any case"
+    assert (look_every_s(10.0, [5.0]), look_every_s(0.0, [5.0])) == (10.0, 0.1), "a catalog's history, a local disk"
+
+
 def _tokens(journal: Journal) -> dict[str, tuple[int, str]]:
     return {one.runner: (one.generation, one.state) for one in journal.read(Owner)}
 
@@ -121,6 +142,21 @@ def test_a_system_table_is_kept_small_without_spark(s3: S3, tmp_path: Path) -> N
     assert (journal.files(), journal.newest()) == (0, [])
     journal.append([owner("d", 1)])
     assert _tokens(other).keys() == {"d"}
+
+
+def test_a_process_that_writes_nothing_keeps_house_each_hour(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = Far.made(s3, tmp_path)
+    journal = far.tables("us").journal(OWNERS)
+    journal.append([owner("a", 1)])
+    house = Housekeeper(far.tables("us"), far.config)
+    house.stop()
+    assert not house.is_due()
+    journal.append([owner("a", 2)])
+    assert house.is_due()
+    house.round()
+    assert not house.is_due()
+    monkeypatch.setattr(timetable, "IDLE_HOUSE_ROUND_S", 0.0)
+    assert house.is_due()
 
 
 def test_what_is_asked_again_and_again_may_be_old_but_for_what_this_process_wrote(s3: S3, tmp_path: Path) -> None:

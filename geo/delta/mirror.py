@@ -28,8 +28,8 @@ MOST_BYTES, MOST_TABLES = 4 * 1024 * 1024, 64
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The rows of a version, which has this commit, when all of them were read, when it was asked last whether that is still there, and whether
-    there is a newer one (monotonic)."""
+    """The rows of a version, which has this commit, when that was read last, when it was asked last whether it is still there, and whether there is a
+    newer one (monotonic)."""
 
     version: int
     commit_id: str | None
@@ -98,11 +98,12 @@ def _read(table: Table) -> _Known | None:
 def _moved_on(table: Table, known: _Known | None) -> _Known | None:
     """What is known, and what commits have added since; None: all is to be read."""
     now = time.monotonic()
-    if known is None or now - known.read_at >= REMOTE_FULL_LOOK_S:
+    if known is None:
         return None
-    if is_young(table, known.looked_at):
+    is_fresh = now - known.read_at < REMOTE_FULL_LOOK_S
+    if is_fresh and is_young(table, known.looked_at):
         return known
-    if not table.has_commit(known.version + 1):
+    if is_fresh and not table.has_commit(known.version + 1):
         if now - known.asked_at < REMOTE_PRESENCE_S:
             return replace(known, looked_at=now)
         return replace(known, asked_at=now, looked_at=now) if table.has_commit(known.version) else None
@@ -111,7 +112,9 @@ def _moved_on(table: Table, known: _Known | None) -> _Known | None:
     if not at_and_newer or (at_and_newer[0].version, at_and_newer[0].commit_id) != (known.version, known.commit_id):
         return None
     commits = at_and_newer[1:]
-    if len(commits) != newest - known.version or any(commit.kind is not Kind.APPEND for commit in commits):
+    if not commits and newest == known.version and known.commit_id is not None:
+        return replace(known, read_at=now, asked_at=now, looked_at=now)
+    if not commits or len(commits) != newest - known.version or any(commit.kind is not Kind.APPEND for commit in commits):
         return None
     added = few_added(table, known.version + 1, newest)
     if added is None or added.schema != known.rows.schema:

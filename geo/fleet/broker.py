@@ -54,8 +54,8 @@ TRIGGER = "1 second"
 VERSIONS_TRIGGER = "200 milliseconds"
 """A snapshot takes four batches of controllers, one after the other."""
 
-FOLD_TRIGGER = "30 seconds"
-"""Nobody waits for a fold: consumers read the records that are not folded yet."""
+FOLD_TRIGGER, REMOTE_FOLD_TRIGGER = "30 seconds", "2 minutes"
+"""Nobody waits for a fold: consumers read the records that are not folded yet. (The second: where a look is a request.)"""
 
 
 class Kind(str, Enum):
@@ -263,7 +263,8 @@ class Broker:
         )
 
     def _folds(self, config: Config) -> Namespaces:
-        trigger = self._trigger if self._trigger == AVAILABLE_NOW else FOLD_TRIGGER
+        every = FOLD_TRIGGER if self._tables.port is None else REMOTE_FOLD_TRIGGER
+        trigger = self._trigger if self._trigger == AVAILABLE_NOW else every
         return Namespaces(self._tables, config, trigger, take_over=self._take_over, share=self._share)
 
     def _versions(self, config: Config) -> Versions:

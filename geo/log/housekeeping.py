@@ -24,6 +24,7 @@ from geo.coordination.signs import forget, signs
 from geo.coordination.storage_clock import checked_now_us, storage_now_us
 from geo.delta.cut import KEEP
 from geo.delta.predicate import ANY_ROW, Compare, Predicate, TimeUs
+from geo.delta.put_commit import last_put_at
 from geo.disk import local_path
 from geo.journal.cluster import ClusterTables
 from geo.log.finished import move_ended
@@ -94,6 +95,7 @@ class Housekeeper:
     def __init__(self, tables: ClusterTables, config: Config) -> None:
         self.tables, self._config, self._stop = tables, config, threading.Event()
         self._full_at, self._vacuumed_at = -math.inf, time.monotonic()
+        self._begun_at = time.monotonic()
         threading.Thread(target=self._run, name=f"geo-house-{tables.cluster.name}", daemon=True).start()
 
     def stop(self) -> None:
@@ -105,10 +107,19 @@ class Housekeeper:
     def _run(self) -> None:
         is_local = self.tables.lock_folder is not None
         while not self._stop.wait(timetable.HOUSE_ROUND_S if is_local else timetable.REMOTE_HOUSE_ROUND_S):
-            _try("whose turn it is to keep house", self.tables, self.round)
+            if is_local or self.is_due():
+                _try("whose turn it is to keep house", self.tables, self.round)
+
+    def is_due(self) -> bool:
+        """Whether another round is worth its requests: this process has written to a system table since the last one, or it is long ago."""
+        if self.tables.port is None or time.monotonic() - self._begun_at >= timetable.IDLE_HOUSE_ROUND_S:
+            return True
+        folders = (self.tables.journal(schema).table.log_folder for schema in JOURNALS)
+        return any(folder is not None and last_put_at(folder) > self._begun_at for folder in folders)
 
     def round(self) -> None:
         """Do what is due, if it is this process's turn or nobody does it."""
+        self._begun_at = time.monotonic()
         keeper = is_keeper(self.tables.me.name, _alive(self.tables))
         full = time.monotonic() - self._full_at >= timetable.FULL_HOUSE_ROUND_S
         if keeper or full:

@@ -42,7 +42,7 @@ class LedgerWriter:
 
     Each batch is committed in this order, and each arrow is a named crash point:
     1. new ledgers are recorded in `system/ledgers` with end -1, and before the first batch of a run that there will be more; 2.
-    rows and the batch's record are appended to the log in one commit; 3. every timetable.RECORD_ENDS_S the log's commits since the last
+    rows and the batch's record are appended to the log in one commit; 3. now and then (timetable.RECORD_ENDS_S) the log's commits since the last
     look are looked at, and the ends are recorded in `system/ledgers`; 4. the caller's stream commits its checkpoint. A start
     folds the batches committed since the newest record, so a death anywhere repeats and skips nothing.
 
@@ -155,7 +155,8 @@ class LedgerWriter:
     def record_ends_if_due(self, interval_s: float | None = None) -> None:
         """`interval_s` None: as is due for messages."""
         with self._mutex:
-            interval_s = timetable.RECORD_ENDS_S if interval_s is None else interval_s
+            if interval_s is None:
+                interval_s = timetable.RECORD_ENDS_S if self._log.is_near else timetable.REMOTE_RECORD_ENDS_S
             if self._changed and time.monotonic() - self._recorded_at >= interval_s:
                 self.record_ends()
 
@@ -168,7 +169,8 @@ class LedgerWriter:
         with self._mutex:
             if not self._is_open:
                 raise UnsafeError(f"{self._topic}: producer {self._producer} was closed. Nothing was published. Open it again.")
-            if self._unsure or time.monotonic() - self._looked_at >= timetable.LOG_LOOK_S:
+            look_s = timetable.LOG_LOOK_S if self._log.is_near else timetable.REMOTE_LOG_LOOK_S
+            if self._unsure or time.monotonic() - self._looked_at >= look_s:
                 if self._unsure:  # what may still come is to come before the look, or not at all
                     self._ownership.fence(self._log)
                 self._look()

@@ -16,7 +16,7 @@ STOP_S = 60.0
 DISCOVERY_S = 10.0
 """How often a group is asked for works: a small table is read, 0.1 s."""
 
-REMOTE_DISCOVERY_S = 30.0
+REMOTE_DISCOVERY_S = 60.0
 """The same of tables for which a look is a request: what all groups of a process read there is as old as that at most."""
 
 RECORD_S = 60.0
@@ -49,11 +49,11 @@ TAKES_OVER_S = 60.0
 
 # -- producers -----------------------------------------------------------------------------------------------------
 
-RECORD_ENDS_S = 10.0
+RECORD_ENDS_S, REMOTE_RECORD_ENDS_S = 10.0, 60.0
 """How often a producer records its ledgers' ends. A start after a crash reads the commits since the last record: at one commit
-a second that is ten."""
+a second that is ten. Where a look is a request it takes eight, beside the five of a commit."""
 
-LOG_LOOK_S = 10.0
+LOG_LOOK_S, REMOTE_LOG_LOOK_S = 10.0, 60.0
 """How often a producer looks at its log's commits, beside each record, and its clock is held against the storage's."""
 
 RECORD_IDLE_ENDS_S = 300.0
@@ -72,7 +72,7 @@ QUERY_IDLE_S = 300.0
 """How long a topic may be without news before its query ends and its source is looked at by name again: a process may follow
 thousands of topics of which few are busy, and a query lists the source's log at each trigger."""
 
-REMOTE_REST_S = 300.0
+REMOTE_REST_S = 600.0
 """So often at most the ownership and the target of a link without news are looked at where a look is a request. An append looks anyway."""
 
 HANGS_S, HANGS_BYTES_PER_S = 600.0, 1_000_000
@@ -89,10 +89,14 @@ COUNTS_S = 5.0
 ACKS_LOOK_S = 0.1
 """Between two looks whether there are records of acknowledgements, on a local disk."""
 
+ACKS_REST_S = 5.0
+"""The same at most where a look is a request, by a consumer that looks for messages less often than each second: as often as for these, and at once
+when some have come."""
+
 CONSUMER_LOOK_S = 10.0
 """How often a consumer that has nothing to tell looks whether another one has taken its subscription over."""
 
-CONSUMER_PEER_LOOK_S = 5.0
+CONSUMER_PEER_LOOK_S, REMOTE_CONSUMER_PEER_LOOK_S = 5.0, 30.0
 """How often a consumer asks whether a peer may be read."""
 
 RECORD_ACKS_ENDS_S = 60.0
@@ -116,6 +120,9 @@ STILL_S = 5.0
 
 MARKERS_ANSWER_S = 5.0
 """How long an answer waits for those of other clusters at most: each would be a batch by itself, and of three clusters two answer."""
+
+REMOTE_VERSIONS_LOOK_S = 600.0
+"""How often it is asked whether any cluster has a version subscription that regions share, while none has and a look is a request."""
 
 MARKERS_PEERS_LOOK_S, REMOTE_MARKERS_PEERS_LOOK_S = 10.0, 60.0
 """How often other clusters are asked which topics have version subscriptions there, and how their links are."""
@@ -145,8 +152,8 @@ STATUS_S = 60.0
 HOUSE_ROUND_S = 60.0
 """Between two looks at the system tables. A producer appends to `ledgers` each ten seconds, links once a minute."""
 
-REMOTE_HOUSE_ROUND_S = 600.0
-"""The same elsewhere than on a local disk: a look is some requests for each table."""
+REMOTE_HOUSE_ROUND_S, IDLE_HOUSE_ROUND_S = 600.0, 3600.0
+"""The same elsewhere than on a local disk, where a look is some requests for each table; the second where this process has written to none since."""
 
 FULL_HOUSE_ROUND_S = 600.0
 """Between two looks at all topic logs. At ten commits a second a log has 6,000 more by then."""

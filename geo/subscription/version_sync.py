@@ -4,6 +4,7 @@ stream behind it, as one piece of work of the supervisor, and so of the broker."
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import wait
@@ -144,6 +145,8 @@ class Versions(QueryWorks[SyncWork]):
         self._tables, self._say, self._has_said = tables, say, False
         self._peers = {name: Peer(connect(tables.spark, one)) for name, one in config.clusters.items() if name != here}
         self._work = SyncWork(tables, self._peers, config, trigger, take_over=take_over)
+        self._ask_at = -math.inf
+        """When it is asked next whether there is anything to do (monotonic)."""
 
     def __str__(self) -> str:
         return f"version subscriptions in {self._tables.cluster.name}"
@@ -158,8 +161,11 @@ class Versions(QueryWorks[SyncWork]):
         # on when the last one is deleted: it looks at no log then, and takes up the next one at once.
         if known:
             return self._found(known)
-        if self._share.elsewhere(PLACE) is None and self._are_used(told=self._tables.journal(MARKERS).exists()):
-            return self._found(known, [("sync", self._work)])
+        if self._share.elsewhere(PLACE) is None and time.monotonic() >= self._ask_at:
+            if self._are_used():
+                return self._found(known, [("sync", self._work)])
+            if self._tables.lock_folder is None and all(peer.has_answered for peer in self._peers.values()):
+                self._ask_at = time.monotonic() + timetable.REMOTE_VERSIONS_LOOK_S
         if not self._has_said:
             self._has_said = True
             self._say(f"{self}: no cluster that can be read has one that regions share, so there is nothing to do")
@@ -169,9 +175,9 @@ class Versions(QueryWorks[SyncWork]):
         name, markers = str(self if work is None else work), 0 if work is None else work.markers
         return Told(name, markers, {"name": name, "markers": markers})
 
-    def _are_used(self, *, told: bool) -> bool:
+    def _are_used(self) -> bool:
         """Whether there is one that is replicated here or in another cluster. One that cannot be read now counts as having one where
-        something was `told` before."""
+        something was told before."""
         if replicated_subscriptions(self._tables):
             return True
         wait([peer.asked for peer in self._peers.values()], ANSWER_S)
@@ -179,7 +185,7 @@ class Versions(QueryWorks[SyncWork]):
             peer.look()
         if any(peer.said.subscriptions for peer in self._peers.values()):
             return True
-        return told and any(not peer.has_answered for peer in self._peers.values())
+        return any(not peer.has_answered for peer in self._peers.values()) and self._tables.journal(MARKERS).exists()
 
 
 @dataclass(frozen=True, slots=True)

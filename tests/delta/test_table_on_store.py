@@ -397,6 +397,26 @@ def test_what_is_not_there_any_more_is_not_told_from_memory(journal: Table, monk
     assert _runners(journal) == []
 
 
+def test_what_was_read_long_ago_is_told_of_the_commit_alone_of_which_it_was_read(
+    s3: S3, journal: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "REMOTE_FULL_LOOK_S", 0.0)
+    journal.append_rows(_row("a"))
+    assert _runners(journal) == ["a"]
+    before = s3.counts()
+    assert _runners(journal) == ["a"]
+    assert (s3.counts() - before).total() == 1, "a list shows that the commit is the one that was read"
+    folder = journal.log_folder
+    assert folder is not None
+    for name in (commit_file(1), checksum_file(1)):
+        (folder / name).delete()
+    forget_committed(folder)
+    journal.append_rows(_row("b"))
+    assert (journal.latest_version(), _runners(journal)) == (1, ["b"])
+    journal.append_rows(_row("c"))
+    assert _runners(journal) == ["b", "c"]
+
+
 def test_a_copy_is_in_the_same_bucket_only(s3: S3) -> None:
     port = ObjectStore("one", s3.options())
     assert [port.holds(at) for at in ("s3a://one/t", "s3://one/t", "s3a://other/t", "/one/t", "hdfs://one/t")] == [

@@ -21,7 +21,7 @@ from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.predicate_arrow import kept
 from geo.delta.scan import scan
-from geo.delta.tail import TURN_COMMITS, Tail, Turn, look_every_s
+from geo.delta.tail import REMOTE_PRESENCE_S, TURN_COMMITS, Tail, Turn, look_every_s
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
@@ -105,7 +105,8 @@ class NamespaceFold(QueryWork[OpenFold]):
         self._tail: Tail | None = None
         """What comes into the log; None before all that is in no cursor was folded."""
         self._cursors_tail: Tail | None = None
-        """What comes into the cursors' table; None as long as there is none."""
+        """What comes into the cursors' table, as of `_followed_at` (monotonic); None as long as there is none."""
+        self._followed_at = -math.inf
         self._unread: dict[str, dict[LedgerId, int]] = {}
         """By key, of ledgers the first record that a newer program wrote."""
         self._written: dict[str, tuple[int, int]] = {}
@@ -173,7 +174,8 @@ class NamespaceFold(QueryWork[OpenFold]):
 
     def _next(self, tail: Tail) -> Turn | None:
         """Raises _OtherThanTheyWereError where log or cursors are not what they were."""
-        self._follow_cursors()
+        if self._log.is_near or time.monotonic() - self._followed_at >= REMOTE_PRESENCE_S:
+            self._follow_cursors()  # else before anything is folded
         try:
             return tail.next()
         except RetryableError as error:
@@ -182,6 +184,7 @@ class NamespaceFold(QueryWork[OpenFold]):
     def _follow_cursors(self, *, were_read: bool = False) -> None:
         """Raises _OtherThanTheyWereError where somebody took rows of the cursors away, or put an older copy of them back: they know less then
         than was folded before. `were_read`: their rows just were, so it must be known now."""
+        self._followed_at = time.monotonic()
         try:
             if self._cursors_tail is not None:
                 while (turn := self._cursors_tail.next()) is not None:

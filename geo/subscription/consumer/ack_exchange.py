@@ -7,12 +7,13 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 
 from geo.coordination.ownership import Ownership
-from geo.delta.tail import Tail, least_look_s
+from geo.delta.tail import REMOTE_LOOK_S, Tail, least_look_s
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.faults import may_pass, session_is_gone
 from geo.log.topic_log import open_log
@@ -39,10 +40,10 @@ FLUSH_SHARE = 4
 
 class Member:
     """One consumer's part: what it has found out and not told, what it hears. It owns its subscription as long as `ownership`
-    does."""
+    does, and looks for messages each `every_s` seconds."""
 
-    def __init__(self, settings: Settings, ownership: Ownership, dispatcher: Dispatcher) -> None:
-        self.settings, self.ownership, self.dispatcher = settings, ownership, dispatcher
+    def __init__(self, settings: Settings, ownership: Ownership, dispatcher: Dispatcher, every_s: float) -> None:
+        self.settings, self.ownership, self.dispatcher, self.every_s = settings, ownership, dispatcher, every_s
         self.key = key_of(settings.topic, settings.name)
         self.kept: SubscriptionState | None = None
         """What is not known to be published: told again it changes nothing."""
@@ -111,6 +112,8 @@ class AckExchange:
         self._publisher: AckPublisher | None = None
         """None after an error: what it was to publish may or may not be in the log."""
         self.news, self._stop = threading.Event(), threading.Event()
+        self._looks: list[threading.Event] = []
+        """Of each thread that follows a log: to be set when it is to look at once."""
         self._threads: list[threading.Thread] = []
         """But those that read peers, which may never answer."""
         self.error: BaseException | None = None
@@ -132,11 +135,14 @@ class AckExchange:
             self._peers = peers_of(self._tables, self._config, self._topic.acks)
             self._own = open_log(self._tables, self._topic.acks)[0]
             self._tail = AckTail(Tail.at_newest(self._own))
+            self._looks = [threading.Event() for _ in (self._own, *self._peers)]
+            own, *others = (partial(_until, look) for look in self._looks)
             self._threads = [
                 self._thread("flush", self._go_on, self._flush_due, "could not be published", ", their messages come again"),
-                self._thread("tail", self._go_on, self._follow_own, "cannot be read"),
+                self._thread("tail", self._go_on, self._follow_own, "cannot be read", "", own),
             ]
-            peers = [self._thread(peer.link.source, self._follow_peer, peer) for peer in self._peers]
+            waits = zip(self._peers, others, strict=True)
+            peers = [self._thread(peer.link.source, self._follow_peer, peer, wait) for peer, wait in waits]
             for thread in (*self._threads, *peers):
                 thread.start()
 
@@ -147,6 +153,7 @@ class AckExchange:
         """Nobody is left."""
         self._stop.set()
         self.news.set()
+        self._look_now()
         for thread in self._threads:
             thread.join()
         with self._flushing:
@@ -210,9 +217,11 @@ class AckExchange:
                 return AckPublisher(self._tables, self._config, self._topic, f"acks-{number}")
         raise AssertionError("numbers end nowhere")
 
-    def _go_on(self, step: Callable[[bool], float], fault: str, costs: str = "") -> None:
+    def _go_on(
+        self, step: Callable[[bool], float], fault: str, costs: str = "", wait: Callable[[float], object] | None = None
+    ) -> None:
         """Do it again and again until the exchange ends, or it does not pass what went wrong: then its members have the error. A step is told
-        whether the one before failed, and says how long to wait after it."""
+        whether the one before failed, and says how long to `wait` after it; None: until the exchange ends."""
         life = Life()
         while not self._stop.is_set():
             try:
@@ -226,7 +235,7 @@ class AckExchange:
                     return
                 wait_s = backoff_s(life.tries)
                 log.warning("%s: acknowledgements %s, again in %.0f s: %s", self, fault, wait_s, first_line(error))
-            self._stop.wait(wait_s)
+            (wait or self._stop.wait)(wait_s)
 
     def _flush_due(self, failed: bool) -> float:
         """Publish at once when the last time is long ago. Counts of redeliveries go along, or each timetable.COUNTS_S."""
@@ -244,6 +253,19 @@ class AckExchange:
             member.error = member.error or error
 
     # -- hearing ---------------------------------------------------------------------------------------------------------
+
+    def has_messages(self, member: Member) -> None:
+        """The member has got messages: what of them is acknowledged elsewhere is looked for now, unless that is done all the time."""
+        if member.every_s > REMOTE_LOOK_S:
+            self._look_now()
+
+    def _look_now(self) -> None:
+        for look in self._looks:
+            look.set()
+
+    def _look_every_s(self, least_s: float) -> float:
+        """Between two looks at a log that may be looked at so often."""
+        return look_every_s(least_s, [member.every_s for member in self._now()])
 
     def _hear(self, records: list[Received], *, elsewhere: bool) -> None:
         of_key = by_key(records)
@@ -276,23 +298,25 @@ class AckExchange:
                 member.dispatcher.received(known.all_of(member.settings.topic, member.settings.name))
         while (records := self._tail.next(self._keys)) is not None and not self._stop.is_set():
             self._hear(records, elsewhere=False)
-        return max(timetable.ACKS_LOOK_S, least_look_s(self._own))
+        return self._look_every_s(least_look_s(self._own))
 
-    def _follow_peer(self, peer: PeerAcks) -> None:
+    def _follow_peer(self, peer: PeerAcks, wait: Callable[[float], object]) -> None:
         """Nothing that a peer has, or lacks, ends anything here: what it tells comes with its link."""
         tail: AckTail | None = None
         failed = 0
         asked_at = -math.inf
+        is_local = self._tables.lock_folder is not None
+        ask_s = timetable.CONSUMER_PEER_LOOK_S if is_local else timetable.REMOTE_CONSUMER_PEER_LOOK_S
         while not self._stop.is_set():
             try:
                 if not self._shared_keys():  # nobody waits for what it tells
                     tail, asked_at = None, -math.inf
                     self._stop.wait(timetable.ACKS_LOOK_S)
                     continue
-                wait_s = max(timetable.ACKS_LOOK_S, peer.least_look_s)
+                wait_s = self._look_every_s(peer.least_look_s)
                 if peer.missed and not peer.is_away:
                     peer.missed, tail, asked_at = False, None, -math.inf
-                if time.monotonic() - asked_at >= timetable.CONSUMER_PEER_LOOK_S:
+                if time.monotonic() - asked_at >= ask_s:
                     asked_at = time.monotonic()
                     if not peer.may_be_read():
                         tail = None
@@ -303,14 +327,25 @@ class AckExchange:
                     self._hear(more, elsewhere=True)
                 failed = 0
             except Exception as error:
-                tail, failed = None, failed + 1
+                tail, failed, asked_at = None, failed + 1, -math.inf
                 wait_s = backoff_s(failed)
                 log.log(
                     logging.WARNING if failed == 1 else logging.INFO,
                     "%s: cannot be read, what it tells comes with the link; again in %.0f s: %s",
                     peer, wait_s, first_line(error),
                 )  # fmt: skip
-            self._stop.wait(wait_s)
+            wait(wait_s)
+
+
+def look_every_s(least_s: float, every_s: Sequence[float]) -> float:
+    """Time between two looks at an `__acks` log that may be looked at each `least_s` seconds, 0 where a look is no request, by consumers that look
+    for messages each so many seconds."""
+    return max(timetable.ACKS_LOOK_S, least_s, min([timetable.ACKS_REST_S, *every_s]) if least_s else 0.0)
+
+
+def _until(look: threading.Event, wait_s: float) -> None:
+    look.wait(wait_s)
+    look.clear()
 
 
 def _ends_it(error: BaseException, life: Life) -> bool:

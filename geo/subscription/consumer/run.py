@@ -93,7 +93,7 @@ class Run:
             return
         tidy = told = False
         try:
-            self._member = Member(self._settings, ownership, self.dispatcher)
+            self._member = Member(self._settings, ownership, self.dispatcher, self._interval_s or 0.0)
             self._exchange = join(self._member)
             try:
                 self._begin()
@@ -312,6 +312,7 @@ class Run:
                 turn = tail.next()
                 self._followed_at = time.monotonic()
                 if turn is not None:
+                    self._exchange.has_messages(self._member)
                     self._deliver(tail, turn)
                     tail.take(turn)
                     continue

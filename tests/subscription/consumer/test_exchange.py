@@ -164,7 +164,7 @@ def test_what_a_peer_tells_from_before_a_reset_is_not_told_here_though_it_is_hea
     resets: list[int] = []
     consumer = Dispatcher(settings, lambda messages: messages, None, lambda: False, lambda: None, lambda: resets.append(1))
     own = claim(settings.tables, [[consumer_runner(settings.tables, TOPIC, NAME, "")]])[0]
-    member = Member(settings, own, consumer)
+    member = Member(settings, own, consumer, 0.0)
     before, after = AckState(base=Base()), AckState(epoch=Epoch(1, "us"), base=Base())
     member.hear([_of_eu(member, before)], elsewhere=True)
     member.begin(SubscriptionState(after))
