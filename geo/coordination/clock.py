@@ -62,9 +62,18 @@ class Held:
         the storage's."""
         return (self.after_us if self.storage_us is None else self.storage_us) + steady_us - self.steady_us
 
+    @property
+    def took_long(self) -> bool:
+        """Whether the write may have come long before its end, as that of a process that was halted: it says little of now."""
+        return self.after_us - self.before_us > CLOCK_TOLERANCE_US
+
     def is_old(self, clock_us: int, steady_us: int, most_us: int) -> bool:
-        """Whether to hold the clock against the storage's again: after `most_us`, and when somebody set the clock."""
-        return steady_us - self.steady_us >= most_us or jumped((self.after_us, self.steady_us), (clock_us, steady_us))
+        """Whether to hold the clock against the storage's again: after `most_us`, when somebody set the clock, and if it took long."""
+        return (
+            self.took_long
+            or steady_us - self.steady_us >= most_us
+            or jumped((self.after_us, self.steady_us), (clock_us, steady_us))
+        )
 
 
 def why_wrong(now_us: int, newest_us: int | None, last: Stamp | None = None) -> Stamp | None:

@@ -76,10 +76,14 @@ def _known(tables: ClusterTables, most_us: int) -> Held | None:
 
 def _hold(tables: ClusterTables, *, writes: bool) -> Held | None:
     """This host's clock held against the storage's, lately; None where that was not done."""
-    folder = tables.lock_folder
-    if (held := _known(tables, HOLD_US if folder is None else LOCAL_HOLD_US)) is not None:
+    if (held := _known(tables, HOLD_US if tables.lock_folder is None else LOCAL_HOLD_US)) is not None:
         return held
-    before = now_us()
+    held = _hold_anew(tables, writes=writes)
+    return held if held is None or not held.took_long else _hold_anew(tables, writes=writes)
+
+
+def _hold_anew(tables: ClusterTables, *, writes: bool) -> Held | None:
+    folder, before = tables.lock_folder, now_us()
     if folder is not None:
         came = _of_folder(folder, writes=writes)
     elif writes:

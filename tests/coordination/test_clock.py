@@ -71,3 +71,8 @@ def test_a_clock_is_held_again_after_a_while_and_when_somebody_set_it() -> None:
     assert held.is_old(NOW + 60, 160, 60)
     assert held.is_old(NOW + 59 + TOO_MUCH, 159, 60)
     assert held.is_old(NOW + 59 - TOO_MUCH, 159, 60)
+
+
+@pytest.mark.parametrize(("took", "is_old"), [(TOLERATED, False), (TOO_MUCH, True)])
+def test_a_clock_is_held_again_where_the_write_may_have_come_long_before_its_end(took: int, is_old: bool) -> None:
+    assert Held(NOW - took, NOW, 100, NOW - took).is_old(NOW + 1, 101, 60) == is_old
