@@ -238,18 +238,17 @@ def sidecar_name(sidecar: Mapping[str, Any]) -> str:
 
 
 def remove_below(folder: WritePath, found: LogFolder, version: int) -> int:
-    """Remove all files of versions below `version`, which must have a checkpoint, oldest first, as Delta's own clean-up does:
-    wherever it ends, what stays is without a gap. Returns how many commits went. 0: nothing goes."""
+    """Remove all files of versions below `version`, which must have a checkpoint: the commits last, oldest first, as Delta's own clean-up
+    does. Wherever it ends, what stays is without a gap. Returns how many commits went. 0: nothing goes."""
     assert version == 0 or version in found.checkpoints
     named = _sidecars(folder, found, version)
     # What stays has to be there when they are not.
     stays = [*(folder / name for name in found.files.get(version, ())), *(folder / SIDECARS / name for name in named)]
     folder.store.write_out([*map(str, stays), str(folder)])
-    for old in sorted(found.files):
-        if old >= version:
-            break
-        for name in found.files[old]:
-            (folder / name).delete()
+    goes = [name for old, names in found.files.items() if old < version for name in names]
+    folder.store.delete_all([str(folder / name) for name in goes if not _LOG_FILE.fullmatch(name)])
+    for name in sorted(filter(_LOG_FILE.fullmatch, goes)):
+        (folder / name).delete()
     if version:
         _remove_sidecars(folder, keep=named)
     return sum(commit < version for commit in found.commits)

@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +115,10 @@ class DiskStore:
     def delete(self, path: str) -> None:
         for one in (sum_of(Path(path)), Path(path)):
             one.unlink(missing_ok=True)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def copy(self, source: ReadPath, to: str) -> None:
         if not isinstance(source.store, DiskStore):

@@ -396,7 +396,6 @@ class ObjectStore:
         return bool(self._ask(lambda o: next(iter(o.list(self._store, self._key(folder), chunk_size=1)), [])))
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """As `delete`, of many at once, in no order."""
         for path in paths:
             self._held.drop(path)
         if paths:

@@ -6,7 +6,7 @@ Nothing here takes for granted that it is a disk, that a list is cheap, that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -105,6 +105,9 @@ class Store(ReadStore, Protocol):
 
     def delete(self, path: str) -> None:
         """One that is not there is no fault."""
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """As `delete`, of many at once, in no order."""
 
     def copy(self, source: ReadPath, to: str) -> None:
         """Copy a file, of whatever store, to a name that was drawn for it. None is left if it fails. Raises as `get`."""

@@ -6,6 +6,7 @@ On HDFS, ABFS, GCS and in catalogs Delta's own clean-up (delta.logRetentionDurat
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,13 +43,14 @@ class LogCut:
 
 
 class LogCutter:
-    """Cuts the topic logs of one cluster. Made anew for each round: it reads each target's links once."""
+    """Cuts the topic logs of one cluster, some at once if asked so. Made anew for each round: it reads each target's links once."""
 
     def __init__(self, tables: ClusterTables, config: Config) -> None:
         self._tables, self._config = tables, config
         self._now = from_us(checked_now_us(tables, f"{tables.cluster.name}: no log is cut", writes=False))
         self._cluster = tables.cluster.name
         self._read: dict[str, Mapping[str, Row] | None] = {}
+        self._asks = threading.Lock()
 
     def cut(self, topic: Topic, *, least: int = 0, dry_run: bool = False) -> LogCut | None:
         """Cut the topic's log if it has more than `least` commits. None where that is left to Delta, or there is no log.
@@ -64,7 +66,8 @@ class LogCutter:
             return LogCut(0, len(found.commits))
         a_day_old = committed_before(folder, found.commits, self._now.timestamp() - HOLDS_S)
         keep = max(KEEP, found.newest - committed_before(folder, found.commits, self._now.timestamp() - KEEP_S))
-        readers = [*self._outbound(topic), *self._inbound(topic), *self._versions(topic)]
+        with self._asks:
+            readers = [*self._outbound(topic), *self._inbound(topic), *self._versions(topic)]
         cut = cut_below(found.newest, found.checkpoints, readers, keep=keep, a_day_old=a_day_old)
         if producers := list(self._producers(topic, folder, found.commits[0], cut.below)):
             cut = cut_below(found.newest, found.checkpoints, [*readers, *producers], keep=keep, a_day_old=a_day_old)

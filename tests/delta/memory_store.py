@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from time import time
@@ -70,6 +70,10 @@ class MemoryStore:
 
     def delete(self, path: str) -> None:
         self._files.pop(path, None)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def copy(self, source: ReadPath, to: str) -> None:
         self.put(to, b"".join(source.store.pieces(source.location)))

@@ -314,7 +314,9 @@ def test_a_commit_that_was_cut_with_the_log_had_counted_and_its_files_stay(s3: S
     for at in range(1, 4):
         other.append_rows(_rows(at, at + 1))
     DeltaTable(str(folder.parent), storage_options=s3.options()).create_checkpoint()
+    before_cut = s3.counts()
     assert remove_below(folder, read_folder(folder), 4) == 4
+    assert (s3.counts() - before_cut)["POST"] == 1 + 4, "the commits one after the other"
     assert counted(folder, before, files) is Counted.LONG_AGO
     with pytest.raises(UnknownAnswerError, match="nobody can tell whether it counts"):
         counted(folder, before, ["another"])
