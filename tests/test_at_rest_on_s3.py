@@ -11,13 +11,14 @@ from pyspark.sql import SparkSession
 from geo.coordination.claims import OWNED, Owner
 from geo.coordination.ownership import claim, release
 from geo.coordination.signs import forget, last_seen, sign, signs
+from geo.delta import object_store
 from geo.delta.commits import checksum_file
 from geo.delta.mirror import may_be_old
 from geo.delta.predicate import Among
 from geo.disk import local_path
 from geo.fleet.replicator import Replicator
 from geo.journal.journal import Journal
-from geo.log.housekeeping import Housekeeper, remove_held
+from geo.log.housekeeping import Housekeeper, keep_journals, remove_held
 from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.now import now_us
@@ -28,6 +29,7 @@ from geo.streams.life import State
 from geo.subscription.consumer.ack_exchange import look_every_s
 from geo.times import EPOCH, in_us
 from schemas import OWNERS, PROCESSES
+from tests.delta.on_s3 import opened_on
 from tests.far import Far
 from tests.object_store import ObjectStore as S3
 from tests.rows import owner
@@ -176,6 +178,47 @@ def test_what_is_asked_again_and_again_may_be_old_but_for_what_this_process_wrot
     journal.append([owner("b", 2)])
     assert _tokens(journal)["b"][0] == 2
     assert _tokens(far.tables("us").journal(OWNERS))["b"][0] == 2
+
+
+def test_what_was_found_before_somebody_wrote_is_looked_for_again(s3: S3, tmp_path: Path) -> None:
+    journal = Far.made(s3, tmp_path).tables("us").journal(OWNERS)
+    folder = journal.table.log_folder
+    assert folder is not None
+    other = Journal(opened_on(s3, folder.parent), OWNERS)
+    other.append([owner("a", 1)])
+    assert journal.exists()
+    other.append([owner("b", 1)])
+    with may_be_old(60):
+        assert _tokens(journal).keys() == {"a"}, "as it was found"
+    assert _tokens(journal).keys() == {"a", "b"}
+
+
+def test_who_publishes_again_asks_for_nothing_twice(far: Far, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim with its fence, what the producer has published, what the other region has of it, rows, and the ends: 16 of them are puts."""
+    monkeypatch.setattr(object_store, "FRESH_S", 60.0)  # of a machine that is busy too
+    topic = Topic.parse("persistent://shop/web/again")
+    far.publish(10, topic)
+    assert far.replicate(topic) == 10
+    far.publish(20, topic)
+    before = s3.counts()
+    assert far.publish(30, topic) == 10
+    asked = s3.counts() - before
+    assert asked["PUT"] == 16
+    assert asked.total() <= 34
+    tables = far.tables("us")
+    assert len(tables.files.names(tables.checkpoint("fences/publish", topic.path, "p"))) == 1, (
+        "those of the claims before are gone"
+    )
+
+
+def test_of_system_tables_that_are_not_there_nothing_is_asked_when_they_are_kept_small(s3: S3, tmp_path: Path) -> None:
+    far = Far.made(s3, tmp_path)
+    far.publish(10)
+    tables = far.tables("us")
+    keep_journals(tables, 60)
+    before = s3.counts()
+    keep_journals(tables, 60)
+    assert (s3.counts() - before)["LIST"] == (s3.counts() - before).total() == 4, "which are there, and each of those"
 
 
 def test_a_process_that_owns_something_has_one_object_that_says_when_it_lived(far: Far, s3: S3) -> None:

@@ -102,12 +102,12 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
 
 
 def _listed(tables: ClusterTables, one: Registered) -> dict[str, Any]:
-    log, lacks = tables.log(one.topic), absent(tables, one)
+    log = tables.log(one.topic)
     seen = log.look()
     return {"topic": str(one.topic), "cluster": tables.cluster.name, "typed": one.typed,
             "created_at": None if one.is_unknown else one.created_at,
             "replication_clusters": one.replication_clusters, "is_unclear": one.is_unclear, "version": seen and seen.version,
-            "messages": count_messages(log) if seen else None, "lacks": lacks, "failed_links": []}  # fmt: skip
+            "messages": count_messages(log, seen.version) if seen else None, "lacks": absent(tables, one, seen), "failed_links": []}  # fmt: skip
 
 
 def create(args: argparse.Namespace, output: Output) -> int:

@@ -381,8 +381,8 @@ def _claimed(
     runners = {runner.name: runner for group in wanted for runner in group}
     replaced = runners.keys() if take_over is True else {runner.name for runner in take_over or ()}
     owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
-    if known_now_us(tables, who) is None and owners.exists():
-        refuse(who, why_wrong(now_us(), in_us(owners.table.committed_at(owners.table.latest_version()))))
+    if known_now_us(tables, who) is None:
+        refuse(who, why_wrong(now_us(), in_us(owners.came_at())))
     deadline = time.monotonic() + _CLAIM_S
     while True:
         before, decision = _looked(tables, owners, runners, replaced)
@@ -478,9 +478,7 @@ def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: 
             raise _refused(one, "It claimed at the same moment.")
     reach(CrashPoint.CLAIM_NEWEST)
     for folder in folders.values():
-        for other in tables.files.names(folder):
-            if fence_generation(other) < generation:
-                tables.files.remove(f"{folder}/{other}")  # (d)
+        tables.files.remove_where(folder, lambda other: fence_generation(other) < generation)  # (d)
     return True
 
 

@@ -28,6 +28,9 @@ _COMPACTED = re.compile(r"\d{20}\.(\d{20})\.compacted\.json")
 _FEW = 16
 """Files of a store that is far that are asked for at once, be they there or not."""
 
+_LISTED_AGAIN = 8
+"""So many versions that were seen before are listed with newer ones, in the same request: of those that are held nothing is asked for then."""
+
 _OF_A_VERSION = re.compile(r"\.?(\d{20})\.")
 
 SIDECARS = "_sidecars"
@@ -64,6 +67,16 @@ _newest: dict[ReadPath, int] = {}
 """By a `_delta_log`, the newest version that this process has seen in it."""
 
 
+def newest_seen(folder: ReadPath) -> int:
+    """The newest version that this process has seen when it looked last; -1 before."""
+    return _newest.get(folder, -1)
+
+
+def saw(folder: ReadPath, version: int) -> None:
+    """Take note that this version is the newest."""
+    _newest[folder] = version
+
+
 def newest_version(folder: ReadPath) -> int | None:
     """The newest version that has a commit; None: there is no commit.
 
@@ -72,8 +85,8 @@ def newest_version(folder: ReadPath) -> int | None:
     """
     seen = _newest.get(folder)
     if not folder.store.is_near:  # a list is one request, and names are several
-        found = sorted(_committed(folder, f"{seen:020}")) if seen is not None else []
-        if not found or found[0] != seen:  # not seen yet, or cut off meanwhile
+        found = sorted(_committed(folder, f"{max(0, seen - _LISTED_AGAIN):020}")) if seen is not None else []
+        if seen not in found:  # not seen yet, or cut off meanwhile
             found = sorted(_committed(folder))
         return _seen(folder, found[-1] if found else None)
     newest = None if seen is None or not has_commit(folder, seen) else _last_behind(folder, seen)
@@ -87,7 +100,7 @@ def _seen(folder: ReadPath, newest: int | None) -> int | None:
     if newest is None:
         _newest.pop(folder, None)
     else:
-        _newest[folder] = newest
+        saw(folder, newest)
     return newest
 
 

@@ -7,7 +7,10 @@ in files (`is_mapped`) it reads no rows.
 from __future__ import annotations
 
 import json
+import math
 import re
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from geo.delta.commits import commit_file
-from geo.delta.delta_log import checksum_at, newest_metadata, newest_version
+from geo.delta.delta_log import checksum_at, newest_metadata, newest_seen, newest_version
 from geo.delta.derived_checksum import NOTHING, checksum_after
 from geo.delta.engine import Seen, UnsupportedError, attempt, refusing
 from geo.delta.protocol import (
@@ -136,9 +139,9 @@ def _txn_in(line: str | bytes) -> str | None:
     return found
 
 
-def newest_state(folder: ReadPath) -> DeltaState | None:
+def newest_state(folder: ReadPath, seen: int | None = None) -> DeltaState | None:
     """As `require_state`; None where the table is left to Spark."""
-    found = attempt(lambda: require_state(folder))
+    found = attempt(lambda: require_state(folder, seen))
     return None if isinstance(found, UnsupportedError) else found
 
 
@@ -149,7 +152,7 @@ def require_state(folder: ReadPath, seen: int | None = None) -> DeltaState:
     if not _is_known_to_deltalake(folder):
         raise UnsupportedError("its path holds a %")
     if not folder.store.is_near:
-        return _far_state(folder, newest)
+        return _remember(folder, _far_state(folder, newest))
     try:
         checksum = checksum_at(folder, newest)
         written_by = txn_id(folder, newest)
@@ -167,6 +170,37 @@ def require_state(folder: ReadPath, seen: int | None = None) -> DeltaState:
         raise UnsupportedError(f"the checksum of version {newest} is not whole: {first_line(error)}") from None
 
 
+_READ_TABLES = 64
+"""So many states are remembered, of the tables that were read last."""
+
+_lock = threading.Lock()
+_read: dict[ReadPath, tuple[DeltaState, float]] = {}
+"""By a `_delta_log` on a store that is far: the state of the newest version that this process has seen there, and when it was read
+(monotonic); the last one comes last."""
+
+
+def last_read(folder: ReadPath, most_s: float) -> DeltaState | None:
+    """The state of the newest version that this process has seen, on a store where a look is a request, if it was read at most so long ago.
+    Another one may be newer. None: it is not known."""
+    state, at = _read.get(folder, (None, -math.inf))
+    return state if time.monotonic() - at < most_s else None
+
+
+def forget_read(folder: ReadPath) -> None:
+    with _lock:
+        _read.pop(folder, None)
+
+
+def _remember(folder: ReadPath, state: DeltaState) -> DeltaState:
+    if state.version >= newest_seen(folder):  # a reader may ask for an older one
+        with _lock:
+            _read.pop(folder, None)
+            _read[folder] = state, time.monotonic()
+            while len(_read) > _READ_TABLES:
+                del _read[next(iter(_read))]
+    return state
+
+
 _NOT_WHOLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 _MOST_DERIVED = 100
@@ -180,7 +214,7 @@ def _far_state(folder: ReadPath, newest: int) -> DeltaState:
     for version in range(newest, max(-1, newest - _MOST_DERIVED), -1):
         lines = (folder / commit_file(version)).lines()
         with refusing(*_NOT_WHOLE):
-            checksum = _checksum_of(folder, version, lines)
+            checksum = checksum_of(folder, version, lines)
             if checksum is None and version == 0:
                 checksum = checksum_after(NOTHING, lines)
             if checksum is not None:
@@ -193,7 +227,7 @@ def _far_state(folder: ReadPath, newest: int) -> DeltaState:
     )
 
 
-def _checksum_of(folder: ReadPath, version: int, lines: Sequence[str]) -> dict[str, Any] | None:
+def checksum_of(folder: ReadPath, version: int, lines: Sequence[str]) -> dict[str, Any] | None:
     """The checksum beside a commit with these lines; None if there is none, or it is of another one."""
     with suppress(FileNotFoundError, ValueError, DamagedError):
         checksum = checksum_at(folder, version)

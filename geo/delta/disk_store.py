@@ -55,6 +55,9 @@ class DiskStore:
         stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         return Head(found.st_size, found.st_mtime_ns // 1000, stamp)
 
+    def came_us(self, path: str) -> int | None:
+        return None if (found := self.head(path)) is None else found.modified_us
+
     def is_there(self, path: str) -> bool:
         return os.path.exists(path)
 

@@ -106,8 +106,8 @@ class Engine:
 
     # -- its rows --------------------------------------------------------------------------------------------------
 
-    def count_nulls(self, column: str) -> int:
-        """How many rows have NULL in a column now."""
+    def count_nulls(self, version: int, column: str) -> int:
+        """How many rows have NULL in a column at a version."""
         _refuse()
 
     def last_rows(self, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:

@@ -131,6 +131,15 @@ class SmallFiles:
             # What Spark can do on every storage: replace the folder's content by nothing.
             self._driver.spark.createDataFrame([], "value STRING").write.mode("overwrite").text(path)
 
+    def remove_where(self, folder: str, is_gone: Callable[[str], bool]) -> None:
+        """Remove the files of a folder whose names are such."""
+        if (port := self._driver.port_at(folder)) is not None:  # one list has them all, also those in folders of Spark's
+            paths = [path for path in port.below(folder) if is_gone(path.partition("/")[0])]
+            port.delete_all([f"{folder}/{path}" for path in paths])
+            return
+        for name in filter(is_gone, self.names(folder)):
+            self.remove(f"{folder}/{name}")
+
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder; none if there is no such folder."""
         if (local := local_path(folder)) is not None:

@@ -39,6 +39,9 @@ class _Known:
     looked_at: float
 
 
+LOOKED_S = 1.0
+"""What a caller has looked at so short a time ago need not be asked for again."""
+
 _lock = threading.Lock()
 _known: dict[WritePath, _Known] = {}
 """By a `_delta_log`; the one that was read last comes last."""
@@ -49,7 +52,7 @@ _most_age_s: ContextVar[float] = ContextVar("most_age_s", default=0.0)
 def may_be_old(most_s: float) -> Iterator[None]:
     """What is asked in here, in this thread, of small tables on a store where a look is a request may be so old: for who asks again and again.
     What this process has written is seen."""
-    before = _most_age_s.set(most_s)
+    before = _most_age_s.set(max(most_s, _most_age_s.get()))
     try:
         yield
     finally:
@@ -63,8 +66,11 @@ def is_young(table: Table, looked_at: float) -> bool:
     return looked_at > max(time.monotonic() - _most_age_s.get(), last_put_at(folder))
 
 
-def rows_now(table: Table, columns: Sequence[str], where: Predicate) -> list[dict[str, Any]] | None:
+def rows_now(
+    table: Table, columns: Sequence[str], where: Predicate, seen: tuple[int, float] | None = None
+) -> list[dict[str, Any]] | None:
     """The rows that a table, which exists, has now and that fulfil `where`, with these columns, NULL where it has no such: times in UTC.
+    `seen`: the newest version, and when the caller has looked for it (monotonic), which is not done again then.
 
     None: they are many, or not to be read here. (An older copy that was put in the table's place, and in which its newest commit has another
     one's number, is found within REMOTE_FULL_LOOK_S.)
@@ -74,7 +80,7 @@ def rows_now(table: Table, columns: Sequence[str], where: Predicate) -> list[dic
         return None
     with _lock:
         known = _known.get(folder)
-    found = _moved_on(table, known) or _read(table)
+    found = _moved_on(table, known, seen) or _read(table, seen)
     if found is None:
         return None
     with _lock:
@@ -88,14 +94,15 @@ def rows_now(table: Table, columns: Sequence[str], where: Predicate) -> list[dic
     return collected_where(found.rows, columns, where)
 
 
-def _read(table: Table) -> _Known | None:
-    now, version = time.monotonic(), table.latest_version()
+def _read(table: Table, seen: tuple[int, float] | None) -> _Known | None:
+    now = time.monotonic()
+    version, looked_at = (table.latest_version(), now) if seen is None else seen
     rows = few_rows(table, version)
     commit = None if rows is None else table.commit_at(version)
-    return None if rows is None else _Known(version, None if commit is None else commit.commit_id, rows, now, now, now)
+    return None if rows is None else _Known(version, None if commit is None else commit.commit_id, rows, now, now, looked_at)
 
 
-def _moved_on(table: Table, known: _Known | None) -> _Known | None:
+def _moved_on(table: Table, known: _Known | None, seen: tuple[int, float] | None) -> _Known | None:
     """What is known, and what commits have added since; None: all is to be read."""
     now = time.monotonic()
     if known is None:
@@ -103,20 +110,24 @@ def _moved_on(table: Table, known: _Known | None) -> _Known | None:
     is_fresh = now - known.read_at < REMOTE_FULL_LOOK_S
     if is_fresh and is_young(table, known.looked_at):
         return known
-    if is_fresh and not table.has_commit(known.version + 1):
+    if is_fresh and seen is not None and known.looked_at > seen[1]:  # another thread has looked since
+        return known
+    if is_fresh and seen is not None and seen[0] == known.version:
+        return replace(known, asked_at=seen[1], looked_at=seen[1])
+    if is_fresh and seen is None and not table.has_commit(known.version + 1):
         if now - known.asked_at < REMOTE_PRESENCE_S:
             return replace(known, looked_at=now)
         return replace(known, asked_at=now, looked_at=now) if table.has_commit(known.version) else None
-    newest = table.latest_version()
+    newest, looked_at = (table.latest_version(), now) if seen is None else seen
     at_and_newer = list(table.commits(known.version, newest))
     if not at_and_newer or (at_and_newer[0].version, at_and_newer[0].commit_id) != (known.version, known.commit_id):
         return None
     commits = at_and_newer[1:]
     if not commits and newest == known.version and known.commit_id is not None:
-        return replace(known, read_at=now, asked_at=now, looked_at=now)
+        return replace(known, read_at=now, asked_at=now, looked_at=looked_at)
     if not commits or len(commits) != newest - known.version or any(commit.kind is not Kind.APPEND for commit in commits):
         return None
     added = few_added(table, known.version + 1, newest)
     if added is None or added.schema != known.rows.schema:
         return None
-    return _Known(newest, commits[-1].commit_id, pa.concat_tables([known.rows, added]), known.read_at, now, now)
+    return _Known(newest, commits[-1].commit_id, pa.concat_tables([known.rows, added]), known.read_at, now, looked_at)

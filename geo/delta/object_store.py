@@ -107,25 +107,35 @@ class _Held(dict[str, tuple[str, bytes]]):
 
 
 class _Listed:
-    """What lists said lately of files: their tags."""
+    """What lists said lately of files: their tags, and when each came."""
 
     def __init__(self) -> None:
-        self._lists: deque[tuple[float, str, str, Mapping[str, str]]] = deque(maxlen=_LISTS)
-        """When it was asked, of which folder, from which name on it tells all, and the tags by name."""
+        self._lists: deque[tuple[float, str, str, Mapping[str, tuple[str, int]]]] = deque(maxlen=_LISTS)
+        """When it was asked, of which folder, from which name on it tells all, and tags and times by name."""
 
-    def note(self, folder: str, after: str, names: Sequence[str], tags: Mapping[str, str]) -> None:
+    def note(self, folder: str, after: str, names: Sequence[str], told: Mapping[str, tuple[str, int]]) -> None:
         newest = names[-_NEWEST:]
         begins = after if len(newest) == len(names) else newest[0]
-        self._lists.append((time.monotonic(), folder, begins, {name: tags[name] for name in newest}))
+        self._lists.append((time.monotonic(), folder, begins, {name: told[name] for name in newest}))
 
     def is_now(self, path: str, tag: str) -> bool:
         """Whether the newest list that tells of the file, a moment ago, said that it has this tag."""
+        told = self.told(path)
+        return told is not None and told[0] == tag
+
+    def told(self, path: str) -> tuple[str, int] | None:
+        """What the newest list that tells of the file, a moment ago, said of it; None: that it is not there, or nothing."""
         folder, _, name = path.rpartition("/")
         since = time.monotonic() - FRESH_S
-        for at, of, begins, tags in reversed(tuple(self._lists)):
+        for at, of, begins, told in reversed(tuple(self._lists)):
             if at > since and of == folder and name >= begins:
-                return tags.get(name) == tag
-        return False
+                return told.get(name)
+        return None
+
+
+def _us(found: Mapping[str, Any]) -> int:
+    """When an object was put, in microseconds since 1970."""
+    return int(found["last_modified"].timestamp() * 1_000_000)
 
 
 class _Reader(io.RawIOBase):
@@ -322,8 +332,11 @@ class ObjectStore:
         return content
 
     def open(self, path: str) -> pa.NativeFile:
-        """A small file is one request, a larger one two, and in memory then; of a large one what is read is asked for. It is always asked for: whether a commit that
-        was put counts follows from what is there now."""
+        """A small file is one request, a larger one two, and in memory then; of a large one what is read is asked for. It is always asked
+        for: whether a commit that was put counts follows from what is there now. But for a file of rows that is held: its name was drawn
+        for it, so nobody puts another one there, and whether it is of the table its log says."""
+        if path.endswith(".parquet") and "/_delta_log/" not in path and (held := self._held.get(path)) is not None:
+            return pa.BufferReader(held[1])
         return self._ask(lambda o: self._opened(o, path))
 
     def pieces(self, path: str) -> Iterator[bytes]:
@@ -356,8 +369,13 @@ class ObjectStore:
             found = self._ask(lambda o: o.head(self._store, self._key(path)))
         except FileNotFoundError:
             return None
-        modified_us = int(found["last_modified"].timestamp() * 1_000_000)
+        modified_us = _us(found)
         return Head(found["size"], modified_us, (found["e_tag"], found["version"], found["size"], modified_us))
+
+    def came_us(self, path: str) -> int | None:
+        if (told := self._listed.told(path)) is not None:
+            return told[1]
+        return None if (found := self.head(path)) is None else found.modified_us
 
     def is_there(self, path: str) -> bool:
         return self.head(path) is not None
@@ -373,7 +391,7 @@ class ObjectStore:
             objects: list[Mapping[str, Any]] = o.list_with_delimiter(self._store, key)["objects"]
             return objects
 
-        found = {one["path"].removeprefix(f"{key}/"): one["e_tag"] for one in self._ask(listed)}
+        found = {one["path"].removeprefix(f"{key}/"): (one["e_tag"], _us(one)) for one in self._ask(listed)}
         # The order and the beginning are the port's: not every store keeps to them.
         names = sorted(name for name in found if "/" not in name and name > after)
         self._listed.note(folder, after, names, found)
@@ -389,7 +407,12 @@ class ObjectStore:
         """When each file in a folder was written last, by name: microseconds since 1970, of whole seconds."""
         key = f"{self._key(folder)}/"
         found = self._ask(lambda o: [one for some in o.list(self._store, key) for one in some])
-        return {one["path"].removeprefix(key): int(one["last_modified"].timestamp() * 1_000_000) for one in found}
+        return {one["path"].removeprefix(key): _us(one) for one in found}
+
+    def folders(self, folder: str) -> set[str]:
+        """The names of the folders in a folder."""
+        found = self._ask(lambda o: o.list_with_delimiter(self._store, self._key(folder))["common_prefixes"])
+        return {one.rstrip("/").rpartition("/")[2] for one in found}
 
     def has_any(self, folder: str) -> bool:
         """Whether there is a file in a folder, or in one below it."""

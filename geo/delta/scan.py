@@ -28,9 +28,9 @@ from geo.delta.table import Table
 T = TypeVar("T")
 
 
-def count_nulls(table: Table, column: str) -> int:
+def count_nulls(table: Table, version: int, column: str) -> int:
     """As `Engine.count_nulls`."""
-    return table.ask(lambda engine: engine.count_nulls(column))
+    return table.ask(lambda engine: engine.count_nulls(version, column))
 
 
 def last_rows(table: Table, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:

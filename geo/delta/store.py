@@ -76,6 +76,9 @@ class ReadStore(Protocol):
     def head(self, path: str) -> Head | None:
         """None if there is no such file."""
 
+    def came_us(self, path: str) -> int | None:
+        """When a file came, as `Head.modified_us`: what a list has said a moment ago will do. None if there is no such file."""
+
     def is_there(self, path: str) -> bool:
         """Whether there is such a file: one question."""
 

@@ -57,6 +57,7 @@ from geo.delta.writer import (
     last_committed,
     may_add,
     remove_files,
+    state_to_follow,
     write_files,
 )
 from geo.delta.young import refuse_gone
@@ -170,6 +171,11 @@ class Table:
 
     def latest_version(self) -> int:
         return self._by_name(lambda engine: engine.newest())
+
+    def known_version(self) -> int:
+        """A version that is there: where a look is a request the one that this process committed a moment ago, else the newest."""
+        known = None if (folder := self.log_folder) is None else last_committed(folder)
+        return self.latest_version() if known is None else known.version
 
     @property
     def location(self) -> str | None:
@@ -406,7 +412,8 @@ class Table:
 
     def write_files(self, rows: DataFrame) -> Written | None:
         """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""
-        folder, state = self.log_folder, self.own_state()
+        names = frozenset(rows.columns)
+        folder, state = self.log_folder, self._state_for(lambda state: names <= set(state.schema.names))
         if folder is None or state is None or not have_types(rows.schema, self._looked().columns):
             return None
         if (disk := disk_of(folder)) is None:
@@ -417,15 +424,15 @@ class Table:
 
     def write_rows(self, rows: pa.Table) -> Written | None:
         """As `write_files`, of rows that this process has at hand."""
-        folder, state = self.log_folder, self.own_state()
-        if folder is None or state is None or not fits(state, rows):
+        folder, state = self.log_folder, self._state_for(lambda state: fits(state, rows))
+        if folder is None or state is None:
             return None
         return write_files(folder.parent, state, rows)
 
     def write_feed(self, rows: DataFrame) -> tuple[Added, ...] | None:
         """Rows of a change, with their `_change_type`, as files of the table's change feed, which a change may name; none where the table
         has no such feed. None where Spark is to do it."""
-        folder, state = self.log_folder, self.own_state()
+        folder, state = self.log_folder, self.state_to_follow()
         if folder is None or state is None:
             return None
         if str(self.properties().get("delta.enableChangeDataFeed")).lower() != "true":
@@ -487,8 +494,8 @@ class Table:
     def append_rows_once(self, rows: pa.Table, user_metadata: str, transaction: tuple[str, int]) -> int | None:
         """Append rows in one commit of this process's, unless that number of the transaction's application, or a higher one, was used.
         Returns its version; None: it was used. Raises UnsafeError where it is Spark's to do."""
-        folder, state = self.log_folder, self.own_state()
-        if folder is None or state is None or not fits(state, rows):
+        folder, state = self.log_folder, self._state_for(lambda state: fits(state, rows))
+        if folder is None or state is None:
             self._refuse_spark(_UNLIKE)
         written = write_files(folder.parent, state, rows)
         reach(CrashPoint.APPEND_WRITTEN)
@@ -501,10 +508,27 @@ class Table:
     def own_state(self) -> DeltaState | None:
         """The newest version of a table to which this process can append without Spark, or, where a look is a request, the one that it
         committed a moment ago: a commit that follows on it finds out whether another one came. None of another table."""
+        folder = self._own_log
+        return None if folder is None else last_committed(folder) or newest_state(folder)
+
+    def state_to_follow(self) -> DeltaState | None:
+        """As `own_state`, for who is about to commit: also one that this process read a moment ago (`geo.delta.writer.state_to_follow`)."""
+        folder = self._own_log
+        return None if folder is None else state_to_follow(folder)
+
+    def _state_for(self, is_for: Callable[[DeltaState], bool]) -> DeltaState | None:
+        """As `state_to_follow`, if it is for what is to be written. One that was known is looked for again: columns may have come since."""
+        if (state := self.state_to_follow()) is not None and not is_for(state):
+            self._forget_committed()
+            state = self.state_to_follow()
+        return state if state is not None and is_for(state) else None
+
+    @property
+    def _own_log(self) -> WritePath | None:
         folder = self.log_folder
         if folder is None or (self.may_spark_commit and not self._driver.commits_by_itself):
             return None  # Spark is asked with which log store it was started
-        return last_committed(folder) or newest_state(folder)
+        return folder
 
     def why_left_to_spark(self) -> str | None:
         """Why a process that appends by itself to tables in such a place leaves this one to Spark; None: it does not."""
@@ -516,8 +540,8 @@ class Table:
     def append_here(self, rows: pa.Table, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
         """Append in one commit without Spark; False, and nothing was written, where Spark is to do it. `refuse` as
         `commit_here`."""
-        folder, state = self.log_folder, self.own_state()
-        if folder is None or state is None or is_for_spark(folder, state) or not fits(state, rows):
+        folder, state = self.log_folder, self._state_for(lambda state: fits(state, rows))
+        if folder is None or state is None or is_for_spark(folder, state):
             return False
         try:
             written = write_files(folder.parent, state, rows)
@@ -582,7 +606,7 @@ class Table:
         try:
             with self._committing():
                 try:
-                    while (state := self.own_state()) is not None:
+                    while (state := self.state_to_follow()) is not None:
                         if files and state.version != written_at:
                             self._refuse_gone(files)
                         if (made := commit(state)) is None:
@@ -670,6 +694,7 @@ class Table:
                     return change
             except _MetError as met:
                 log.info("%s: another commit came between, trying again: %s", self, met)
+                self._forget_committed()
                 continue
             self._remove(files)
             return None

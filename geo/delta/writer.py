@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import ENGINE
 from geo.delta.counted import Counted, counted
-from geo.delta.delta_log import POINTER
-from geo.delta.delta_state import DeltaState, state_of
+from geo.delta.delta_log import POINTER, saw
+from geo.delta.delta_state import DeltaState, forget_read, last_read, newest_state, state_of
 from geo.delta.derived_checksum import checksum_with
 from geo.delta.features import numbered, timed
 from geo.delta.put_commit import put_checksum, put_commit
@@ -219,6 +219,7 @@ def commit_actions(
     put_checksum(folder, version, checksum)
     if not folder.store.is_near:
         _committed[folder] = version, checksum, time.monotonic()
+        saw(folder, version)
     if is_due(state):
         _write_checkpoint(folder, version, state.table_id)
     return True
@@ -234,8 +235,21 @@ def last_committed(folder: WritePath) -> DeltaState | None:
     return None
 
 
+def state_to_follow(folder: WritePath) -> DeltaState | None:
+    """A version that a commit may follow on: where a look is a request the newest one that this process committed or read a moment ago, else
+    the newest. None: the table is left to Spark.
+
+    Another commit may have come since, a fence among them. Then the put finds its version taken, and whoever commits looks again
+    (`forget_committed`), and asks once more whether it still may. One that went away with its log is found after the put (`counted`).
+    """
+    known = (last_committed(folder), last_read(folder, COMMITTED_S))
+    return max((one for one in known if one is not None), key=lambda one: one.version, default=None) or newest_state(folder)
+
+
 def forget_committed(folder: WritePath) -> None:
+    """What is known of the newest version is not so any more."""
     _committed.pop(folder, None)
+    forget_read(folder)
 
 
 def remove_files(table: WritePath, added: Iterable[Added]) -> None:

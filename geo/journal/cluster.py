@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import math
 import os
 import tempfile
+import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +27,7 @@ from geo.delta.process import Process
 from geo.delta.s3_store import port_of
 from geo.delta.storage import why_not_by_port, why_unsafe
 from geo.delta.table import Table
+from geo.delta.tail import REMOTE_FULL_LOOK_S
 from geo.disk import local_path
 from geo.errors import OtherClusterError, UnsafeError
 from geo.journal.journal import Journal
@@ -33,6 +36,9 @@ from geo.names import Topic
 from geo.session import set_what_is_needed
 from schemas import TOPICS, TableSchema
 from schemas.table import CLUSTER_PROPERTY
+
+_right_at: dict[tuple[ObjectStore, str, str], float] = {}
+"""By the store, the place and the name of a cluster: when its registry last said that the name is right (monotonic)."""
 
 Start: TypeAlias = Callable[[], SparkSession]
 """Makes a session, the same one each time."""
@@ -139,6 +145,13 @@ class ClusterTables:
             )
         return self._journals[schema.kind]
 
+    def there(self, schemas: Sequence[TableSchema]) -> Sequence[TableSchema]:
+        """Those of the system tables that are there; all, where not one list tells it."""
+        if self.port is None:
+            return schemas
+        folders = self.port.folders(f"{self.cluster.root}/system")
+        return [schema for schema in schemas if schema.kind in folders]
+
     # -- its identity --------------------------------------------------------------------------------------------
 
     def _identity_of_new(self) -> Mapping[str, str]:
@@ -160,8 +173,18 @@ class ClusterTables:
 
     def refuse_other_cluster(self) -> None:
         """Raises OtherClusterError if the configuration calls another cluster's place by this name, as the registry there says. (Whoever
-        reads the registry is refused as well.)"""
-        self.journal(TOPICS).exists()
+        reads the registry is refused as well.)
+
+        On an object store a place that was found right is not asked again for some minutes: a cluster keeps its place and its name, and a
+        process that runs long asks once."""
+        if self.port is None:
+            self.journal(TOPICS).exists()
+            return
+        key, now = (self.port, self.place, self.cluster.name), time.monotonic()
+        if now - _right_at.get(key, -math.inf) >= REMOTE_FULL_LOOK_S:
+            self.journal(TOPICS).exists()
+            if self.identity is not None:
+                _right_at[key] = now
 
     def checkpoint(self, *parts: str) -> str:
         return "/".join((self.cluster.checkpoints, *parts))

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -56,6 +57,8 @@ class Journal:
         self._there = self._is_whole = False
         self._missed_at = self._asked_at = -math.inf
         """When it was looked for last and not found (monotonic), and when for its first commit alone."""
+        self._seen: tuple[int, float] | None = None
+        """The version at which it was found, and when."""
 
     def __str__(self) -> str:
         return str(self.table)
@@ -72,7 +75,7 @@ class Journal:
                 return False
         if (seen := self.table.find_checked(self._schema)) is not None:
             self._admit(seen.properties)
-            self._there = True
+            self._there, self._seen = True, (seen.version, now)
             self._is_whole = set(self._schema.names) <= set(seen.columns.names)
         elif self.table.is_asked_by_name:
             self._missed_at = self._asked_at = now
@@ -103,6 +106,7 @@ class Journal:
     def newest(self, begins: tuple[str, str] | None = None, **equal: str | Collection[str] | Collection[bytes]) -> list[Row]:
         """The newest row of each subject, among the rows whose columns `equal` these texts, or one of several, and of which the column
         that `begins` names begins with its text; times in UTC. Without a Spark job where this process reads its log."""
+        began = time.monotonic()
         if not self.exists():
             return []
         names = self._schema.names
@@ -111,7 +115,7 @@ class Journal:
             return []
         where = All((*one_of, *([] if begins is None else [Begins(*begins)])))
 
-        if (small := self._small(names, where)) is None:
+        if (small := self._small(names, where, began)) is None:
             return self._collect(self._newest_of(self._whole(self.table.read()).where(to_sql(where))))
         return [small[at] for at in self._last_of(small)]
 
@@ -124,10 +128,23 @@ class Journal:
                 last[subject] = at
         return list(last.values())
 
-    def _small(self, columns: tuple[str, ...], where: Predicate) -> list[Row] | None:
-        """The rows that fulfil `where`, where this process reads them; None elsewhere, and where they are many."""
-        mirrored = rows_now(self.table, columns, where)
+    def _small(self, columns: tuple[str, ...], where: Predicate, began: float) -> list[Row] | None:
+        """The rows that fulfil `where`, where this process reads them; None elsewhere, and where they are many. It was found by the
+        caller, who `began` then (monotonic): of what it saw just there the newest version is not looked for again."""
+        mirrored = rows_now(self.table, columns, where, self._just_seen(began))
         return small_rows(self.table, columns, where) if mirrored is None else mirrored
+
+    def _just_seen(self, began: float) -> tuple[int, float] | None:
+        is_now = self._seen is not None and (self._seen[1] >= began or is_young(self.table, self._seen[1]))
+        return self._seen if is_now else None
+
+    def came_at(self) -> datetime | None:
+        """When the storage says that its newest commit came. None: it is not there, or there is no such clock."""
+        began = time.monotonic()
+        if not self.exists():
+            return None
+        seen = self._just_seen(began)
+        return self.table.committed_at(self.table.latest_version() if seen is None else seen[0])
 
     def read(
         self, kind: type[_R], begins: tuple[str, str] | None = None, **equal: str | Collection[str] | Collection[bytes]
@@ -141,10 +158,11 @@ class Journal:
 
     def values(self, column: str, numbers: Collection[int]) -> set[int]:
         """Those of the numbers that any row ever appended has in this column. Without a Spark job where this process reads its log."""
+        began = time.monotonic()
         if not self.exists():
             return set()
         where = Among(column, frozenset(numbers))
-        if (small := self._small((column,), where)) is not None:
+        if (small := self._small((column,), where, began)) is not None:
             return {row[column] for row in small}
         there = self.table.read().select(column).where(to_sql(where)).distinct()
         return {row[column] for row in there.collect()}

@@ -139,7 +139,7 @@ class Housekeeper:
 
 def keep_journals(tables: ClusterTables, files: int) -> None:
     """Clean the system tables that are in more than so many files, and cut their logs."""
-    for schema in JOURNALS:
+    for schema in tables.there(JOURNALS):
         _try(f"system/{schema.kind}", tables, partial(_keep_journal, tables, schema, files))
 
 

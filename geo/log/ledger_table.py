@@ -75,7 +75,7 @@ class LedgerTable:
         recorded, tail = self.recorded(seen)
         promised = CommitName(seen.table_id, tail.own[-1].version, tail.own[-1].commit_id) if tail.own else self.exact_to
         found, changed = fold(recorded, tail)
-        ends, peers = self._all_ends(found)
+        ends, peers = self._all_ends(found, seen.version)
         self.away = tuple(sorted(name for name, held in peers.items() if held is None))
         oldest = None if tail.missing is None or self.complete else oldest_us(self._log, seen.version)
         progress, reasons = continued(found, ends, peers, tail, complete=self.complete, oldest_us=oldest, now_us=now_us)
@@ -117,16 +117,16 @@ class LedgerTable:
             tail = self._tail(seen, self.exact_to.version + 1)
         return _progress(rows), tail
 
-    def _all_ends(self, progress: Progress) -> tuple[dict[int, int], dict[str, Mapping[int, int] | None]]:
-        """What this cluster and its peers hold of the ledgers. (Peers are also asked if there are none: it says who is away.)"""
+    def _all_ends(self, progress: Progress, version: int) -> tuple[dict[int, int], dict[str, Mapping[int, int] | None]]:
+        """What this cluster, at a version of its log, and its peers hold of the ledgers. (Peers are also asked if there are none: it says who is away.)"""
         ids = [ledger.ledger_id for ledger in progress.ledgers.values()]
         since_us = min((ledger.time_us for ledger in progress.ledgers.values()), default=0)
         # A day more: a session in another time zone than UTC has other dates.
         since = (from_us(since_us) - timedelta(days=1)).date() if since_us else None
-        return self._own_ends(ids, since), peer_ends(self._tables, self._config, self._topic, ids, since)
+        return self._own_ends(version, ids, since), peer_ends(self._tables, self._config, self._topic, ids, since)
 
-    def _own_ends(self, ids: Collection[int], since: date | None = None) -> dict[int, int]:
-        return ends_of_ids(self._log, self._tables.cluster.name, ids, since)
+    def _own_ends(self, version: int, ids: Collection[int], since: date | None = None) -> dict[int, int]:
+        return ends_of_ids(self._log, version, self._tables.cluster.name, ids, since)
 
     # -- while it runs -----------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class LedgerTable:
             )
         if tail.missing is not None or tail.foreign:
             # What this process has published it knows; whether something happened to the log meanwhile the ends say.
-            ends = self._own_ends([ledger.ledger_id for ledger in progress.ledgers.values()])
+            ends = self._own_ends(seen.version, [ledger.ledger_id for ledger in progress.ledgers.values()])
             _, reasons = continued(progress, ends, {}, tail)
             if reasons:
                 raise self._changed("; ".join(reasons.values()))
@@ -234,8 +234,9 @@ class LedgerTable:
             self._refuses_older = True
 
     def recorded_us(self) -> int | None:
-        """When the storage says that the newest row of the whole table came; None if it cannot say."""
-        return in_us(self._journal.table.committed_at(self._journal.table.latest_version()))
+        """When the storage says that what was recorded last came, or a newer row of the table; None if it cannot say."""
+        table = self._journal.table
+        return in_us(table.committed_at(table.known_version()))
 
     def taken(self, ids: Collection[int]) -> set[int]:
         """Those of the ids that a ledger of the cluster has already."""

@@ -234,10 +234,11 @@ def _arrived(
 
 def _held(table: Table, producer: str, cluster: str, ends: Mapping[int, int]) -> dict[int, int]:
     """The last entries here of the other producer's ledgers `ends`, and of any that are younger."""
-    held = ends_of_ids(table, cluster, ends.keys(), None)
+    version = table.latest_version()
+    held = ends_of_ids(table, version, cluster, ends.keys(), None)
     of_producer = Among("origin", frozenset({cluster})) & Among("producer", frozenset({producer}))
     younger = of_producer & Compare("ledger_id", ">", max(ends, default=-1))
-    return held | {ledger.ledger_id: last for ledger, last in ledger_ends(table, table.latest_version(), younger).items()}
+    return held | {ledger.ledger_id: last for ledger, last in ledger_ends(table, version, younger).items()}
 
 
 def _recorded(

@@ -30,8 +30,8 @@ FEW_IDS = 64
 """Up to so many ledgers are named in a condition."""
 
 
-def ends_of_ids(log_table: Table, origin: str, ids: Collection[int], since: date | None) -> dict[int, int]:
-    """Of each of the ledgers that the log holds its last entry. Their last entries are of the date `since` or later (None:
+def ends_of_ids(log_table: Table, version: int, origin: str, ids: Collection[int], since: date | None) -> dict[int, int]:
+    """Of each of the ledgers that the log holds at a version its last entry. Their last entries are of the date `since` or later (None:
     any)."""
     if not ids:
         return {}
@@ -41,7 +41,7 @@ def ends_of_ids(log_table: Table, origin: str, ids: Collection[int], since: date
     wanted = Among("origin", frozenset({origin})) & (Among("ledger_id", asked) if len(asked) <= FEW_IDS else between)
     if since is not None:
         wanted &= published_since(in_us(datetime.combine(since, time(), timezone.utc)))
-    found = ledger_ends(log_table, log_table.latest_version(), wanted)
+    found = ledger_ends(log_table, version, wanted)
     return {ledger.ledger_id: last for ledger, last in found.items() if ledger.ledger_id in asked}
 
 
@@ -53,7 +53,8 @@ def ends_in(tables: ClusterTables, peer: Cluster, topic: Topic, ids: Collection[
     there = other.log(topic)
     if there.by_path:
         check_folder(there.name)
-    return ends_of_ids(there, tables.cluster.name, ids, since) if there.exists() else {}
+    seen = there.look()
+    return {} if seen is None else ends_of_ids(there, seen.version, tables.cluster.name, ids, since)
 
 
 def peer_ends(

@@ -111,14 +111,15 @@ class Publisher:
         open_for_writing(self.tables, self.config)
         own = new_topic_columns(given, dropped)
         log_table = self.tables.log(self.topic)
-        found = log_table.find(TOPIC_LOG)
+        seen = log_table.find_checked(TOPIC_LOG)
+        found = None if seen is None else seen.columns
         planned = found or StructType(cast(StructType, StructType.fromDDL(TOPIC_LOG.ddl)).fields + own)
         check_columns(given, planned, dropped, self.topic)
         if not found and (parts := partitions(self.tables, self.topic)):
             raise UsageError(f"{self.topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
         if not found and not self._again:
             refuse_deleted(self.tables, self.topic)
-        self.columns = ensure_topic(self.tables, self.topic, own, again=self._again)
+        self.columns = ensure_topic(self.tables, self.topic, own, again=self._again, seen=seen)
         if self.columns != planned:  # another process was quicker
             check_columns(given, self.columns, dropped, self.topic)
         self._given = given.names

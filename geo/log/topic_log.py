@@ -91,9 +91,9 @@ def messages(tables: ClusterTables, topic: Topic) -> DataFrame:
     return table.read().where(is_message())
 
 
-def count_messages(log: Table) -> int:
-    """How many messages a log has. Without Spark where this process reads files, if there are not many or it only looks."""
-    return count_nulls(log, "marker")
+def count_messages(log: Table, version: int) -> int:
+    """How many messages a log has at a version. Without Spark where this process reads files, if there are not many or it only looks."""
+    return count_nulls(log, version, "marker")
 
 
 def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str, Any]]:

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructField, StructType
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.delta.engine import Seen
+from geo.delta.mirror import LOOKED_S, may_be_old
 from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeError, UsageError
@@ -128,13 +129,13 @@ def _is_used(tables: ClusterTables, topic: Topic) -> bool:
     return any(tables.journal(schema).newest(topic=str(topic)) for schema in (LEDGERS, LINKS))
 
 
-def absent(tables: ClusterTables, one: Registered) -> str | None:
-    """What of a topic that was not deleted is not in its cluster, with the remedy; None: its log and its row are there, and say
-    the same."""
-    name, table = tables.cluster.name, tables.log(one.topic)
-    if (seen := table.look()) is None:
+def absent(tables: ClusterTables, one: Registered, seen: Seen | None) -> str | None:
+    """What of a topic that was not deleted is not in its cluster, with the remedy; None: its log, which was just `seen`, and its row are
+    there, and say the same."""
+    name = tables.cluster.name
+    if seen is None:
         return (
-            f"its log {table} is not there. Put it back. If nobody is to have it: `geo topics create` and `geo topics delete` "
+            f"its log {tables.log(one.topic)} is not there. Put it back. If nobody is to have it: `geo topics create` and `geo topics delete` "
             f"it in {name}"
         )
     return lost_by_registry(one, name, str(tables.journal(TOPICS))) or unlike(tables, one, seen)
@@ -183,14 +184,20 @@ def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...]
     return found.replication_clusters
 
 
-def ensure_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False) -> StructType:
+def ensure_topic(
+    tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False, seen: Seen | None = None
+) -> StructType:
     """The columns of the topic's log, which is created as by `create_topic` if it is missing. A log that is there and that the
-    registry lacks is registered, with the policies that it keeps; one that keeps none yet gets those of the registry."""
+    registry lacks is registered, with the policies that it keeps; one that keeps none yet gets those of the registry.
+
+    `seen`: the log, as the caller has just found it by `find_checked`; None: it is looked for."""
     table, registry = tables.log(topic), tables.journal(TOPICS)
-    if (seen := table.find_checked(TOPIC_LOG)) is None:
+    if (seen := seen or table.find_checked(TOPIC_LOG)) is None:
         return create_topic(tables, topic, columns, again=again)
     told = seen.properties.get(POLICIES_PROPERTY)
-    if (one := registry.one(Registered, topic=str(topic))) is None:
+    with may_be_old(LOOKED_S):  # who was registered stays so; who is not is asked for once more, now that the log is there
+        one = registry.one(Registered, topic=str(topic))
+    if one is None and (one := registry.one(Registered, topic=str(topic))) is None:
         one = Registered.unknown(topic, told)
         log.warning("%s: registered again; %s", topic, lost_by_registry(one, tables.cluster.name, str(registry)))
         _register(registry, topic, one.policies, typed=bool(user_columns(seen.columns)))

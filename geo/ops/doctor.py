@@ -173,7 +173,7 @@ def _tables(tables: ClusterTables) -> Iterator[Symptom]:
     for one in topics:
         topic = one.topic
         try:
-            if (lacks := absent(tables, one)) is not None:
+            if (lacks := absent(tables, one, tables.log(topic).look())) is not None:
                 what, _, fix = lacks.partition(". ")
                 yield Symptom("error", f"{where}, {topic}", what, fix)
                 continue

@@ -8,6 +8,7 @@ from functools import partial
 
 from geo.asking import ask_all
 from geo.config.model import Cluster, Config
+from geo.delta.mirror import LOOKED_S, may_be_old
 from geo.errors import RetryableError
 from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
@@ -43,7 +44,8 @@ def refuse_to_begin_anew(config: Config, tables: ClusterTables) -> None:
     def has_read(other: Cluster) -> bool:
         return _has_read(tables.beside(other), name)
 
-    _refuse_gone(tables, {other: partial(has_read, cluster) for other, cluster in config.clusters.items() if other != name})
+    with may_be_old(LOOKED_S):  # who opened it for writing has just looked
+        _refuse_gone(tables, {other: partial(has_read, cluster) for other, cluster in config.clusters.items() if other != name})
 
 
 def _has_read(other: ClusterTables, name: str) -> bool:

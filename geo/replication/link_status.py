@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from geo.config.model import Config, Link
 from geo.coordination.storage_clock import storage_now_us
+from geo.delta.engine import Seen
 from geo.delta.table import Table
 from geo.errors import OtherClusterError, RetryableError
 from geo.faults import Tried
@@ -102,12 +103,16 @@ def _status(
     if away is None:
         lacks = None
         with Tried() as tried:
-            lacks = absent(source, registered)
+            log = source.log(topic)
+            seen = log.look()
+            lacks = absent(source, registered, seen)
             now_us = storage_now_us(target, writes=False)
             of_target = None if is_new(in_us(registered.created_at), now_us) else target_lacks
             lacks = "; ".join(filter(None, (lacks, of_target))) or None
             stands, at_end = stands_at(row, link, target.log(topic)), begins_at(row, link, topic) == "latest"
-            at, newest, lag, why = _behind(source.log(topic), stands, link, now_us, begins_at_end=at_end)
+            if seen is None:
+                raise RetryableError(f"{log}: there is no table now.")
+            at, newest, lag, why = _behind(log, seen, stands, link, now_us, begins_at_end=at_end)
             told = "; ".join(filter(None, (reason or why, lacks))) or None
             return LinkStatus(link, topic, state, told, at, newest, lag, expired, impossible, lacks)
         assert tried.fault is not None
@@ -140,13 +145,14 @@ def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = 
 
 
 def _behind(
-    log: Table, stands: Standing, link: Link, now_us: int, *, begins_at_end: bool
+    log: Table, seen: Seen, stands: Standing, link: Link, now_us: int, *, begins_at_end: bool
 ) -> tuple[int | None, int, Lag, str | None]:
-    """Up to which version the target holds everything, the newest, the lag, and why the first is not known."""
+    """Up to which version the target holds everything, the newest of the source, which was `seen`, the lag, and why the first is not
+    known."""
     cursor, why = stands.cursor, stands.why
-    if cursor is not None and cursor.table_id != log.table_id():
+    if cursor is not None and cursor.table_id != seen.table_id:
         cursor, why = None, "the source is another table now"
-    newest, at = log.latest_version(), -1 if cursor is None else cursor.version
+    newest, at = seen.version, -1 if cursor is None else cursor.version
     lag = lag_of(at, newest, log.commits(at + 1, newest), Rule.of(link), now_us)
     if begins_at_end:  # nothing of what is there now is due
         lag = Lag(lag.versions)

@@ -111,7 +111,7 @@ class TargetWatch:
         RetryableError if a commit since was no append, or a commit that is known is not what it was."""
         since = self.since
         if not self.target.is_near:
-            if (state := self.target.own_state()) is not None and (state.version, state.txn_id) == (
+            if (state := self.target.state_to_follow()) is not None and (state.version, state.txn_id) == (
                 since.version,
                 since.commit_id,
             ):

@@ -19,7 +19,7 @@ from geo.config import load
 from geo.config.secret import keep_silent
 from geo.coordination import first_use
 from geo.coordination.first_use import admit
-from geo.delta import object_store
+from geo.delta import object_store, s3_store
 from geo.errors import ConfigError
 from geo.journal.cluster import ClusterTables, connect_later
 from geo.ops.doctor import examine
@@ -100,6 +100,11 @@ def _read(tables: ClusterTables) -> object:
 
 def _append(tables: ClusterTables) -> None:
     tables.journal(OWNERS).append([owner()])
+
+
+def _begin_anew() -> None:
+    """As a process that has read and put nothing yet."""
+    s3_store._port.cache_clear()
 
 
 def _nobody() -> str:
@@ -223,6 +228,7 @@ def test_a_right_that_is_missing_is_one_line_and_all_goes_on_once_it_is_given(
     tables = _tables(_configured(tmp_path, bucket, s3.endpoint))
     _append(tables)
     doing = {"read": _read, "append": _append, "admit": _admit}[do]
+    _begin_anew()
     s3.refuse("AccessDenied", 403, right)
     fresh = _tables(_configured(tmp_path, bucket, s3.endpoint))
     with pytest.raises(
@@ -240,6 +246,7 @@ def test_a_right_to_look_that_is_missing_is_one_line_and_exit_code_1(
 ) -> None:
     path = _configured(tmp_path, bucket, s3.endpoint)
     _append(_tables(path))
+    _begin_anew()
     s3.refuse("AccessDenied", 403, right)
     assert main(["doctor", "--config", str(path), "--engine", "native"]) == 1
     out, err = capfd.readouterr()

@@ -38,6 +38,9 @@ class MemoryStore:
         found = self._files.get(path)
         return None if found is None else Head(len(found[0]), found[1], found[2])
 
+    def came_us(self, path: str) -> int | None:
+        return None if (found := self.head(path)) is None else found.modified_us
+
     def is_there(self, path: str) -> bool:
         return path in self._files
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -181,6 +182,24 @@ def test_what_another_has_put_in_its_place_is_read_once_a_list_says_so(s3: S3, l
     assert log.names() == []
     with pytest.raises(FileNotFoundError):
         place.get()
+
+
+def test_a_file_of_rows_that_is_held_is_not_asked_for_and_when_a_file_came_a_list_has_said(
+    s3: S3, log: WritePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("geo.delta.object_store.FRESH_S", 60.0)  # of a machine that is busy too
+    rows, checkpoint, commit = log.parent / f"{uuid.uuid4()}.parquet", log / "1.checkpoint.parquet", log / "1.json"
+    for place in (rows, checkpoint, commit):
+        log.store.put(str(place), b"x")
+    head = commit.head()
+    assert head is not None
+    log.names()
+    before = s3.counts()
+    assert (rows.unchecked(), log.store.came_us(str(commit))) == (b"x", head.modified_us)
+    assert not (s3.counts() - before).total()
+    assert (checkpoint.unchecked(), commit.unchecked()) == (b"x", b"x")
+    assert (s3.counts() - before)["GET"] == 2, "names that another one may put anew"
+    assert log.store.came_us(str(log / "2.json")) is None
 
 
 def test_many_threads_hold_no_more_than_is_said(log: WritePath, monkeypatch: pytest.MonkeyPatch) -> None:

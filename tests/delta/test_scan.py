@@ -36,7 +36,7 @@ def test_rows_of_files_of_three_writers_are_asked_for_together(world: World, lea
     for reads, session in start.items():
         log = connect_later(session, world.config.cluster("us"), reads=reads).log(TOPIC)
         rows = rows_where(log, version, COLUMNS, wanted).sort_by([("entry_id", "ascending")])
-        assert count_nulls(log, "marker") == 15
+        assert count_nulls(log, version, "marker") == 15
         found[reads] = [tuple(row[name] for name in COLUMNS) for row in rows.to_pylist()]
         answers = scan(log, version, Scan(["publish_time", "origin"], lambda rows: rows.to_pylist(), wanted))
         scanned[reads] = sorted((row["publish_time"], row["origin"]) for answer in answers for row in answer)

@@ -149,6 +149,28 @@ def test_a_fence_stops_who_read_the_table_before(s3: S3, log: Table) -> None:
     assert _entries(log) == [0]
 
 
+def test_a_writer_follows_on_what_it_read_and_meets_what_came_since(s3: S3, log: Table) -> None:
+    """Rows of another one and a fence: it is asked again whether it may; a column: it is looked for."""
+    assert log.log_folder is not None
+    place, asked = log.log_folder.parent, list[int]()
+    other, reader = _table(s3, place), _table(s3, place)
+    other.append_rows(_rows(0, 1))
+    assert _entries(reader) == [0]
+    before = s3.counts()
+    reader.append_rows(_rows(1, 2))
+    assert (s3.counts() - before)["LIST"] == 0, "what was read a moment ago"
+    forget_committed(reader.log_folder)  # type: ignore[arg-type]  # it is there
+    assert _entries(reader) == [0, 1]
+    other.append_rows(_rows(2, 3))
+    other.set_property("geo.fence.x", "token")
+    reader.append_rows(_rows(3, 4), refuse=lambda: asked.append(1))
+    assert (_entries(reader), len(asked)) == ([0, 1, 2, 3], 2)
+    wider = replace(TOPIC_LOG, columns=(*TOPIC_LOG.columns, Column("more", "BIGINT", "new", added=True)))
+    other.add_columns(columns_of(wider))
+    reader.append_rows(_rows(4, 5).append_column("more", pa.array([5], pa.int64())))
+    assert _entries(other) == [0, 1, 2, 3, 4]
+
+
 def test_a_number_of_a_transaction_is_used_once_whoever_asks(s3: S3) -> None:
     place, together = table_on(s3), Barrier(4)
     first = _table(s3, place)

@@ -37,6 +37,7 @@ def test_the_ends_of_ledgers_are_the_same_with_and_without_spark(
         reads: connect_later(lambda: world.spark, world.config.cluster("eu"), reads=reads).log(TOPIC)
         for reads in (Reads.NONE, Reads.LITTLE)
     }
+    version = log.latest_version()
     for origin, ids, since, expected in [
         ("eu", [1, 2, 3, 4], None, {1: 5, 2: 8, 3: 3}),
         ("eu", [2], None, {2: 8}),
@@ -45,8 +46,8 @@ def test_the_ends_of_ledgers_are_the_same_with_and_without_spark(
         ("us", [2, 3], None, {}),
         ("de", [1], None, {}),
     ]:
-        assert ends_of_ids(by[Reads.NONE], origin, ids, since) == expected
-        assert ends_of_ids(by[Reads.LITTLE], origin, ids, since) == expected
+        assert ends_of_ids(by[Reads.NONE], version, origin, ids, since) == expected
+        assert ends_of_ids(by[Reads.LITTLE], version, origin, ids, since) == expected
 
 
 def test_a_time_in_the_statistics_that_python_has_none_for_is_not_known(world: World) -> None:
@@ -56,4 +57,4 @@ def test_a_time_in_the_statistics_that_python_has_none_for_is_not_known(world: W
     rows.write.format("delta").mode("append").save(log.name)  # as Delta describes its files; ours leave such a time out
     found = scan_here(log, log.latest_version(), Scan(["entry_id"], lambda rows: rows["entry_id"].to_pylist()))
     assert sorted(entry for entries in found or () for entry in entries) == list(range(6))
-    assert ends_of_ids(log, "eu", [1], None) == {1: 5}
+    assert ends_of_ids(log, log.latest_version(), "eu", [1], None) == {1: 5}

@@ -69,8 +69,8 @@ _ENVELOPE = rows_table({name: TOPIC_LOG.types[name] for name in MESSAGE_INPUT}, 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where a batch is held and written: `folder` is a folder on a local disk for this batch alone, `table` that of the log, whose newest
-    version is `state`."""
+    """Where a batch is held and written: `folder` is a folder on a local disk for this batch alone, `table` that of the log, which had
+    `state` a moment ago."""
 
     folder: Path
     table: WritePath
@@ -80,7 +80,7 @@ class Workspace:
 def workspace_of(folder: str, log: Table, held: ExitStack) -> Workspace | None:
     """Where a batch of `log` can be held and written by this process; None if Spark is to write it. `folder` is for this batch
     alone; `held` removes it at its end."""
-    local, table, state = local_path(folder), log.log_folder, log.own_state()
+    local, table, state = local_path(folder), log.log_folder, log.state_to_follow()
     if local is None or table is None or state is None:
         return None
     held.callback(shutil.rmtree, local, ignore_errors=True)

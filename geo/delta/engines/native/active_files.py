@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from geo.delta.commits import commit_file
 from geo.delta.data_file import DataFile
-from geo.delta.delta_log import SIDECARS, checkpoint_files, checksum_at, newest_version, read_folder, sidecar_name
-from geo.delta.delta_state import txn_id
+from geo.delta.delta_log import SIDECARS, checkpoint_files, newest_version, read_folder, sidecar_name
+from geo.delta.delta_state import checksum_of
 from geo.delta.engine import UnsupportedError, refusing
 from geo.delta.protocol import why_not_read, why_not_widened
 from geo.delta.store import ReadPath, parquet_checked, read_each
@@ -73,9 +73,9 @@ def _by_checksum(folder: ReadPath, version: int | None) -> tuple[list[Fields], M
     with suppress(FileNotFoundError, DamagedError, *_NOT_WHOLE):
         if (last := newest_version(folder) if version is None else version) is None:
             return None
-        checksum = checksum_at(folder, last)
-        files = checksum.get("allFiles")
-        if files is None or checksum["txnId"] != txn_id(folder, last) or any(file.get("deletionVector") for file in files):
+        checksum = checksum_of(folder, last, (folder / commit_file(last)).lines())
+        files = None if checksum is None else checksum.get("allFiles")
+        if checksum is None or files is None or any(file.get("deletionVector") for file in files):
             return None
         return files, _columns(checksum["protocol"], checksum["metadata"])
     return None

@@ -76,8 +76,8 @@ class NativeEngine(Engine):
         return opened_commits(self.folder, first, last)
 
     def committed_at(self, version: int) -> datetime | None:
-        found = (self.folder / commit_file(version)).head()
-        return None if found is None else from_us(found.modified_us)
+        came_us = self.folder.store.came_us(str(self.folder / commit_file(version)))
+        return None if came_us is None else from_us(came_us)
 
     def count_files(self) -> int:
         count = count_data_files(self.folder)
@@ -85,11 +85,11 @@ class NativeEngine(Engine):
 
     # -- its rows --------------------------------------------------------------------------------------------------
 
-    def count_nulls(self, column: str) -> int:
-        self._refuse_large()
-        files = self._listed()
+    def count_nulls(self, version: int, column: str) -> int:
+        self._refuse_large(version)
+        files = self._listed(version)
         if files is None:
-            files = self._files()
+            files = self._files(version)
         if self.reads is Reads.LITTLE and len(files) > LITTLE_FILES:
             raise UnsupportedError(f"it has more than {LITTLE_FILES} files")
         with refusing(*_UNREADABLE):
@@ -152,7 +152,7 @@ class NativeEngine(Engine):
     ) -> list[T]:
         """As `scan`. Nothing is read of a file that by its statistics has no row that fulfils `where`, nor of one of which `from_stats` tells:
         that is added."""
-        self._refuse_large()
+        self._refuse_large(version)
         files, there = self._described(version)
         found, wanted = list[T](), _schema(there, dict.fromkeys((*columns, *columns_of(where))))
         with refusing(*_UNREADABLE):
@@ -196,7 +196,7 @@ class NativeEngine(Engine):
         return self._files(version)
 
     def is_empty(self, version: int) -> bool:
-        self._refuse_large()
+        self._refuse_large(version)
         return not self._files(version)
 
     def _own_state(self, seen: int) -> DeltaState:
@@ -207,19 +207,21 @@ class NativeEngine(Engine):
             raise UnsupportedError("its columns have other names in the files")
         return state
 
-    def _refuse_large(self) -> None:
+    def _refuse_large(self, version: int) -> None:
         """Unless the table is for this process to read: it has not many files, or Spark is not at hand."""
         if self.reads is Reads.NONE:
             raise UnsupportedError("Spark is to read it")
         if self.reads is Reads.LITTLE:
-            state = newest_state(self.folder)
+            state = newest_state(self.folder, version)
             if state is not None and _has_many(state):
                 raise UnsupportedError(f"it has more than {LITTLE_FILES} files")
 
-    def _listed(self) -> list[DataFile] | None:
-        """The files of the newest version, of their statistics no values, if its checksum lists them: then the log need not be read."""
-        state = newest_state(self.folder)
-        listed = None if state is None or state.is_mapped else state.checksum.get("allFiles")
+    def _listed(self, version: int) -> list[DataFile] | None:
+        """The files of a version, of their statistics no values, if its checksum lists them: then the log need not be read."""
+        state = newest_state(self.folder, version)
+        if state is None or state.is_mapped or state.version != version:
+            return None
+        listed = state.checksum.get("allFiles")
         if listed is None or any(file.get("deletionVector") for file in listed):
             return None
         return described(self.folder, listed, {})

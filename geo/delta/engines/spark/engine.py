@@ -140,8 +140,8 @@ class SparkEngine(Engine):
     def load(self, reader: DataFrameReader | DataStreamReader) -> DataFrame:
         return reader.load(self._name) if self.by_path else reader.table(self.sql)
 
-    def count_nulls(self, column: str) -> int:
-        return self.read(None).where(to_sql(IsNull(column))).count()
+    def count_nulls(self, version: int, column: str) -> int:
+        return self.read(version).where(to_sql(IsNull(column))).count()
 
     def last_rows(self, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:
         rows = self.read(None).where(to_sql(IsNull(where_null))).orderBy(*(F.desc(name) for name in order)).limit(count)
