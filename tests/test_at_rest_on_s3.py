@@ -18,7 +18,7 @@ from geo.delta.predicate import Among
 from geo.disk import local_path
 from geo.fleet.replicator import Replicator
 from geo.journal.journal import Journal
-from geo.log.housekeeping import Housekeeper, keep_journals, remove_held
+from geo.log.housekeeping import FILES, Housekeeper, keep_journals, remove_held
 from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.now import now_us
@@ -159,6 +159,25 @@ def test_a_process_that_writes_nothing_keeps_house_each_hour(s3: S3, tmp_path: P
     assert not house.is_due()
     monkeypatch.setattr(timetable, "IDLE_HOUSE_ROUND_S", 0.0)
     assert house.is_due()
+
+
+def test_a_system_table_that_grows_by_this_process_s_own_commits_is_kept_small_at_the_next_look(s3: S3, tmp_path: Path) -> None:
+    far = Far.made(s3, tmp_path)
+    tables = far.tables("us")
+    journal, house = tables.journal(OWNERS), Housekeeper(tables, far.config)
+    house.stop()
+    for number in range(FILES):
+        journal.append([owner("a", number)])
+    before = s3.counts()
+    house.keep_grown()
+    assert not (s3.counts() - before).total()
+    journal.append([owner("a", FILES)])
+    sign(tables, 0)
+    house.keep_grown()
+    assert (journal.files(), _tokens(journal)["a"][0]) == (1, FILES)
+    before = s3.counts()
+    house.keep_grown()
+    assert not (s3.counts() - before).total()
 
 
 def test_what_is_asked_again_and_again_may_be_old_but_for_what_this_process_wrote(s3: S3, tmp_path: Path) -> None:

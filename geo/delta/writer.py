@@ -246,6 +246,12 @@ def state_to_follow(folder: WritePath) -> DeltaState | None:
     return max((one for one in known if one is not None), key=lambda one: one.version, default=None) or newest_state(folder)
 
 
+def files_committed(folder: WritePath) -> int:
+    """How many files a table on a store where a look is a request had after this process's last commit; 0: that is not known."""
+    _, checksum, _ = _committed.get(folder, (-1, {"numFiles": 0}, -math.inf))
+    return int(checksum["numFiles"])
+
+
 def forget_committed(folder: WritePath) -> None:
     """What is known of the newest version is not so any more."""
     _committed.pop(folder, None)

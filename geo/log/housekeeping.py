@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,6 +26,7 @@ from geo.delta.cut import KEEP
 from geo.delta.predicate import ANY_ROW, Compare, Predicate, TimeUs
 from geo.delta.put_commit import last_put_at
 from geo.delta.store import read_each
+from geo.delta.writer import files_committed
 from geo.disk import local_path
 from geo.journal.cluster import ClusterTables
 from geo.log.finished import move_ended
@@ -96,7 +97,7 @@ class Housekeeper:
     def __init__(self, tables: ClusterTables, config: Config) -> None:
         self.tables, self._config, self._stop = tables, config, threading.Event()
         self._full_at, self._vacuumed_at = -math.inf, time.monotonic()
-        self._begun_at = time.monotonic()
+        self._begun_at = self._looked_at = time.monotonic()
         threading.Thread(target=self._run, name=f"geo-house-{tables.cluster.name}", daemon=True).start()
 
     def stop(self) -> None:
@@ -107,9 +108,10 @@ class Housekeeper:
 
     def _run(self) -> None:
         is_local = self.tables.lock_folder is not None
-        while not self._stop.wait(timetable.HOUSE_ROUND_S if is_local else timetable.REMOTE_HOUSE_ROUND_S):
-            if is_local or self.is_due():
-                _try("whose turn it is to keep house", self.tables, self.round)
+        while not self._stop.wait(timetable.HOUSE_ROUND_S):
+            is_late = time.monotonic() - self._begun_at >= timetable.REMOTE_HOUSE_ROUND_S
+            is_full = is_local or (is_late and self.is_due())
+            _try("whose turn it is to keep house", self.tables, self.round if is_full else self.keep_grown)
 
     def is_due(self) -> bool:
         """Whether another round is worth its requests: this process has written to a system table since the last one, or it is long ago."""
@@ -117,6 +119,18 @@ class Housekeeper:
             return True
         folders = (self.tables.journal(schema).table.log_folder for schema in JOURNALS)
         return any(folder is not None and last_put_at(folder) > self._begun_at for folder in folders)
+
+    def keep_grown(self) -> None:
+        """Keep the system tables small that by this process's own commits since the last look are in many files, if it is its turn: where none is,
+        nothing is asked."""
+        looked_at, self._looked_at = self._looked_at, time.monotonic()
+        grown = []
+        for schema in JOURNALS:
+            folder = self.tables.journal(schema).table.log_folder
+            if folder is not None and last_put_at(folder) > looked_at and files_committed(folder) > FILES:
+                grown.append(schema)
+        if grown and is_keeper(self.tables.me.name, _alive(self.tables)):
+            keep_journals(self.tables, FILES, grown)
 
     def round(self) -> None:
         """Do what is due, if it is this process's turn or nobody does it."""
@@ -137,9 +151,9 @@ class Housekeeper:
             _try("held rows", self.tables, partial(remove_held, self.tables, timetable.VACUUM_S))
 
 
-def keep_journals(tables: ClusterTables, files: int) -> None:
-    """Clean the system tables that are in more than so many files, and cut their logs."""
-    for schema in tables.there(JOURNALS):
+def keep_journals(tables: ClusterTables, files: int, schemas: Sequence[TableSchema] = JOURNALS) -> None:
+    """Clean those of these system tables that are in more than so many files, and cut their logs."""
+    for schema in tables.there(schemas):
         _try(f"system/{schema.kind}", tables, partial(_keep_journal, tables, schema, files))
 
 

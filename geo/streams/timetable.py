@@ -153,7 +153,8 @@ HOUSE_ROUND_S = 60.0
 """Between two looks at the system tables. A producer appends to `ledgers` each ten seconds, links once a minute."""
 
 REMOTE_HOUSE_ROUND_S, IDLE_HOUSE_ROUND_S = 600.0, 3600.0
-"""The same elsewhere than on a local disk, where a look is some requests for each table; the second where this process has written to none since."""
+"""The same elsewhere than on a local disk, where a look is some requests for each table; the second where this process has written to none since.
+What it has written itself until a table was in many files is kept small each HOUSE_ROUND_S."""
 
 FULL_HOUSE_ROUND_S = 600.0
 """Between two looks at all topic logs. At ten commits a second a log has 6,000 more by then."""
