@@ -18,7 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,8 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         give()
         store.next_of("PUT", "lost", 3)
         store.next_of(IF_ABSENT, "lost", 2)
-        yield f"killed {keys[name]} {_killed(store, keys[name], there[name], chance)}"
+        told = _killed(store, keys[name], there[name], chance, partial(_hand_over, regions, name.partition(" ")[2]))
+        yield f"killed {keys[name]} {told}"
         killed.append(there[name])
         start(name)
     store.fail_one_in(0)
@@ -212,16 +213,18 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     yield f"geo verify: {said.strip().splitlines()[-1]}"
 
 
-def _killed(store: ObjectStore, key: str, one: Started, chance: random.Random) -> str:
-    """Kill it at a random request, once it has committed since its start, to a topic's log if it does so soon; at which one, and what it had
-    committed. Raises Failed if it does not commit, or asks nothing more."""
+def _killed(store: ObjectStore, key: str, one: Started, chance: random.Random, hand_over: Callable[[], None]) -> str:
+    """Kill it at a random request, once it has committed since its start, to a topic's log if it does so soon, after `hand_over`; at which one, and
+    what it had committed. Raises Failed if it does not commit, or asks nothing more."""
 
     def made(where: str) -> int:
         return sum(where in commit for commit in store.commits(key))
 
     one.until("a commit", lambda: bool(made("")))
     deadline = time.monotonic() + _KILL_S
-    one.until("a commit", lambda: bool(made("/topics/")) or time.monotonic() > deadline)
+    while not made("/topics/") and time.monotonic() < deadline:
+        hand_over()
+        time.sleep(1)
     method, most = chance.choice((("", 200), ("PUT", 12), (IF_ABSENT, 5)))
     store.kill(
         key,
@@ -239,6 +242,16 @@ def _killed(store: ObjectStore, key: str, one: Started, chance: random.Random) -
             raise Failed(f"{one.name} has ended by itself:\n{one.said[-3000:]}")
         time.sleep(0.1)
     return f"at {at}, with {counted(made(''), 'commit')} since its start, {made('/topics/')} of them to topics' logs"
+
+
+def _hand_over(regions: Regions, broker: str) -> None:
+    """Ask that the busiest topic goes to a broker that has just been started and owns nothing yet, as far as it can be asked now. "": to none."""
+    with suppress(Failed):
+        if not broker:
+            return
+        said = regions.run("bundles", "lookup", "--cluster", "eu", "--topic", TOPIC, "-o", "json")
+        if (found := re.search(r'"bundle": "([^"]+)",\s*"owner": "(\w+)"', said)) and found[2] != broker:
+            regions.run("bundles", "transfer", "--cluster", "eu", "--bundle", found[1], "--broker", broker, "--wait", "0")
 
 
 def claims(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
