@@ -77,6 +77,24 @@ def test_a_pass_of_a_link_without_news_owns_nothing_and_the_next_one_with_news_b
     assert far.tables("eu").journal(OWNERS).table.latest_version() > claims, "a start looks at what came into the target"
 
 
+def test_a_pass_in_which_one_link_has_no_news_and_another_is_someone_else_s_tells_of_both(far: Far) -> None:
+    rests, taken = (Topic.parse(f"persistent://shop/both/{name}") for name in ("rests", "taken"))
+    for topic in (rests, taken):
+        far.publish(10, topic)
+        far.replicate(topic)
+
+    def reports() -> dict[str, State]:
+        return {one.topic: one.state for one in Replicator(_no_spark, far.config, "eu", topics="persistent://shop/both/*").run()}
+
+    assert set(reports().values()) == {State.STOPPED}
+    two = far.on_host("two")
+    other = TopicLink(two.tables("eu"), two.tables("us"), two.config, two.config.link("us", "eu"), taken)
+    owned = claim(other.target, [other.runners])
+    far.publish(20, taken)
+    assert reports() == {str(rests): State.STOPPED, str(taken): State.DELAYED}
+    release(owned)
+
+
 def test_a_row_of_a_link_that_could_not_be_recorded_is_due_again_and_else_it_rests(far: Far, s3: S3) -> None:
     topic = Topic.parse("persistent://shop/web/unrecorded")
     far.publish(10, topic)

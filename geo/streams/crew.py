@@ -211,7 +211,7 @@ class Crew(Generic[W]):
         for key, work in found.done:
             self.slots[key] = slot = Slot(work)
             self._happened(slot, Event.DONE)
-        self._take_up(found.fresh, first=first)
+        self._take_up(found.fresh, first=first and not found.done)
 
     def _take_up(self, fresh: Sequence[tuple[Hashable, W]], *, first: bool) -> None:
         if not fresh or self.stop.is_set():  # it may have been asked for a long time
