@@ -18,7 +18,7 @@ from geo.delta.predicate import Among
 from geo.disk import local_path
 from geo.fleet.replicator import Replicator
 from geo.journal.journal import Journal
-from geo.log.housekeeping import FILES, Housekeeper, keep_journals, remove_held
+from geo.log.housekeeping import FILES, Housekeeper, after_last_run, keep_journals, remove_held, wait_for_tidying
 from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.now import now_us
@@ -284,3 +284,16 @@ def test_rows_that_a_killed_publisher_held_on_its_own_disk_go_when_they_are_old(
     assert held.exists(), "a publisher may be writing it"
     remove_held(tables, -1.0)
     assert not held.parent.exists()
+
+
+def test_the_signs_of_short_runs_go_with_a_later_one(s3: S3, tmp_path: Path) -> None:
+    far = Far.made(s3, tmp_path)
+    tables, other = far.tables("us"), far.on_host("two").tables("us")
+    sign(other, 0)
+    s3.go_on(2 * 86_400)
+    try:
+        after_last_run(tables, far.config)
+        wait_for_tidying()
+        assert other.me.name not in signs(tables)
+    finally:
+        s3.go_on(0)

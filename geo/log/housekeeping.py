@@ -141,7 +141,7 @@ class Housekeeper:
             keep_journals(self.tables, FILES if keeper else FILES * NEGLECTED)
         if full:
             self._full_at = time.monotonic()
-            _try("signs of life", self.tables, lambda: forget(self.tables, storage_now_us(self.tables), SILENT_FOR))
+            forget_signs(self.tables)
             topics = (registered.topic for registered in registered_topics(self.tables))
             cut_topic_logs(self.tables, self._config, topics, 2 * KEEP if keeper else 2 * KEEP * NEGLECTED)
         if time.monotonic() - self._vacuumed_at >= timetable.VACUUM_S:
@@ -149,6 +149,11 @@ class Housekeeper:
             for schema in JOURNALS if keeper else ():
                 _try(f"system/{schema.kind}", self.tables, self.tables.journal(schema).vacuum)
             _try("held rows", self.tables, partial(remove_held, self.tables, timetable.VACUUM_S))
+
+
+def forget_signs(tables: ClusterTables) -> None:
+    """Remove what processes that ended long ago left, also short ones that never keep house."""
+    _try("signs of life", tables, lambda: forget(tables, storage_now_us(tables), SILENT_FOR))
 
 
 def keep_journals(tables: ClusterTables, files: int, schemas: Sequence[TableSchema] = JOURNALS) -> None:
@@ -208,6 +213,7 @@ def after_last_run(tables: ClusterTables, config: Config) -> None:
 
     def tidy() -> None:
         keep_journals(tables, FILES_OF_SHORT_RUNS)
+        forget_signs(tables)
         cut_topic_logs(tables, config, sorted(tables.topics_used), 2 * KEEP)
         remove_held(tables, timetable.VACUUM_S)
 

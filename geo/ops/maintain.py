@@ -20,7 +20,7 @@ from geo.delta.table import Table
 from geo.errors import UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.finished import move_ended
-from geo.log.housekeeping import open_for_writing, rows_kept
+from geo.log.housekeeping import forget_signs, open_for_writing, rows_kept
 from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.topic_log import open_log
 from geo.log.topics import registered_topics
@@ -95,6 +95,8 @@ def maintain(
             journal.vacuum()
             journal.cut()
         done.append(Maintained(f"system/{schema.kind}", superseded_rows=superseded))
+    if not dry_run:
+        forget_signs(tables)
     return done
 
 
