@@ -423,6 +423,9 @@ def main() -> None:
             """Say nothing: who asks whether to send its body is told so once, by werkzeug, and not by http.server too."""
             return True
 
+        def log_request(self, *_: Any) -> None:
+            """Say nothing: a tenth of what an answer costs."""
+
     _signed("PUT", "http://localhost/", b"")  # imports what it takes, before threads do
     application = _Faulty(_handed_on(sys.argv[2]) if len(sys.argv) > 2 else _motos())
     models = cast("Any", import_module("moto.s3.models"))

@@ -57,6 +57,7 @@ def test_the_first_pass_of_a_new_link_compares_both_logs_and_brings_what_is_miss
     assert far.messages("eu", topic) == far.messages("us", topic)
 
 
+@pytest.mark.slow
 def test_a_pass_of_a_link_without_news_owns_nothing_and_the_next_one_with_news_brings_them(far: Far, s3: S3) -> None:
     topic = Topic.parse("persistent://shop/web/rests")
     far.publish(10, topic)

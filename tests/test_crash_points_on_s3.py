@@ -17,6 +17,8 @@ from tests.crashing import dies_at, points
 from tests.far import Far
 from tests.object_store import ObjectStore as S3
 
+pytestmark = pytest.mark.slow
+
 APPEND_POINTS = points("append-")
 PUBLISH_POINTS = [*points("claim-", "publish-", "topic-", "table-"), *APPEND_POINTS]
 LINK_POINTS = [*points("link-"), *APPEND_POINTS]

@@ -24,7 +24,7 @@ from tests.object_store import IF_ABSENT
 from tests.object_store import ObjectStore as S3
 from tests.waiting import until
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 LATER_S = 40 * 86_400
 """Longer than files stay that no commit names."""

@@ -34,6 +34,7 @@ def test_every_job_has_an_entry_point() -> None:
         assert scripts[f"geo-{job}"].load() is import_module(f"jobs.{job}").main
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "code", "printed"),
     [("version: 1\nclusters: {eu: {root: eu}}\n", 0, "returned"), ("version: 1\n", 2, "")],

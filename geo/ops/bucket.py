@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
@@ -105,6 +105,7 @@ class _Questions:
         path_style = "aws_endpoint_url" in options and not virtual
         proxy = options.get("proxy_url")
         session = Session()
+        session.register_component("data_loader", _loader())
         for variable in ("credentials_file", "config_file"):
             session.set_config_variable(variable, os.devnull)
         return session.create_client(
@@ -124,6 +125,14 @@ class _Questions:
                 s3={"addressing_style": "path" if path_style else "auto"},
             ),
         )
+
+
+@cache
+def _loader() -> Any:
+    """What reads botocore's descriptions of services, of which it keeps what it read: a tenth of a second."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
 
 
 def _region(said: Mapping[str, Any]) -> str:

@@ -65,6 +65,7 @@ def _child() -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_eight_processes_lose_no_update(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")

@@ -288,7 +288,7 @@ def test_a_large_file_is_sent_while_it_is_written_and_whole_though_keys_are_rota
         s3.refuse()
 
 
-@pytest.mark.parametrize("size", [10, _LARGE])
+@pytest.mark.parametrize("size", [10, pytest.param(_LARGE, marks=pytest.mark.slow)])
 def test_a_file_crosses_buckets_by_the_copy_of_the_store(s3: S3, size: int) -> None:
     one, other = table_on(s3), table_on(s3)
     one.store.put(str(one / "day=1" / "a"), b"x" * size)
@@ -298,7 +298,7 @@ def test_a_file_crosses_buckets_by_the_copy_of_the_store(s3: S3, size: int) -> N
     assert (other / "day=2" / "b").get() == b"x" * size
 
 
-@pytest.mark.parametrize("size", [10, _LARGE])
+@pytest.mark.parametrize("size", [10, pytest.param(_LARGE, marks=pytest.mark.slow)])
 def test_a_file_that_the_store_may_not_copy_crosses_in_pieces(s3: S3, size: int) -> None:
     one, other = table_on(s3), table_on(s3)
     one.store.put(str(one / "a"), bytes(range(10)) * (size // 10))
