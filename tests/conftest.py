@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from tests.world import World
 
+# Whoever makes many objects that stay, as a parser does, waits for garbage to be looked for less often.
+gc.set_threshold(100_000)
+
 os.environ["TZ"] = "UTC"
 time.tzset()
 

@@ -34,6 +34,8 @@ from tests.far import Far
 from tests.object_store import ObjectStore as S3
 from tests.rows import owner
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def far(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Far:
@@ -57,7 +59,6 @@ def test_the_first_pass_of_a_new_link_compares_both_logs_and_brings_what_is_miss
     assert far.messages("eu", topic) == far.messages("us", topic)
 
 
-@pytest.mark.slow
 def test_a_pass_of_a_link_without_news_owns_nothing_and_the_next_one_with_news_brings_them(far: Far, s3: S3) -> None:
     topic = Topic.parse("persistent://shop/web/rests")
     far.publish(10, topic)

@@ -12,6 +12,7 @@ from geo.cli.main import main
 _SMALL = ["balance", "simulate", "--topics", "500", "--brokers", "5", "--bundles", "40", "--minutes", "20"]
 
 
+@pytest.mark.slow
 def test_it_compares_all_and_names_heavy_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plot = tmp_path / "plot.png"
     assert main([*_SMALL, "--zipf", "1.5", "--compare", "--plot", str(plot), "-o", "json"]) == 0

@@ -116,6 +116,7 @@ def _nobody() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_hadoop", [False, True], ids=["storage", "spark_conf"])
 @pytest.mark.parametrize(
     ("code", "status", "methods"),

@@ -265,6 +265,7 @@ def test_a_copy_for_a_task_has_the_keys_that_there_are_and_finds_later_ones_by_i
 _LARGE = 20 * 1024 * 1024
 
 
+@pytest.mark.slow
 def test_a_large_file_is_sent_while_it_is_written_and_whole_though_keys_are_rotated_meanwhile(s3: S3, log: WritePath) -> None:
     store = ObjectStore(log.store.bucket, s3.options(), lambda: s3.options() | {"aws_access_key_id": "second"})  # type: ignore[attr-defined]
     parts, before, place = [bytes([at]) * 2**20 for at in range(30)], s3.counts(), str(log.parent / "large")

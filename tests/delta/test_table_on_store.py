@@ -94,7 +94,7 @@ def test_what_is_no_table_is_not_written_over(s3: S3, monkeypatch: pytest.Monkey
 
 def test_writers_who_append_at_once_lose_nothing(s3: S3, log: Table) -> None:
     assert log.log_folder is not None
-    writers, each, together = 4, 5, Barrier(4)
+    writers, each, together = 4, 3, Barrier(4)
 
     def append(who: int) -> None:
         table = _table(s3, log.log_folder.parent)  # type: ignore[union-attr]  # it is there

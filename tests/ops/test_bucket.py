@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.session import Session
 
 from geo.cli.main import main
 from geo.coordination.clock import Held
@@ -124,6 +123,8 @@ def test_old_versions_that_a_rule_ends_are_fine() -> None:
 
 
 def _client(s3: S3) -> Any:
+    from botocore.session import Session  # a tenth of a second
+
     return Session().create_client(
         "s3", endpoint_url=s3.endpoint, region_name="eu-west-1", aws_access_key_id=KEY, aws_secret_access_key=SECRET
     )

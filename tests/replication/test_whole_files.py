@@ -253,6 +253,7 @@ def test_files_cross_from_bucket_to_bucket_and_nothing_of_them_passes_here(s3: S
     assert few_rows(target, 1) == few_rows(source, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point",
     [

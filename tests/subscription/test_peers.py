@@ -17,6 +17,8 @@ from schemas import PROCESSES, TOPICS
 from tests.far import TOPIC, Far
 from tests.object_store import ObjectStore as S3
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def far(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
