@@ -8,9 +8,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -39,7 +39,7 @@ _LAST_WORDS_S = 2.0
 
 def start_spark(name: str, config: Config, *locations: str | None) -> SparkSession:
     """A session that reaches the storages of the configuration, and these locations. Only now: parsing and configuration errors need
-    no JVM. What that prints by itself (VACUUM does) goes to stderr."""
+    no JVM. What that prints by itself (VACUUM does) goes to stderr; what other threads print meanwhile stays where it was."""
     schemes = config.schemes | {scheme_of(location) for location in locations if location is not None}
     if sys.stderr.isatty() and SparkSession.getActiveSession() is None:
         print("geo: starting Spark, some seconds", file=sys.stderr, flush=True)
@@ -48,17 +48,23 @@ def start_spark(name: str, config: Config, *locations: str | None) -> SparkSessi
     read, write = os.pipe()
     passing_on = threading.Thread(target=_pass_on, args=(read, errors), name="geo-stderr-of-spark", daemon=True)
     passing_on.start()
-    os.dup2(2, 1)
-    os.dup2(write, 2)  # what Spark's process gets
-    os.close(write)
-    try:
-        return session(name, schemes=schemes)
-    finally:
-        os.dup2(errors, 2)
-        os.dup2(ours, 1)
-        os.close(ours)
-        if SparkSession.getActiveSession() is None:  # it did not start: what it said of that comes before this process ends
-            passing_on.join(_LAST_WORDS_S)
+    with redirect_stdout(_writing(os.dup(1)) if sys.stdout is sys.__stdout__ else sys.stdout):
+        os.dup2(2, 1)
+        os.dup2(write, 2)  # what Spark's process gets
+        os.close(write)
+        try:
+            return session(name, schemes=schemes)
+        finally:
+            os.dup2(errors, 2)
+            os.dup2(ours, 1)
+            os.close(ours)
+            if SparkSession.getActiveSession() is None:  # it did not start: what it said of that comes before this process ends
+                passing_on.join(_LAST_WORDS_S)
+
+
+def _writing(number: int) -> TextIO:
+    """As stdout, to this file descriptor. It is closed when nobody has it any more: a thread may be about to print."""
+    return open(number, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
 
 
 def _pass_on(read: int, errors: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import datetime, timezone
 
 import pytest
@@ -28,3 +30,36 @@ def test_numbers_that_json_has_not_and_the_first_times_are_shown(
     Output(as_json=True).line({"value": value})
     printed = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert printed == {"value": shown}
+
+
+_PRINTS_WHILE_SPARK_STARTS = """
+import os, threading
+from types import SimpleNamespace
+from geo.cli import running
+from geo.cli.output import Output
+starts, has_printed = threading.Event(), threading.Event()
+def session(name, schemes):
+    starts.set()
+    assert has_printed.wait(60)
+    os.write(1, b"of Spark\\n")
+    raise RuntimeError
+running.session = session
+def start():
+    try:
+        running.start_spark("a test", SimpleNamespace(schemes=frozenset()))
+    except RuntimeError:
+        pass
+thread = threading.Thread(target=start)
+thread.start()
+assert starts.wait(60)
+Output(as_json=False).text("of another topic")
+has_printed.set()
+thread.join()
+Output(as_json=False).text("the end")
+"""
+
+
+def test_what_is_printed_while_spark_starts_goes_to_stdout_and_what_spark_prints_does_not() -> None:
+    done = subprocess.run([sys.executable, "-c", _PRINTS_WHILE_SPARK_STARTS], capture_output=True, text=True, check=True)
+    assert done.stdout == "of another topic\nthe end\n"
+    assert "of Spark" in done.stderr
