@@ -24,6 +24,8 @@ from geo.config import load
 from geo.journal.cluster import connect_later
 from geo.log.topic_log import ID
 from geo.names import Topic
+from tests.kafka_broker import free_ports
+from tests.object_store import ObjectStore
 from tests.spark_master import WORKERS, Application, Failed, Standalone, Work, on_both, tell
 from tests.world import config_text
 
@@ -155,6 +157,48 @@ def show(folder: Path, running: ExitStack) -> Iterator[str]:
     yield f"geo verify, on both workers ({on_both(verified.work().tasks, 'verify', WORKERS)}): {verified.process.finds(r'(?m)^(clean: .*)')}"
     counts = ", ".join(f"{regions.check(topic):,} messages of {topic.name}" for topic in regions.lines)
     yield f"the tables alone: {counts}; each line once, both regions equal"
+    yield from _on_s3(spark, folder, running)
+
+
+def _on_s3(spark: Standalone, folder: Path, running: ExitStack) -> Iterator[str]:
+    """A large batch into a region on S3, whose keys lie in files: once with executors that lack what writes there."""
+    store = ObjectStore(free_ports(1)[0], folder / "store.log")
+    running.callback(store.close)
+    store.make_bucket("geo-eu")
+    keys = {"aws_access_key_id": "canary of the key", "aws_secret_access_key": "canary of the secret"}
+    for name, key in keys.items():
+        (folder / name).write_text(key)
+    storage = store.options() | {name: f"secret://file{folder / name}" for name in keys}
+    (folder / "s3.yaml").write_text(f"version: 1\nclusters:\n  eu: {{root: 's3a://geo-eu/t', storage: {json.dumps(storage)}}}\n")
+    (folder / "lines").mkdir()
+    for number in range(FILES):
+        lines = (json.dumps({"key": f"{number}-{n}", "payload": "x" * 300}) + "\n" for n in range(LINES))
+        (folder / "lines" / f"{number}.jsonl").write_text("".join(lines))
+    without = folder / "without"
+    without.mkdir()
+    (without / "obstore.py").write_text("raise ModuleNotFoundError(\"No module named 'obstore'\", name='obstore')\n")
+
+    def publish(name: str, *options: str) -> Application:
+        what = ("--cluster", "eu", "--topic", str(CLICKS), "--jsonl", str(folder / "lines"))
+        return spark.submit(name, "publish", "--config", str(folder / "s3.yaml"), *what, options=options)
+
+    refused = publish("publish-refused", "--conf", f"spark.executorEnv.PYTHONPATH={without}")
+    refused.process.ends(2)
+    why = refused.process.finds(r"Spark's tasks cannot write there\. (on \S+: the Python of executors has no obstore)")
+    published = publish("publish-s3")
+    published.process.ends(0)
+    place = "s3://geo-eu/t/topics/" + CLICKS.path
+    rows = DeltaTable(place, storage_options=store.options()).to_pyarrow_table(columns=["key"])
+    if len(set(rows["key"].to_pylist())) != len(rows) or len(rows) != FILES * LINES:
+        raise Failed(f"on S3: {len(rows)} rows of {FILES * LINES} lines")
+    for one in (refused, published):
+        (log,) = one.events.iterdir()
+        if found := [name for name, key in keys.items() if key in one.process.said + log.read_text()]:
+            raise Failed(f"{one.process.name}: {found} in what it says, or in its event log")
+    held = published.work().of("MapInArrow", least=FILES)
+    yield (
+        f"on S3: {why} (exit code 2, nothing published); with it {len(rows):,} rows by tasks ({held}), with keys that are in no event log"
+    )
 
 
 def main() -> int:
