@@ -114,6 +114,7 @@ class AckExchange:
         self.news, self._stop = threading.Event(), threading.Event()
         self._looks: list[threading.Event] = []
         """Of each thread that follows a log: to be set when it is to look at once."""
+        self._hurried_at = -math.inf
         self._threads: list[threading.Thread] = []
         """But those that read peers, which may never answer."""
         self.error: BaseException | None = None
@@ -255,8 +256,10 @@ class AckExchange:
     # -- hearing ---------------------------------------------------------------------------------------------------------
 
     def has_messages(self, member: Member) -> None:
-        """The member has got messages: what of them is acknowledged elsewhere is looked for now, unless that is done all the time."""
-        if member.every_s > REMOTE_LOOK_S:
+        """The member has got messages: what of them is acknowledged elsewhere is looked for now, unless that was done a moment ago."""
+        now = time.monotonic()
+        if member.every_s > REMOTE_LOOK_S <= now - self._hurried_at:
+            self._hurried_at = now
             self._look_now()
 
     def _look_now(self) -> None:
