@@ -9,13 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.coordination.claims import OWNED, Owner
-from geo.coordination.ownership import claim, release
+from geo.coordination.ownership import Runner, claim, release
 from geo.coordination.signs import forget, last_seen, sign, signs
+from geo.coordination.storage_clock import storage_now_us
 from geo.delta import object_store
 from geo.delta.commits import checksum_file
 from geo.delta.mirror import may_be_old
 from geo.delta.predicate import Among
 from geo.disk import local_path
+from geo.errors import AlreadyOwnedError
 from geo.fleet.replicator import Replicator
 from geo.journal.journal import Journal
 from geo.log.housekeeping import FILES, Housekeeper, after_last_run, keep_journals, remove_held, wait_for_tidying
@@ -286,6 +288,19 @@ def test_rows_that_a_killed_publisher_held_on_its_own_disk_go_when_they_are_old(
     assert held.exists(), "a publisher may be writing it"
     remove_held(tables, -1.0)
     assert not held.parent.exists()
+
+
+def test_who_has_many_runners_is_asked_for_once(s3: S3, tmp_path: Path) -> None:
+    far = Far.made(s3, tmp_path)
+    runners = [[Runner(f"r{number}", f"r/{number}", f"r.{number}")] for number in range(10)]
+    owned = claim(far.on_host("two").tables("eu"), runners)
+    tables = far.tables("eu")
+    storage_now_us(tables)
+    before = s3.counts()
+    with pytest.raises(AlreadyOwnedError):
+        claim(tables, runners)
+    assert (s3.counts() - before)["HEAD"] <= 3
+    release(owned)
 
 
 def test_the_signs_of_short_runs_go_with_a_later_one(s3: S3, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
+from functools import cache, partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -502,7 +503,8 @@ def why_dead(tables: ClusterTables, owner: Owner) -> str | None:
         lives = (owner.token, owner.runner) in _live if holder.is_mine else holder.lives
         return None if lives else f"{holder} runs it no longer"
     now_us = storage_now_us(tables, writes=False)
-    silence_s = silent_s(now_us, [in_us(owner.since)]) if holder is None else _silent_s(tables, holder, owner.since, now_us)
+    signs = [owner.since] if holder is None else [owner.since, last_seen(tables, holder)]
+    silence_s = silent_s(now_us, map(in_us, signs))
     return None if silence_s <= tables.cluster.owner_timeout_s else f"{holder} gave no sign of life for {silence_s:,.0f} s"
 
 
@@ -539,8 +541,9 @@ def owner_of(tables: ClusterTables, runner: str) -> Owner | None:
 
 
 def _liveness(tables: ClusterTables, held: Sequence[Owner]) -> dict[str, Liveness]:
-    """What is known of each holder. Asks for signs of life only of those that this process cannot see."""
+    """What is known of each holder. Asks for signs of life only of those that this process cannot see, once each."""
     found: dict[str, Liveness] = {}
+    seen = cache(partial(last_seen, tables))
     for owner in held:
         holder = Process.decode(owner.holder)
         if holder is None:
@@ -552,17 +555,12 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner]) -> dict[str, Livenes
             can_wait = bool(holder.jvm_started) and holder.jvm != tables.me.jvm
             found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD if can_wait else Liveness.SILENT
         else:
-            silence_s = _silent_s(tables, holder, owner.since, storage_now_us(tables))
+            silence_s = silent_s(storage_now_us(tables), [in_us(owner.since), in_us(seen(holder))])
             lives = silence_s <= tables.cluster.owner_timeout_s or found.get(owner.holder) is Liveness.LIVES
             found[owner.holder] = Liveness.LIVES if lives else Liveness.SILENT
             if not lives:
                 log.warning("%s: %s gave no sign of life for %.0f s: taking over", owner.runner, holder, silence_s)
     return found
-
-
-def _silent_s(tables: ClusterTables, holder: Process, since: datetime, now_us: int) -> float:
-    """For how long a process, whose claim is of `since`, gave no sign of life at `now_us`, by the storage's clock."""
-    return silent_s(now_us, [in_us(since), in_us(last_seen(tables, holder))])
 
 
 def _claim(tables: ClusterTables, runner: Runner, generation: int, token: str, since: datetime, *, in_flight: bool) -> Owner:

@@ -218,15 +218,16 @@ def _opened(file: pa.NativeFile) -> pq.ParquetFile:
     return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
 
 
-def read_each(store: ReadStore, asked: Iterable[A], read: Callable[[A], T]) -> Iterator[T | None]:
-    """What `read` makes of each that is asked of a store, None if it is not there: in order, of a store that is far some at once."""
+def read_each(store: ReadStore | None, asked: Iterable[A], read: Callable[[A], T]) -> Iterator[T | None]:
+    """What `read` makes of each that is asked of a store, None if it is not there: in order, of a store that is far some at once. (None: it is
+    not far.)"""
 
     def one(what: A) -> T | None:
         with suppress(FileNotFoundError):
             return read(what)
         return None
 
-    if store.is_near:
+    if store is None or store.is_near:
         yield from map(one, asked)
         return
     left = iter(asked)

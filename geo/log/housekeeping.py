@@ -180,7 +180,7 @@ def cut_topic_logs(tables: ClusterTables, config: Config, topics: Iterable[Topic
         _try(str(topic), tables, partial(_cut_topic_log, cutter, topic, least))
         _try(str(topic), tables, tables.log(topic).sweep)
 
-    for _ in map(cut, topics) if tables.port is None else read_each(tables.port, topics, cut):
+    for _ in read_each(tables.port, topics, cut):
         pass
 
 

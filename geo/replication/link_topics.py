@@ -13,6 +13,7 @@ from functools import cache, partial
 from geo.config.model import Config, Link
 from geo.coordination.ownership import release
 from geo.crash import CrashPoint, reach
+from geo.delta.store import read_each
 from geo.errors import AlreadyOwnedError, LockedError, RetryableError
 from geo.faults import FAULTS, Tried
 from geo.journal.cluster import ClusterTables
@@ -105,8 +106,8 @@ class LinkTopics:
         registered = topics_of_source(self._source, replicated)
         if not registered and rows():
             raise RetryableError(f"{self}: {gone_region(self.link.source, self._source.place, [self.link.target])}")
-        fresh: list[tuple[Hashable, LinkWork]] = []
-        done: list[tuple[Hashable, LinkWork]] = []
+        works: list[tuple[Hashable, LinkWork]] = []
+        may_rest: list[tuple[Hashable, TopicLink, LinkState | None]] = []
         left_out: dict[Hashable, str] = {}
         found: dict[Next, list[Hashable]] = {outcome: [] for outcome in Next}
         requests, restarts = read_requests(self._target), dict[Hashable, int]()
@@ -126,8 +127,9 @@ class LinkTopics:
             elif not_carried is None and elsewhere is None and (key in rows() or has_log(self._source, one.topic)):
                 link = TopicLink(self._target, self._source, self._config, self.link, one.topic, self.turns, self._promises)
                 take_over = (self._take_over and not self._has_asked) or self._share.takes_over(one.topic)
-                rests = unwanted is None and self._trigger == AVAILABLE_NOW and not take_over and link.rests(rows().get(key))
-                (done if rests else fresh).append((key, LinkWork(link, self._trigger, take_over=take_over)))
+                works.append((key, LinkWork(link, self._trigger, take_over=take_over)))
+                if unwanted is None and self._trigger == AVAILABLE_NOW and not take_over:
+                    may_rest.append((key, link, rows().get(key)))
                 becomes = Next.NOTHING if unwanted is None else Next.LEFT_OUT
             else:
                 continue
@@ -137,6 +139,9 @@ class LinkTopics:
             found[becomes].append(key)
             if becomes is Next.LEFT_OUT:
                 left_out[key] = unwanted or ""
+        looks = read_each(self._target.port or self._source.port, may_rest, lambda one: one[1].rests(one[2]))
+        resting = {key for (key, *_), rests in zip(may_rest, looks, strict=True) if rests}
+        fresh, done = [one for one in works if one[0] not in resting], [one for one in works if one[0] in resting]
         self._promises.expect(work.link.topic for work in (*(work for work, _ in known.values()), *(work for _, work in fresh)))
         self._restarts |= restarts  # now that they are followed
         self._has_asked = True
