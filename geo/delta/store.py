@@ -233,4 +233,8 @@ def read_each(store: ReadStore | None, asked: Iterable[A], read: Callable[[A], T
     left = iter(asked)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         while some := list(islice(left, _AT_ONCE)):
-            yield from pool.map(one, some)
+            try:
+                found = pool.map(one, some)
+            except RuntimeError:  # the interpreter is ending, while somebody still tidies up
+                found = map(one, some)
+            yield from found

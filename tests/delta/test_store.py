@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
@@ -154,6 +156,18 @@ def test_what_is_asked_of_many_comes_in_order_and_what_is_not_there_is_none(fold
         _put(folder / name, b"%s\n" % name.encode())
     names = ["3", "4", "1"] * 20
     assert list(read_each(folder.store, names, lambda name: (folder / name).lines())) == [["3"], None, ["1"]] * 20
+
+
+def test_at_the_end_of_a_process_too_each_is_read() -> None:
+    """By a thread for which the end waits, when no pool takes anything any more."""
+    code = """
+import atexit
+from geo.delta.store import read_each
+from tests.delta.memory_store import MemoryStore
+atexit.register(lambda: print(list(read_each(MemoryStore(), range(3), str))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("['0', '1', '2']\n", "")
 
 
 def test_a_table_begins_where_nothing_is(folder: WritePath) -> None:

@@ -98,16 +98,18 @@ def _added(folder: ReadPath, version: int) -> Iterator[dict[str, Any]]:
 def read_files(files: Iterable[tuple[ReadPath, Mapping[str, str]]], state: DeltaState) -> pa.Table:
     """The rows of files of a table, given with the values of their partitions; columns of `state`. Raises UnsupportedError if they are too
     large in memory, and wherever Spark is to say what they are."""
-    parts, size = [state.schema.empty_table()], 0
+    parts, size, files = [state.schema.empty_table()], 0, list(files)
     with refusing(*_UNREADABLE):
-        for path, partition in files:
-            parts.append(_read(path, state, partition, _MOST_IN_MEMORY - size))
+        opened = read_each(files[0][0].store, [path for path, _ in files], parquet_checked) if files else ()
+        for (path, partition), file in zip(files, opened, strict=True):
+            if file is None:
+                raise FileNotFoundError(str(path))
+            parts.append(_read(file, state, partition, _MOST_IN_MEMORY - size))
             size += parts[-1].nbytes
         return pa.concat_tables(parts)
 
 
-def _read(path: ReadPath, state: DeltaState, partition: Mapping[str, str], most: int) -> pa.Table:
-    file = parquet_checked(path)
+def _read(file: pq.ParquetFile, state: DeltaState, partition: Mapping[str, str], most: int) -> pa.Table:
     inside = [field.name for field in state.schema if field.name not in state.partition_by]
     batches, size = [], 0
     for batch in file.iter_batches(_BATCH_ROWS, columns=inside):
