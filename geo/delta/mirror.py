@@ -50,9 +50,9 @@ _most_age_s: ContextVar[float] = ContextVar("most_age_s", default=0.0)
 
 @contextmanager
 def may_be_old(most_s: float) -> Iterator[None]:
-    """What is asked in here, in this thread, of small tables on a store where a look is a request may be so old: for who asks again and again.
-    What this process has written is seen."""
-    before = _most_age_s.set(max(most_s, _most_age_s.get()))
+    """What is asked in here, in this thread, of small tables on a store where a look is a request may be so old, or as old as whoever calls
+    this allows: for who asks again and again. 0: it is as it is now, whatever that one allows. What this process has written is seen."""
+    before = _most_age_s.set(most_s and max(most_s, _most_age_s.get()))
     try:
         yield
     finally:
