@@ -143,7 +143,7 @@ class Versions(QueryWorks[SyncWork]):
         super().__init__(share)
         here = tables.cluster.name
         self._tables, self._say, self._has_said = tables, say, False
-        self._peers = {name: Peer(connect(tables.spark, one)) for name, one in config.clusters.items() if name != here}
+        self._peers = {name: Peer(connect(lambda: tables.spark, one)) for name, one in config.clusters.items() if name != here}
         self._work = SyncWork(tables, self._peers, config, trigger, take_over=take_over)
         self._ask_at = -math.inf
         """When it is asked next whether there is anything to do (monotonic)."""
@@ -180,6 +180,8 @@ class Versions(QueryWorks[SyncWork]):
         something was told before."""
         if replicated_subscriptions(self._tables):
             return True
+        for peer in self._peers.values():
+            peer.look()  # what it answered may be as old as the last time that this was asked
         wait([peer.asked for peer in self._peers.values()], ANSWER_S)
         for peer in self._peers.values():
             peer.look()

@@ -13,6 +13,8 @@ from geo.delta.mirror import may_be_old
 from geo.log.topics import known_topics, set_replication_clusters
 from geo.streams import timetable
 from geo.subscription.peers import Peer
+from geo.subscription.version_subscriptions import create
+from geo.subscription.version_sync import Versions
 from schemas import PROCESSES, TOPICS
 from tests.far import TOPIC, Far
 from tests.object_store import ObjectStore as S3
@@ -71,6 +73,16 @@ def test_a_first_answer_is_not_what_others_in_this_process_have_read_lately(far:
     peer = Peer(tables)
     _look(peer)
     assert _replicates_to(peer) == ("us",)
+
+
+def test_a_subscription_that_a_peer_has_by_now_is_found_when_that_is_asked(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    for period in ("REMOTE_VERSIONS_LOOK_S", "REMOTE_MARKERS_PEERS_LOOK_S"):
+        monkeypatch.setattr(timetable, period, 0.0)
+    versions = Versions(far.tables("eu"), far.config, "1 second")
+    for _ in range(2):
+        assert not versions.discover({}).fresh
+    create(far.on_host("two").tables("us"), TOPIC, "reports")
+    assert versions.discover({}).fresh
 
 
 def test_a_look_that_failed_is_none(far: Far, s3: S3) -> None:
