@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from geo.delta.commits import Kind
+from geo.delta.delta_log import newest_seen
 from geo.delta.predicate import Predicate
 from geo.delta.put_commit import last_put_at
 from geo.delta.scan import collected_where, few_added, few_rows
@@ -102,6 +103,12 @@ def _read(table: Table, seen: tuple[int, float] | None) -> _Known | None:
     return None if rows is None else _Known(version, None if commit is None else commit.commit_id, rows, now, now, looked_at)
 
 
+def _has_news(table: Table, known: _Known) -> bool:
+    """Whether a commit has come since; of one that this process has seen, or made, it need not be asked by name."""
+    folder = table.log_folder
+    return (folder is not None and newest_seen(folder) > known.version) or table.has_commit(known.version + 1)
+
+
 def _moved_on(table: Table, known: _Known | None, seen: tuple[int, float] | None) -> _Known | None:
     """What is known, and what commits have added since; None: all is to be read."""
     now = time.monotonic()
@@ -114,7 +121,7 @@ def _moved_on(table: Table, known: _Known | None, seen: tuple[int, float] | None
         return known
     if is_fresh and seen is not None and seen[0] == known.version:
         return replace(known, asked_at=seen[1], looked_at=seen[1])
-    if is_fresh and seen is None and not table.has_commit(known.version + 1):
+    if is_fresh and seen is None and not _has_news(table, known):
         if now - known.asked_at < REMOTE_PRESENCE_S:
             return replace(known, looked_at=now)
         return replace(known, asked_at=now, looked_at=now) if table.has_commit(known.version) else None
