@@ -53,7 +53,7 @@ def last_seen(tables: ClusterTables, process: Process) -> datetime:
 def signs(tables: ClusterTables) -> dict[str, tuple[int, Process | None]]:
     """When each process gave its last sign, by name, by the storage's clock; and the process, where it is known whose it is."""
     if (port := tables.port) is not None:
-        return {name: (at_us, None) for name, at_us in port.modified_us(_folder(tables)).items()}
+        return {name: (at_us, tables.me.beside(name)) for name, at_us in port.modified_us(_folder(tables)).items()}
     rows = tables.journal(PROCESSES).newest()
     return {row["process"]: (in_us(row["renewed_at"]), Process.decode(row["holder"])) for row in rows}
 

@@ -79,6 +79,13 @@ class Process:
         """Of this process and no other."""
         return f"{self.host}:{self.pid}:{self.started}:{self.system[:8]}"
 
+    def beside(self, name: str) -> Process | None:
+        """The process of this name where it ran on this one's host, without its JVM; None: elsewhere, or that is no name."""
+        parts = name.rsplit(":", 3)
+        if len(parts) != 4 or not parts[1].isdecimal() or (parts[0], parts[3]) != (self.host, self.system[:8]):
+            return None
+        return Process(self.host, int(parts[1]), parts[2], system=self.system)
+
     def encode(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
