@@ -74,15 +74,22 @@ WAYS: dict[str, Callable[[Path], Callable[[], None]]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_region_that_is_away_delays_its_own_link_and_nothing_else(mesh: World, way: str) -> None:
-    root = Path(str(mesh.config.cluster("ap").root))
-    before = _next(mesh, "us")
-    heal = WAYS[way](root)
+def test_a_region_that_is_away_delays_its_own_link(mesh: World, way: str) -> None:
+    heal = WAYS[way](Path(str(mesh.config.cluster("ap").root)))
     try:
         ended = {report.link: report for report in mesh.replicate("eu")}
-        assert ended["us->eu"].state is State.STOPPED
-        assert ended["ap->eu"].state is State.DELAYED
-        assert ended["ap->eu"].reason
+    finally:
+        heal()
+    assert ended["us->eu"].state is State.STOPPED
+    assert ended["ap->eu"].state is State.DELAYED
+    assert ended["ap->eu"].reason
+
+
+@pytest.mark.parametrize("way", ["no route", "a broken file"])
+def test_a_region_that_is_away_holds_up_nobody_else_and_comes_back(mesh: World, way: str) -> None:
+    before = _next(mesh, "us")
+    heal = WAYS[way](Path(str(mesh.config.cluster("ap").root)))
+    try:
         with running(mesh, "eu") as links:
             mesh.write("us", before, before + 5)
             mesh.publish("eu", before, producer=way.replace(" ", "-"))  # a producer starts and publishes, too
