@@ -59,6 +59,7 @@ Output(as_json=False).text("the end")
 """
 
 
+@pytest.mark.slow
 def test_what_is_printed_while_spark_starts_goes_to_stdout_and_what_spark_prints_does_not() -> None:
     done = subprocess.run([sys.executable, "-c", _PRINTS_WHILE_SPARK_STARTS], capture_output=True, text=True, check=True)
     assert done.stdout == "of another topic\nthe end\n"

@@ -313,6 +313,7 @@ def test_a_file_that_the_store_may_not_copy_crosses_in_pieces(s3: S3, size: int)
     assert not asked["denied"], "it is not asked for again"
 
 
+@pytest.mark.slow
 def test_between_end_points_and_disks_a_file_crosses_in_pieces(s3: S3, tmp_path: Path) -> None:
     here, there, disk = (
         table_on(s3),

@@ -23,6 +23,7 @@ from geo.subscription.acks.forgetting import (
 )
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.subscription_state import Regional, SubscriptionState
+from tests.examples import examples
 from tests.subscription.acks.test_ack_state import ids, ledgers, states
 
 TTL, TODAY = 10, 20_000
@@ -187,7 +188,7 @@ class _Regions:
             assert young <= acked, "a link may still bring it"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(3))
 @given(
     st.lists(
         st.tuples(st.sampled_from(["acknowledge", "take", "take all", "compact", "drop", "days"]), st.integers(0, 2), ids, st.integers(0, 99)),
