@@ -53,8 +53,9 @@ the last one is waited for."""
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """A file whose tests all have a mark that is left out is not read."""
-    marks = [one.removeprefix("not ") for one in config.option.markexpr.split(" and ") if one.startswith("not ")]
-    if not marks or not collection_path.name.startswith("test_"):
+    asked = config.option.markexpr.split(" and ")
+    marks = [one.removeprefix("not ") for one in asked if one.startswith("not ")]
+    if not marks or " or " in config.option.markexpr or not collection_path.name.startswith("test_"):
         return None
     all_have = re.search(r"^pytestmark = (.*)$", collection_path.read_text(), re.MULTILINE)
     return True if all_have is not None and any(f"pytest.mark.{mark}" in all_have[1] for mark in marks) else None

@@ -122,13 +122,13 @@ def test_each_delivery_in_vain_counts_once(state: AckState, again: set[MessageId
 
 
 def test_what_waits_takes_as_much_room_however_often_it_came_and_at_the_greatest_count_nothing_is_told() -> None:
-    holes = MessageSet({LedgerId("eu", 1): tuple((entry, entry) for entry in range(0, 2_000, 2))})
+    holes = MessageSet({LedgerId("eu", 1): tuple((entry, entry) for entry in range(0, 400, 2))})
     state = AckState()
     for _ in range(MAX_REDELIVERIES):
         told = state.once_more(holes)
-        assert sum(level.range_count for level in told.redelivered) == 1_000
+        assert sum(level.range_count for level in told.redelivered) == 200
         state |= told
-        assert sum(level.range_count for level in state.redelivered) == 1_000
+        assert sum(level.range_count for level in state.redelivered) == 200
     assert state.in_vain(MAX_REDELIVERIES) == holes
     assert state.once_more(holes) == AckState()
 
