@@ -51,6 +51,8 @@ class _Verbs:
 
     def __init__(self, regions: Regions) -> None:
         self._regions, self._count = regions, 0
+        self.erased = list[str]()
+        """Keys of messages that were emptied in us."""
 
     def publish(self) -> list[str]:
         return ["publish", "--cluster", "us", "--topic", TOPIC, "--jsonl", str(self._regions.give("us").parent)]
@@ -113,8 +115,8 @@ class _Verbs:
         return ["rebuild", "--cluster", "us", "--from", "eu", "--topic", TOPIC]
 
     def erase(self) -> list[str]:
-        self._count += 1
-        return ["erase", "--cluster", "us", "--topic", TOPIC, "--where", f"key = 'us-{self._count}'"]
+        self.erased.append(f"us-{len(self.erased)}")
+        return ["erase", "--cluster", "us", "--topic", TOPIC, "--where", f"key = '{self.erased[-1]}'"]
 
     def maintain(self) -> list[str]:
         return ["maintain", "--cluster", "us"]
@@ -208,6 +210,8 @@ def _denied(store: ObjectStore, regions: Regions, runs: _Runs) -> Iterator[str]:
     yield from _hung(store, verbs, runs)
     for cluster in CLUSTERS:
         runs.goes(["replicate", "--cluster", cluster])
+    erased = ", ".join(f"'{key}'" for key in verbs.erased)
+    runs.goes(["erase", "--cluster", "eu", "--topic", TOPIC, "--where", f"key IN ({erased})"])  # as in us
     yield f"geo verify: {runs.goes(['verify']).strip().splitlines()[-1]}"
 
 
@@ -267,7 +271,10 @@ def _tell(folder: Path, store: ObjectStore) -> Iterator[str]:
     for cluster in CLUSTERS:
         store.make_bucket(f"geo-{cluster}")
     regions, all_said = Regions(folder / "regions", roots, dict.fromkeys(CLUSTERS, none), storage=storage), _Said()
+    ours = os.dup(1)
+    os.dup2(2, 1)  # for what Java prints
     spark, runs = session("delta-geo denied", master="local[2]", conf=conf, schemes=["s3a"]), _Runs(regions, all_said)
+    os.dup2(ours, 1)
     yield from _denied(store, regions, runs)
     _many(regions, runs, folder)
     all_said += [_of_spark(spark), _logged(spark, regions.path)]
