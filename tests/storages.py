@@ -177,7 +177,7 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         give()
         store.next_of("PUT", "lost", 3)
         store.next_of(IF_ABSENT, "lost", 2)
-        told = _killed(store, keys[name], there[name], chance, partial(_hand_over, regions, name.partition(" ")[2]))
+        told = _killed(store, keys[name], there[name], chance, partial(_hand_over, regions, name.partition(" ")[2]), give)
         yield f"killed {keys[name]} {told}"
         killed.append(there[name])
         start(name)
@@ -214,9 +214,11 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     yield f"geo verify: {said.strip().splitlines()[-1]}"
 
 
-def _killed(store: ObjectStore, key: str, one: Started, chance: random.Random, hand_over: Callable[[], None]) -> str:
+def _killed(
+    store: ObjectStore, key: str, one: Started, chance: random.Random, hand_over: Callable[[], None], give: Callable[[], None]
+) -> str:
     """Kill it at a random request, once it has committed since its start, to a topic's log if it does so soon, after `hand_over`; at which one, and
-    what it had committed. Raises Failed if it does not commit, or asks nothing more."""
+    what it had committed. If it asks too little it is killed at its next request, once there is more to do. Raises Failed if it does not commit, or asks nothing more."""
 
     def made(where: str) -> int:
         return sum(where in commit for commit in store.commits(key))
@@ -238,6 +240,7 @@ def _killed(store: ObjectStore, key: str, one: Started, chance: random.Random, h
     while (at := store.killed(key)) is None:
         if time.monotonic() > deadline:
             store.kill(key, one.pid, "", 0, "taken")
+            give()
             deadline = math.inf
         if not one.processes():
             raise Failed(f"{one.name} has ended by itself:\n{one.said[-3000:]}")
