@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from datetime import datetime
@@ -412,8 +412,7 @@ class Table:
 
     def write_files(self, rows: DataFrame) -> Written | None:
         """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""
-        names = frozenset(rows.columns)
-        folder, state = self.log_folder, self._state_for(lambda state: names <= set(state.schema.names))
+        folder, state = self.log_folder, self.state_with(rows.columns)
         if folder is None or state is None or not have_types(rows.schema, self._looked().columns):
             return None
         if (disk := disk_of(folder)) is None:
@@ -515,6 +514,10 @@ class Table:
         """As `own_state`, for who is about to commit: also one that this process read a moment ago (`geo.delta.writer.state_to_follow`)."""
         folder = self._own_log
         return None if folder is None else state_to_follow(folder)
+
+    def state_with(self, columns: Collection[str]) -> DeltaState | None:
+        """As `state_to_follow`, of a version that has these columns."""
+        return self._state_for(lambda state: set(columns) <= set(state.schema.names))
 
     def _state_for(self, is_for: Callable[[DeltaState], bool]) -> DeltaState | None:
         """As `state_to_follow`, if it is for what is to be written. One that was known is looked for again: columns may have come since."""

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import ENGINE
 from geo.delta.counted import Counted, counted
-from geo.delta.delta_log import POINTER, saw
+from geo.delta.delta_log import POINTER, newest_seen, saw
 from geo.delta.delta_state import DeltaState, forget_read, last_read, newest_state, state_of
 from geo.delta.derived_checksum import checksum_with
 from geo.delta.features import numbered, timed
@@ -242,8 +242,9 @@ def state_to_follow(folder: WritePath) -> DeltaState | None:
     Another commit may have come since, a fence among them. Then the put finds its version taken, and whoever commits looks again
     (`forget_committed`), and asks once more whether it still may. One that went away with its log is found after the put (`counted`).
     """
-    known = (last_committed(folder), last_read(folder, COMMITTED_S))
-    return max((one for one in known if one is not None), key=lambda one: one.version, default=None) or newest_state(folder)
+    known = [one for one in (last_committed(folder), last_read(folder, COMMITTED_S)) if one is not None]
+    newest = max(known, key=lambda one: one.version, default=None)
+    return newest_state(folder) if newest is None or newest.version < newest_seen(folder) else newest
 
 
 def files_committed(folder: WritePath) -> int:

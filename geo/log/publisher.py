@@ -218,7 +218,7 @@ class Publisher:
     def _numbering(self, rows: DataFrame | SourceBatch, identity: Identity, held: ExitStack) -> HeldRows | OnSpark:
         """The way for one batch. `held` releases at its end what is held. Raises UsageError with REPEATED."""
         spark, common = self.tables.spark, self._common
-        workspace = workspace_of(f"{self._held_at}/{secrets.token_hex(8)}", self._log, held)
+        workspace = workspace_of(f"{self._held_at}/{secrets.token_hex(8)}", self._log, self.columns.names, held)
         if isinstance(rows, SourceBatch) and workspace is not None:
             # Of its sources alone: what was published otherwise under this name has other ends.
             ends = {name: int(end.parts[0]) for name, end in self.writer.sources.items() if name in identity.marks}

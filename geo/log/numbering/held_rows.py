@@ -12,7 +12,7 @@ import os
 import pickle
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -77,10 +77,10 @@ class Workspace:
     state: DeltaState
 
 
-def workspace_of(folder: str, log: Table, held: ExitStack) -> Workspace | None:
-    """Where a batch of `log` can be held and written by this process; None if Spark is to write it. `folder` is for this batch
-    alone; `held` removes it at its end."""
-    local, table, state = local_path(folder), log.log_folder, log.state_to_follow()
+def workspace_of(folder: str, log: Table, columns: Collection[str], held: ExitStack) -> Workspace | None:
+    """Where a batch of `log`, which has these columns, can be held and written by this process; None if Spark is to write it. `folder` is for
+    this batch alone; `held` removes it at its end."""
+    local, table, state = local_path(folder), log.log_folder, log.state_with(columns)
     if local is None or table is None or state is None:
         return None
     held.callback(shutil.rmtree, local, ignore_errors=True)
