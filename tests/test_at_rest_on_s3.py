@@ -21,7 +21,15 @@ from geo.disk import local_path
 from geo.errors import AlreadyOwnedError
 from geo.fleet.replicator import Replicator
 from geo.journal.journal import Journal
-from geo.log.housekeeping import FILES, Housekeeper, after_last_run, keep_journals, remove_held, wait_for_tidying
+from geo.log.housekeeping import (
+    FILES,
+    FILES_OF_WRITERS,
+    Housekeeper,
+    after_last_run,
+    keep_journals,
+    remove_held,
+    wait_for_tidying,
+)
 from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.now import now_us
@@ -201,6 +209,14 @@ def test_a_system_table_that_grows_by_this_process_s_own_commits_is_kept_small_a
     assert ended.tables("us").me.name < tables.me.name, "it would have the turn if it lived"
     house.keep_grown()
     assert (journal.files(), _tokens(journal)["a"][0]) == (1, FILES)
+    sign(far.on_host("0").tables("us"), 0)
+    for number in range(1, FILES_OF_WRITERS):
+        journal.append([owner("a", FILES + number)])
+    house.keep_grown()
+    assert journal.files() == FILES_OF_WRITERS, "it is another's turn"
+    journal.append([owner("a", FILES + FILES_OF_WRITERS)])
+    house.keep_grown()
+    assert journal.files() == 1, "who may write nothing"
     before = s3.counts()
     house.keep_grown()
     assert not (s3.counts() - before).total()

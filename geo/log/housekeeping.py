@@ -43,6 +43,10 @@ log = logging.getLogger(__name__)
 FILES = 30
 """A system table in more files is cleaned: reading thirty small files takes a tenth of a second, cleaning them half of one."""
 
+FILES_OF_WRITERS = 45
+"""On a store who writes a system table keeps it as small, though it is another's turn, who may write nothing and look each hour: a checksum lists no
+more than fifty files."""
+
 FILES_OF_SHORT_RUNS = 60
 """Runs that end before their first round clean at their end, but only what nobody else has kept smaller meanwhile."""
 
@@ -121,16 +125,17 @@ class Housekeeper:
         return any(folder is not None and last_put_at(folder) > self._begun_at for folder in folders)
 
     def keep_grown(self) -> None:
-        """Keep the system tables small that by this process's own commits since the last look are in many files, if it is its turn: where none is,
-        nothing is asked."""
+        """Keep the system tables small that by this process's own commits since the last look are in many files, sooner if it is its turn: where
+        none is, nothing is asked."""
         looked_at, self._looked_at = self._looked_at, time.monotonic()
         grown = []
         for schema in JOURNALS:
             folder = self.tables.journal(schema).table.log_folder
             if folder is not None and last_put_at(folder) > looked_at and files_committed(folder) > FILES:
                 grown.append(schema)
-        if grown and is_keeper(self.tables.me.name, _alive(self.tables)):
-            keep_journals(self.tables, FILES, grown)
+        if grown:
+            keeper = is_keeper(self.tables.me.name, _alive(self.tables))
+            keep_journals(self.tables, FILES if keeper else FILES_OF_WRITERS, grown)
 
     def round(self) -> None:
         """Do what is due, if it is this process's turn or nobody does it."""
