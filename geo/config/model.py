@@ -124,7 +124,7 @@ class Cluster:
         bucket = authority_of(self.root)
         if storage_of(self.checkpoints) == "s3a" and authority_of(self.checkpoints) != bucket:
             raise UsageError("checkpoints are in another bucket than root; keep them in the same one, or on a disk")
-        said = options_of_hadoop(s3_settings(self.spark_conf, bucket))
+        said = self.reached_at(self.root)
         if self.storage and said:
             raise UsageError(f"storage and spark_conf both say {next(iter(said))}, how S3 is reached; say it once")
         check_options(self.reached)
@@ -134,7 +134,11 @@ class Cluster:
         """How its S3 root is reached, wherever that is said, as `storage`; nothing of another one."""
         if self.storage or self.root is None or storage_of(self.root) != "s3a":
             return self.storage
-        return options_of_hadoop(s3_settings(self.spark_conf, authority_of(self.root)))
+        return self.reached_at(self.root)
+
+    def reached_at(self, location: str) -> Mapping[str, str | Secret]:
+        """How a bucket is reached as `spark_conf` says it, as `storage`. Raises UsageError for what is known to Spark alone."""
+        return options_of_hadoop(s3_settings(self.spark_conf, authority_of(location)))
 
     @property
     def place(self) -> str:

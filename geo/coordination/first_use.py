@@ -67,8 +67,8 @@ def admit(tables: ClusterTables) -> None:
 
     Raises UnsafeError for a store that does not keep what it says, AlreadyOwnedError for a program of before that writes there.
     """
-    root = tables.cluster.root
-    if root is None or (port := tables.port) is None:
+    root, port = tables.location, tables.port
+    if root is None or port is None:
         return
     place: WritePath = StorePath(port, root)
     with _lock:

@@ -66,7 +66,7 @@ def forget(tables: ClusterTables, now_us: int, silent_for: timedelta) -> None:
 
 
 def _folder(tables: ClusterTables) -> str:
-    return f"{tables.cluster.root}/system/alive"
+    return f"{tables.location}/system/alive"
 
 
 def _path(tables: ClusterTables, process: str) -> str:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from geo.config.model import Cluster
 from geo.config.secret import Secret
-from geo.config.storage_options import PROFILE
+from geo.config.storage_options import PROFILE, check_options
 from geo.delta.object_store import ObjectStore
 from geo.errors import SetupError, UsageError
 from geo.locations import authority_of, storage_of
@@ -17,16 +17,19 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 """What object_store would follow where `storage` does not say an end point."""
 
 
-def port_of(cluster: Cluster) -> ObjectStore | None:
-    """The store of a cluster with an S3 root; None of another one. Raises UsageError for a secret that is not there or an end point that only
-    the environment says, SetupError where a
-    library is not."""
-    root = cluster.root or ""
+def port_of(cluster: Cluster, location: str | None = None) -> ObjectStore | None:
+    """The store of a cluster with an S3 root, or whose catalog has its tables at a `location` on S3; None of another one. Raises UsageError for a
+    secret that is not there, for settings that are known to Spark alone and for an end point that only the environment says; SetupError where a library
+    is not."""
+    root = cluster.root or location or ""
     if storage_of(root) != "s3a":
         return None
-    if variable := next(
-        (name for name in _ENDPOINTS if os.environ.get(name) and "aws_endpoint_url" not in cluster.reached), None
-    ):
+    try:
+        reached = cluster.reached if cluster.root is not None else cluster.reached_at(root)
+        check_options(reached)
+    except UsageError as error:
+        raise UsageError(f"cluster {cluster.name}: {error}") from None
+    if variable := next((name for name in _ENDPOINTS if os.environ.get(name) and "aws_endpoint_url" not in reached), None):
         raise UsageError(
             f"cluster {cluster.name}: the environment's {variable} would send this program elsewhere than Spark; say "
             "aws_endpoint_url in `storage`, or take the variable away"
@@ -34,13 +37,13 @@ def port_of(cluster: Cluster) -> ObjectStore | None:
     needed = {
         "obstore": "'delta-geo[s3]'",
         "deltalake": "deltalake",
-        **({"boto3": "boto3"} if PROFILE in cluster.reached else {}),
+        **({"boto3": "boto3"} if PROFILE in reached else {}),
     }
     if lacking := {library: what for library, what in needed.items() if find_spec(library) is None}:
         raise SetupError(
             f"cluster {cluster.name}: is on S3, which takes {', '.join(lacking)}: pip install {' '.join(lacking.values())}"
         )
-    return _port(authority_of(root), tuple(sorted(cluster.reached.items())))
+    return _port(authority_of(root), tuple(sorted(reached.items())))
 
 
 @lru_cache(maxsize=64)

@@ -117,6 +117,11 @@ class Table:
         """The table as SQL names it, quoted."""
         return self._by_spark.sql
 
+    @property
+    def is_in_catalog(self) -> bool:
+        """Whether a catalog has its name."""
+        return not self.by_path
+
     # -- who answers -----------------------------------------------------------------------------------------------
 
     @cached_property
@@ -136,9 +141,14 @@ class Table:
         return None if isinstance(found, UnsupportedError) else found
 
     def _by_name(self, question: Callable[[Engine], T]) -> T:
-        """As `ask`, of a table that may not exist: where one in a catalog lies would have to be asked for, which is a look of its
-        own."""
-        return self.ask(question) if self.by_path else question(self._by_spark)
+        """As `ask`, of a table that may not exist: a catalog then has no place of it, and Spark says so."""
+        try:
+            there = self._opened
+        except AnalysisException as error:
+            if error.getCondition() not in MISSING:
+                raise
+            return question(self._by_spark)
+        return there.ask(question)
 
     # -- what is there -------------------------------------------------------------------------------------------
 

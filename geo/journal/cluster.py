@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster
 from geo.config.secret import Secret, keep_silent
+from geo.delta.catalog_table import table_in_catalog
 from geo.delta.driver import Driver, Reads
 from geo.delta.files import SmallFiles, check_folder
 from geo.delta.object_store import ObjectStore
@@ -40,6 +41,8 @@ from schemas.table import CLUSTER_PROPERTY
 _right_at: dict[tuple[ObjectStore, str, str], float] = {}
 """By the store, the place and the name of a cluster: when its registry last said that the name is right (monotonic)."""
 
+_ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
+
 Start: TypeAlias = Callable[[], SparkSession]
 """Makes a session, the same one each time."""
 
@@ -48,12 +51,21 @@ def connect(spark: SparkSession | Start, cluster: Cluster) -> ClusterTables:
     """The tables of a cluster, once the session has what reaching them needs: its `settings`, with the secrets revealed."""
     if callable(spark):  # no session is, also none of Spark Connect
         return connect_later(spark, cluster, reads=Reads.LITTLE)
-    return ClusterTables(Driver.of(_configured(spark, cluster), find_port=lambda: port_of(cluster)), cluster)
+    tables = ClusterTables(Driver.of(_configured(spark, cluster), find_port=lambda: _port(tables)), cluster)
+    return tables
 
 
 def connect_later(start: Start, cluster: Cluster, *, reads: Reads = Reads.ALL) -> ClusterTables:
     """As `connect`, with a session that `start` makes when it is first needed. `reads`: which rows this process reads by itself."""
-    return ClusterTables(Driver(lambda: _configured(start(), cluster), reads=reads, find_port=lambda: port_of(cluster)), cluster)
+    driver = Driver(lambda: _configured(start(), cluster), reads=reads, find_port=lambda: _port(tables))
+    tables = ClusterTables(driver, cluster)
+    return tables
+
+
+def _port(tables: ClusterTables) -> ObjectStore | None:
+    """What a catalog has on Databricks is that one's, which keeps commits of its own clusters apart."""
+    is_databricks = tables.cluster.root is None and _ON_DATABRICKS in os.environ
+    return None if is_databricks else port_of(tables.cluster, tables.location)
 
 
 def _configured(spark: SparkSession, cluster: Cluster) -> SparkSession:
@@ -111,6 +123,7 @@ class ClusterTables:
         """What its registry says; None: nothing, or the registry was not looked at."""
         self._location: str | None = None
         self._located = False
+        self._in_catalog: dict[str, Table] = {}
 
     @property
     def spark(self) -> SparkSession:
@@ -147,7 +160,7 @@ class ClusterTables:
 
     def there(self, schemas: Sequence[TableSchema]) -> Sequence[TableSchema]:
         """Those of the system tables that are there; all, where not one list tells it."""
-        if self.port is None:
+        if self.port is None or self.cluster.root is None:
             return schemas
         folders = self.port.folders(f"{self.cluster.root}/system")
         return [schema for schema in schemas if schema.kind in folders]
@@ -205,7 +218,7 @@ class ClusterTables:
     @property
     def port(self) -> ObjectStore | None:
         """The object store that has its tables, which this program writes by itself. None: they are elsewhere."""
-        return None if self.cluster.root is None else self._driver.port_at(self.cluster.root)
+        return None if (location := self.location) is None else self._driver.port_at(location)
 
     @property
     def place(self) -> str:
@@ -222,8 +235,8 @@ class ClusterTables:
                 rows = self.spark.sql(f"DESCRIBE SCHEMA `{self.cluster.catalog}`.`{self.cluster.schema}`").collect()
             except AnalysisException:
                 return None
-            self._location = next((row[1] for row in rows if str(row[0]).lower() == "location" and row[1]), None)
-            self._located = True
+            found = (str(row[1]).rstrip("/") for row in rows if str(row[0]).lower() == "location" and row[1])
+            self._location, self._located = next(found, None), True
         return self._location
 
     @property
@@ -264,7 +277,7 @@ class ClusterTables:
             location,
             log_store=log_store,
             mount="" if local is None else mount_type(local),
-            databricks="DATABRICKS_RUNTIME_VERSION" in os.environ,
+            databricks=_ON_DATABRICKS in os.environ,
         )
 
     def _table(self, path: str, name: str) -> Table:
@@ -273,7 +286,11 @@ class ClusterTables:
         if self.cluster.root is not None:
             return Table(self._driver, f"{self.cluster.root}/{path}", by_path=True, lock=lock)
         full = f"{self.cluster.catalog}.{self.cluster.schema}.{name}"
-        return Table(self._driver, full, by_path=False, lock=lock)
+        if self.port is None:
+            return Table(self._driver, full, by_path=False, lock=lock)
+        if full not in self._in_catalog:
+            self._in_catalog[full] = table_in_catalog(self._driver, full, f"{self.location}/{name}")
+        return self._in_catalog[full]
 
 
 def mount_type(path: Path) -> str:

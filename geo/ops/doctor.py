@@ -140,7 +140,7 @@ def _storage(tables: ClusterTables) -> Iterator[Symptom]:
 
 
 def _store(tables: ClusterTables, config: Config, *, writes: bool) -> Iterator[Symptom]:
-    root, port = tables.cluster.root, tables.port
+    root, port = tables.location, tables.port
     if root is None or port is None:
         return
     name, where = tables.cluster.name, f"cluster {tables.cluster.name}"

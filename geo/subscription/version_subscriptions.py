@@ -167,7 +167,7 @@ def make_view(tables: ClusterTables, topic: Topic) -> str | None:
     """Make or renew a view of the topic's messages beside its log, where a catalog has it. Returns the view's name in SQL; None
     where there is no catalog, or it gives no right to make one, which is logged."""
     topic_log = tables.log(topic)
-    if topic_log.by_path:
+    if not topic_log.is_in_catalog:
         return None
     name = _view_of(topic_log)
     try:
@@ -180,7 +180,7 @@ def make_view(tables: ClusterTables, topic: Topic) -> str | None:
 
 def drop_view(tables: ClusterTables, topic: Topic) -> None:
     """Remove the view that `make_view` made, if there is one."""
-    if not (topic_log := tables.log(topic)).by_path:
+    if (topic_log := tables.log(topic)).is_in_catalog:
         tables.spark.sql(f"DROP VIEW IF EXISTS {_view_of(topic_log)}")
 
 
