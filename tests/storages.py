@@ -163,12 +163,14 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         numbers[name] += 1
         keys[name] = f"{name.replace(' ', '-')}-{numbers[name]}"  # by which the store knows whose requests are whose
         there[name] = regions.start(*verbs[name], GEO_TEST_KEY=keys[name])
+        running.callback(there[name].end)
 
     for name in verbs:
         if name == "consumer":  # which begins where the topic is
             there["publisher"].until("a topic", lambda: bool(_keys(regions, TOPIC)["eu"]))
         start(name)
     other = regions.start("broker", "--cluster", "us", "--trigger", "1 second")
+    running.callback(other.end)
     killed: list[Started] = []
     before, until = store.counts(), time.monotonic() + (_BRIEF_S if brief else _LONG_S)
     store.fail_one_in(20)
