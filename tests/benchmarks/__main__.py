@@ -31,7 +31,7 @@ from tests.benchmarks.looking import looked
 from tests.benchmarks.outage import outage
 from tests.benchmarks.placement import placed
 from tests.benchmarks.publishing import PublishBench
-from tests.benchmarks.regions import effects, longest_log
+from tests.benchmarks.regions import LINKS, effects, longest_log
 from tests.benchmarks.starts import many_starts, one_start, start_after
 from tests.benchmarks.state import forgotten, states
 from tests.benchmarks.stores import stores
@@ -39,6 +39,7 @@ from tests.benchmarks.subscriptions import SubscriptionBench, never_acknowledged
 from tests.benchmarks.versions import ages
 from tests.benchmarks.versions import many as many_versions
 from tests.benchmarks.waiting import waiting
+from tests.world import World
 
 _BATCHES = 25
 """Measured at each age; the first five are not counted."""
@@ -152,7 +153,9 @@ def acks(spark: SparkSession, folder: Path, batches: int, commits: int) -> None:
     for number, (processes, aged) in enumerate(((True, 0), (False, 0), (True, commits))):
         told = "a process a region" if processes else "both regions in one process"
         print(f"{told}, logs of {aged:,} commits:" if aged else f"{told}:", flush=True)
-        for pace_s, found in effects(spark, folder / str(number), batches, processes=processes, commits=aged).items():
+        (folder / str(number)).mkdir()
+        world = World(spark, folder / str(number), links=LINKS)
+        for pace_s, found in effects(world, batches, processes=processes, commits=aged).items():
             wanted = "p50 1.0, p95 2.5 s" if pace_s < 1 else "p50 0.45, p95 1 s"
             print(
                 f"  a commit each {pace_s} s: {percentiles('acknowledgement in us to effect in eu', found, 'batches')} (wanted: {wanted})",
@@ -227,7 +230,13 @@ _WHICH: Mapping[str, Callable[[_Run], Iterable[str] | None]] = {
     "many": lambda of: of.subscriptions.many(100 // of.part, 20 // of.part, 60.0 / of.part),
     "unacknowledged": lambda of: never_acknowledged(10_000 // of.part, 1_440),
     "looking": lambda of: looked(of.spark, of.folder, 200 // of.part),
-    "stores": lambda of: stores(of.spark, of.folder, (0.0, 0.025, 0.1)[: 3 if of.part == 1 else 2], 500_000 // of.part),
+    "stores": lambda of: stores(
+        of.spark,
+        of.folder,
+        (0.0, 0.025, 0.1)[: 3 if of.part == 1 else 2],
+        500_000 // of.part,
+        seaweedfs=of.args.server == "seaweedfs",
+    ),
 }
 """What each prints, or the lines that it tells, as they are measured."""
 
@@ -242,6 +251,9 @@ def main() -> None:
         "--topics", type=int, help="of `broker-topics` the most (default: 1,000), of `broker-lag` all (default: 20)"
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="of `broker-lag`, for each of the two (default: 10)")
+    parser.add_argument(
+        "--server", choices=("moto", "seaweedfs"), default="moto", help="of `stores`, for many rows (default: moto)"
+    )
     parser.add_argument("--quick", action="store_true", help="a tenth of the size: does it run, not how fast")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="geo-bench-") as folder:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +39,7 @@ TOPIC = Topic.parse("persistent://bench/acks/topic")
 PACES_S = (5.0, 2.0, 0.5)
 """Between two commits of the producer."""
 
-_LINKS = [("us", "eu"), ("eu", "us")]
+LINKS = [("us", "eu"), ("eu", "us")]
 _ROWS = 10
 _IN_FLIGHT = 5
 """Batches that may still be of the pace before."""
@@ -57,15 +57,21 @@ class Noted:
     known: list[tuple[float, int]] = field(default_factory=list)
 
 
-def effects(spark: SparkSession, folder: Path, batches: int, *, processes: bool, commits: int = 0) -> dict[float, list[float]]:
+def effects(
+    world: World,
+    batches: int,
+    *,
+    processes: bool,
+    commits: int = 0,
+    paces_s: Sequence[float] = PACES_S,
+    settled_s: float = _SETTLED_S,
+) -> dict[float, list[float]]:
     """By pace, the seconds from the return of the function that acknowledged a batch in us until eu would not deliver it; after
-    so many commits of each log."""
-    folder.mkdir()
-    world = World(spark, folder, links=_LINKS)
-    Publisher(world.tables("us"), world.config, TOPIC, "bench").open(_columns(spark)).close()
+    so many commits of each log. `paces_s` and `settled_s`, when the first is measured, are of regions in one process."""
+    Publisher(world.tables("us"), world.config, TOPIC, "bench").open(_columns(world.spark)).close()
     if commits:
         _age(world, commits)
-    stop = folder / "stop"
+    folder, stop = world.folder, world.folder / "stop"
     if processes:
         started = {
             name: subprocess.Popen(
@@ -80,11 +86,10 @@ def effects(spark: SparkSession, folder: Path, batches: int, *, processes: bool,
         known = [tuple(one) for one in json.loads(said["eu"])]
     else:
         noted = Noted()
-        regions = [threading.Thread(target=run, args=(world, noted, stop, batches)) for run in (_acknowledging, _knowing)]
-        for region in regions:
-            region.start()
-        for region in regions:
-            region.join()
+        acknowledging = threading.Thread(target=_acknowledging, args=(world, noted, stop, batches, paces_s, settled_s))
+        acknowledging.start()
+        _knowing(world, noted, stop)
+        acknowledging.join()
         told, known = noted.told, noted.known
     entries = [entry for _, entry in known]
     return {pace: [known[bisect.bisect_left(entries, last)][0] - when for when, last in found] for pace, found in told.items()}
@@ -133,7 +138,9 @@ def _columns(spark: SparkSession) -> StructType:
     return rows_frame(spark, {"key": "STRING", "payload": "BINARY"}, []).schema
 
 
-def _acknowledging(world: World, noted: Noted, stop: Path, batches: int) -> None:
+def _acknowledging(
+    world: World, noted: Noted, stop: Path, batches: int, paces_s: Sequence[float] = PACES_S, settled_s: float = _SETTLED_S
+) -> None:
     """us: publishes at each pace, and acknowledges all."""
     told: list[tuple[float, int]] = []
 
@@ -153,20 +160,20 @@ def _acknowledging(world: World, noted: Noted, stop: Path, batches: int) -> None
             running.callback(consumer.await_termination, _LIMIT_S)
             running.callback(consumer.stop)
             with _Paced(lambda: publisher.publish_rows(rows)) as pace:
-                settled = time.monotonic() + _SETTLED_S
+                settled = time.monotonic() + settled_s
                 _until(lambda: time.monotonic() >= settled, consumer)
-                for pace.seconds in PACES_S:
+                for pace.seconds in paces_s:
                     first = len(told) + _IN_FLIGHT
                     last = first + batches
                     _until(lambda last=last: len(told) >= last, consumer)  # type: ignore[misc]
                     noted.told[pace.seconds] = told[first:last]
-            settled = time.monotonic() + 20
+            settled = time.monotonic() + min(20, settled_s)
             _until(lambda: time.monotonic() >= settled, consumer)
     finally:
         stop.touch()
 
 
-def _knowing(world: World, noted: Noted, stop: Path, batches: int) -> None:
+def _knowing(world: World, noted: Noted, stop: Path) -> None:
     """eu: its consumer acknowledges nothing, and says what it would not deliver any more."""
     with Running(world, "eu", trigger="200 ms"):
         consumer = Subscription(world.spark, TOPIC, "bench", config=world.config, cluster="eu", redelivery_delay_s=86_400)
@@ -207,8 +214,11 @@ class _Paced(InThread[None]):
 
 def main() -> None:
     folder, cluster, batches = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    world, noted = World(session(f"region {cluster}", master="local[2]"), folder, links=_LINKS), Noted()
-    (_acknowledging if cluster == "us" else _knowing)(world, noted, folder / "stop", batches)
+    world, noted = World(session(f"region {cluster}", master="local[2]"), folder, links=LINKS), Noted()
+    if cluster == "us":
+        _acknowledging(world, noted, folder / "stop", batches)
+    else:
+        _knowing(world, noted, folder / "stop")
     world.spark.stop()
     print(json.dumps(noted.told if cluster == "us" else noted.known), flush=True)
 
