@@ -202,6 +202,8 @@ def _denied(store: ObjectStore, regions: Regions, runs: _Runs) -> Iterator[str]:
     for verb in verbs.all:
         told, arguments = dict[str, str](), list[str]()
         for right, methods in RIGHTS.items():
+            if verb == verbs.delete:
+                runs.goes(verbs.create())
             arguments = verb()
             if (said := runs.refused(store, arguments, methods)) is not None:
                 told[right] = said
