@@ -46,22 +46,25 @@ _PRICES = ("PUT", "LIST", "GET", "HEAD", "POST", "DELETE")
 class StoreBench:
     """Clusters us and eu, each in a bucket of its own, with a link into eu."""
 
-    def __init__(self, spark: SparkSession, folder: Path, behind: str = "") -> None:
-        """`behind` as `ObjectStore` has it."""
+    def __init__(self, spark: SparkSession, folder: Path, behind: str = "", prefix: str = "geo") -> None:
+        """`behind` as `ObjectStore` has it. `prefix` of its buckets, which Spark takes for the same ones for ever."""
         os.environ.update(GEO_TEST_KEY=KEY, GEO_TEST_SECRET=SECRET)
         folder.mkdir(parents=True, exist_ok=True)
         self.spark, self.folder, self.store = spark, folder, ObjectStore(free_ports(1)[0], folder / "store.log", behind)
+        self.prefix, self.plain_at = prefix, f"s3a://{prefix}-plain"
         for name in ("us", "eu", "plain"):
-            self.store.make_bucket(f"geo-{name}")
+            self.store.make_bucket(f"{prefix}-{name}")
         self.world = self.world_at("t", [("us", "eu")])
-        for key, value in self.store.settings("geo-plain").items():
+        for key, value in self.store.settings(f"{prefix}-plain").items():
             secret = {"secret://env/GEO_TEST_KEY": KEY, "secret://env/GEO_TEST_SECRET": SECRET}
             spark.conf.set(key, secret.get(value, value))
 
     def world_at(self, root: str, links: Sequence[tuple[str, str]]) -> World:
         folder, reached = self.folder / root, json.dumps(self.store.storage())
         folder.mkdir()
-        return World(self.spark, folder, links=links, place=lambda name: f"root: 's3a://geo-{name}/{root}', storage: {reached}")
+        return World(
+            self.spark, folder, links=links, place=lambda name: f"root: 's3a://{self.prefix}-{name}/{root}', storage: {reached}"
+        )
 
     def asked(self, do: Callable[[], object]) -> tuple[float, Counter[str]]:
         """Seconds and requests."""
@@ -77,13 +80,13 @@ class StoreBench:
         publish(rows, topic, config=self.world.config, cluster="us", producer=producer, publish_id=publish_id)
 
     def plain(self, rows: DataFrame) -> None:
-        rows.write.format("delta").mode("append").save("s3a://geo-plain/by-spark")
+        rows.write.format("delta").mode("append").save(f"{self.plain_at}/by-spark")
 
     def stream(self, topic: Topic) -> None:
         """What us has, by a stream of Spark's alone."""
         rows = self.spark.readStream.format("delta").load(self.world.log("us", topic).name).writeStream.format("delta")
         rows = rows.option("checkpointLocation", str(self.folder / "stream")).trigger(availableNow=True)
-        rows.start("s3a://geo-plain/by-stream").awaitTermination()
+        rows.start(f"{self.plain_at}/by-stream").awaitTermination()
 
     def link(self, topic: Topic) -> None:
         (report,) = self.world.replicate("eu", topics=str(topic))
@@ -94,7 +97,7 @@ class StoreBench:
         assert (filled.complete, filled.by_file > 0) == (True, mode is Mode.FILES)
 
     def by_deltalake(self, rows: pa.Table) -> None:
-        write_deltalake("s3://geo-plain/by-deltalake", rows, mode="append", storage_options=self.store.options())
+        write_deltalake(f"s3://{self.prefix}-plain/by-deltalake", rows, mode="append", storage_options=self.store.options())
 
     def verb(self, *words: str) -> None:
         command = [sys.executable, "-m", "geo", *words, "--config", str(self.world.path)]
@@ -112,7 +115,7 @@ def stores(spark: SparkSession, folder: Path, delays: Sequence[float], rows: int
         if seaweedfs:
             server = SeaweedFS(folder / "seaweedfs")
             running.callback(server.close)
-            bench = StoreBench(spark, folder / "large", server.endpoint)
+            bench = StoreBench(spark, folder / "large", server.endpoint, "large")
             running.callback(bench.store.close)
         bench.store.delay(0.025)
         yield from _large(bench, rows)
