@@ -281,8 +281,8 @@ def _tell(folder: Path, store: ObjectStore) -> Iterator[str]:
     _many(regions, runs, folder)
     all_said += [_of_spark(spark), _logged(spark, regions.path)]
     spark.stop()
-    logs = [path for path in events.rglob("*") if path.is_file()]
-    kinds = [json.loads(line)["Event"] for path in logs for line in path.read_text().splitlines() if path.stat().st_size]
+    logs = [path for path in events.rglob("events_*") if path.is_file()]
+    kinds = [json.loads(line)["Event"] for path in logs for line in path.read_text().splitlines()]
     if not (tasks := kinds.count("SparkListenerTaskEnd")):
         raise Failed("Spark's event log has no tasks")
     all_said += [path.read_text() for path in logs]
