@@ -65,8 +65,9 @@ HELD_BYTES, HELD_FILE_BYTES = 16 * 1024 * 1024, 256 * 1024
 _NEVER_CHANGED = (".json", ".crc", ".parquet")
 """How names end of files whose content is another one only where a whole log is: those of tables."""
 
-_LISTS, _NEWEST = 64, 64
-"""So many lists are remembered, and of each so many names from its end on."""
+_LISTS, _NEWEST = 64, 512
+"""So many lists are remembered, and of each so many names from its end on: the hundred commits behind a checkpoint are among them, with their
+checksums."""
 
 _lock = threading.Lock()
 

@@ -372,3 +372,14 @@ def test_an_end_point_that_only_the_environment_says_is_refused(monkeypatch: pyt
     with pytest.raises(UsageError, match=r"cluster eu: the environment's AWS_ENDPOINT_URL .* say aws_endpoint_url in `storage`"):
         port_of(cluster)
     assert port_of(Cluster("eu", root="s3a://b/a", storage={"aws_endpoint_url": "https://h"})) is not None
+
+
+def test_of_what_a_list_has_just_told_nothing_that_is_held_is_asked_for(s3: S3, log: WritePath) -> None:
+    """Commits behind a checkpoint and their checksums: whoever starts reads them."""
+    files = [log / f"{version:020}.{kind}" for version in range(110) for kind in ("crc", "json")]
+    for file in files:
+        log.store.put(str(file), b"{}")
+    log.store.names(str(log), "")
+    before = s3.counts()
+    assert {file.get() for file in files} == {b"{}"}
+    assert not (s3.counts() - before).total()
