@@ -16,7 +16,7 @@ from typing import Literal, cast, get_args
 from geo.config.placement import Placement
 from geo.config.secret import Secret
 from geo.config.spark_conf import check_conf, contradictions, s3_settings
-from geo.config.storage_options import check_options, check_root, hadoop_settings, options_of_hadoop
+from geo.config.storage_options import WORKSPACE, check_options, check_root, hadoop_settings, options_of_hadoop
 from geo.config.yaml_nodes import MAX_DURATION_S, check_location, check_within, contains, suggestion
 from geo.errors import ConfigError, UsageError
 from geo.locations import authority_of, scheme_of, storage_of
@@ -128,6 +128,8 @@ class Cluster:
         if self.storage and said:
             raise UsageError(f"storage and spark_conf both say {next(iter(said))}, how S3 is reached; say it once")
         check_options(self.reached)
+        if WORKSPACE in self.storage and storage_of(self.checkpoints) == "s3a" and not contains(self.root, self.checkpoints):
+            raise UsageError("Unity Catalog gives keys for what is below root; keep checkpoints there, or on a disk")
 
     @property
     def reached(self) -> Mapping[str, str | Secret]:

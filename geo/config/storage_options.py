@@ -16,7 +16,10 @@ from geo.text import show
 Options = Mapping[str, str | Secret]
 
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-SECRETS = ("aws_secret_access_key", "aws_session_token", "aws_sse_customer_key_base64")
+WORKSPACE, WORKSPACE_TOKEN = "databricks_workspace_url", "databricks_token"
+"""Of Unity Catalog, which gives keys for what is below a root; Spark there has its own."""
+
+SECRETS = ("aws_secret_access_key", "aws_session_token", "aws_sse_customer_key_base64", WORKSPACE_TOKEN)
 
 _HADOOP = {
     "aws_access_key_id": "access.key",
@@ -37,6 +40,8 @@ KNOWN = (
     "aws_sse_customer_key_base64",
     "aws_sse_kms_key_id",
     "aws_virtual_hosted_style_request",
+    WORKSPACE_TOKEN,
+    WORKSPACE,
     "proxy_url",
 )
 
@@ -123,13 +128,17 @@ def check_options(options: Options) -> None:
         raise UsageError("storage: aws_access_key_id and aws_secret_access_key belong together")
     if "aws_session_token" in options and "aws_access_key_id" not in options:
         raise UsageError("storage: aws_session_token is of a key; give aws_access_key_id and aws_secret_access_key too")
+    if (WORKSPACE in options) != (WORKSPACE_TOKEN in options):
+        raise UsageError(f"storage: {WORKSPACE} and {WORKSPACE_TOKEN} belong together")
+    if WORKSPACE in options and (keys := [name for name in (*_KEYS, "aws_skip_signature") if name in options]):
+        raise UsageError(f"storage: {WORKSPACE} and {keys[0]} both say which keys are taken; say one")
     if (kind := options.get("aws_server_side_encryption")) is not None and kind not in _ENCRYPTIONS:
         raise UsageError(f"storage: aws_server_side_encryption {show(str(kind))}; allowed: {', '.join(_ENCRYPTIONS)}")
     if "aws_sse_kms_key_id" in options and kind not in _KMS:
         raise UsageError("storage: aws_sse_kms_key_id is of aws_server_side_encryption: aws:kms")
     if ("aws_sse_customer_key_base64" in options) != (kind == _OWN_KEY):
         raise UsageError(f"storage: aws_sse_customer_key_base64 and aws_server_side_encryption: {_OWN_KEY} belong together")
-    for name in ("aws_endpoint_url", "proxy_url"):
+    for name in ("aws_endpoint_url", WORKSPACE, "proxy_url"):
         if _USER.match(str(options.get(name, ""))):
             raise UsageError(f"storage: {name} has a user in it (not shown); take it out")
     if "proxy_url" in options and not _PROXY.fullmatch(str(options["proxy_url"])):
@@ -139,11 +148,13 @@ def check_options(options: Options) -> None:
     for name in _YES_OR_NO:
         if isinstance(said := options.get(name), str) and said.strip().lower() not in ("true", "false"):
             raise UsageError(f"storage: {name} {show(said)}; allowed: true, false")
-    endpoint = options.get("aws_endpoint_url")
-    if isinstance(endpoint, str) and not _ENDPOINT.fullmatch(endpoint):
-        raise UsageError(f"storage: aws_endpoint_url {show(endpoint)}; expected: https://HOST or https://HOST:PORT")
-    if isinstance(endpoint, str) and endpoint.startswith("http://") and not _is_true(options, "aws_allow_http"):
-        raise UsageError(f"storage: {endpoint} is not encrypted; to allow that say aws_allow_http: true")
+    for name in ("aws_endpoint_url", WORKSPACE):
+        if not isinstance(url := options.get(name), str):
+            continue
+        if not _ENDPOINT.fullmatch(url):
+            raise UsageError(f"storage: {name} {show(url)}; expected: https://HOST or https://HOST:PORT")
+        if url.startswith("http://") and not _is_true(options, "aws_allow_http"):
+            raise UsageError(f"storage: {url} is not encrypted; to allow that say aws_allow_http: true")
 
 
 def hadoop_settings(options: Options, bucket: str) -> dict[str, str | Secret]:

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 
 from geo.config.model import Cluster
 from geo.config.secret import Secret
-from geo.config.storage_options import PROFILE, check_options
+from geo.config.storage_options import PROFILE, WORKSPACE, WORKSPACE_TOKEN, check_options
 from geo.delta.object_store import ObjectStore
+from geo.delta.unity_catalog import path_keys
 from geo.errors import SetupError, UsageError
 from geo.locations import authority_of, storage_of
 
@@ -43,14 +44,15 @@ def port_of(cluster: Cluster, location: str | None = None) -> ObjectStore | None
         raise SetupError(
             f"cluster {cluster.name}: is on S3, which takes {', '.join(lacking)}: pip install {' '.join(lacking.values())}"
         )
-    return _port(authority_of(root), tuple(sorted(reached.items())))
+    return _port(authority_of(root), tuple(sorted(reached.items())), root if WORKSPACE in reached else "")
 
 
 @lru_cache(maxsize=64)
-def _port(bucket: str, storage: tuple[tuple[str, str | Secret], ...]) -> ObjectStore:
-    """One for all who reach a bucket in the same way: they share its connections."""
-    return ObjectStore(bucket, _revealed(storage), partial(_revealed, storage))
+def _port(bucket: str, storage: tuple[tuple[str, str | Secret], ...], root: str) -> ObjectStore:
+    """One for all who reach a bucket in the same way: they share its connections. `root`: for which Unity Catalog gives keys, if it does."""
+    return ObjectStore(bucket, _revealed(storage, root), partial(_revealed, storage, root))
 
 
-def _revealed(storage: tuple[tuple[str, str | Secret], ...]) -> dict[str, str]:
-    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in storage}
+def _revealed(storage: tuple[tuple[str, str | Secret], ...], root: str) -> dict[str, str]:
+    found = {name: value.reveal() if isinstance(value, Secret) else value for name, value in storage}
+    return found | path_keys(found.pop(WORKSPACE), found.pop(WORKSPACE_TOKEN), root) if root else found

@@ -31,6 +31,7 @@ S3A = "org.apache.hadoop.fs.s3a."
             },
         ),
         ({"aws_skip_signature": "true"}, {"aws.credentials.provider": f"{S3A}AnonymousAWSCredentialsProvider"}),
+        ({"databricks_workspace_url": "https://h", "databricks_token": TOKEN, "aws_region": "r"}, {"endpoint.region": "r"}),
         ({"aws_endpoint_url": "https://h"}, {"endpoint": "https://h", "path.style.access": "true"}),
         ({"aws_endpoint_url": "https://h", "aws_virtual_hosted_style_request": "true"}, {"endpoint": "https://h"}),
         (
@@ -127,6 +128,13 @@ def test_what_is_known_to_spark_alone_is_refused(settings: dict[str, Any]) -> No
         ({"proxy_url": KEY}, "expected: http://HOST:PORT"),
         ({"aws_endpoint_url": "localhost:9000"}, "aws_endpoint_url 'localhost:9000'; expected: https://HOST or"),
         ({"aws_endpoint_url": "https://h/bucket"}, "expected: https://HOST or"),
+        ({"databricks_workspace_url": "https://h"}, "databricks_workspace_url and databricks_token belong together"),
+        (
+            {"databricks_workspace_url": "https://h", "databricks_token": "dapi"},
+            "databricks_token is a secret, its value .not shown.",
+        ),
+        ({"databricks_workspace_url": "http://h", "databricks_token": TOKEN}, "is not encrypted"),
+        ({"databricks_workspace_url": "https://h", "databricks_token": TOKEN} | PAIR, "both say which keys are taken; say one"),
         ({"timeout": "30"}, "timeout '30'; expected: a number and its unit"),
         ({"aws_allow_http": "yes"}, "aws_allow_http 'yes'; allowed: true, false"),
     ],
