@@ -159,40 +159,65 @@ def _small(bench: StoreBench, delay: float) -> Iterator[str]:
 
 
 def _large(bench: StoreBench, rows: int) -> Iterator[str]:
-    mb = rows * 1024 / 1e6
     frame = message_rows(bench.spark, 0, rows).select("key", "payload").cache()
     frame.count()
     few = frame.where("key = 'k1'")
     bench.plain(few)  # the first one of a table, and of a producer, takes longer
     bench.publish(few, "large", "warm")
-    found = [
-        (bench.asked(lambda: bench.plain(frame)), bench.asked(partial(bench.publish, frame, "large", str(at))))
-        for at in range(_ROUNDS)
-    ]
-    for name, told in zip(("by Spark's Delta", "published"), zip(*found, strict=True), strict=True):
-        seconds, asked = statistics.median(one for one, _ in told), told[-1][1]
-        yield f"{rows:,} x 1 KB {name}: {mb / seconds:.0f} MB/s, {asked.total()} requests"
-    ratio = statistics.median(plain / ours for (plain, _), (ours, _) in found)
-    yield f"{rows:,} x 1 KB published: {ratio:.2f} x a plain append, {_ROUNDS} of each in turn (wanted: 0.8)"
+    yield from _in_turn(
+        bench,
+        rows,
+        "a plain append, wanted 0.8",
+        ("by Spark's Delta", lambda _: bench.plain(frame)),
+        ("published", lambda at: bench.publish(frame, "large", f"round {at}")),
+    )
     yield from _brought(bench, rows, frame)
 
 
 def _brought(bench: StoreBench, rows: int, frame: DataFrame) -> Iterator[str]:
-    """What is in us comes into eu: by a link that has passed the topic's begin, by whole files and by rows, of a topic each."""
-    mb, (linked, files, by_rows) = rows * 1024 / 1e6, (Topic.parse(f"{TOPIC}-{way}") for way in ("link", "files", "rows"))
+    """What is in us comes into eu: by a link that has passed the topic's begin; by whole files and by rows, of a topic each."""
+    linked = Topic.parse(f"{TOPIC}-link")
+    of_mode = {mode: [Topic.parse(f"{TOPIC}-{mode.value}-{at}") for at in range(_ROUNDS)] for mode in Mode}
     create_topic(bench.world.tables("us"), linked)
     bench.link(linked)
     bench.stream(linked)  # the first one of a session takes longer
-    for topic in (linked, files, by_rows):
-        bench.publish(frame, "large", "large", topic)
-    plain, asked = bench.asked(lambda: bench.stream(linked))
-    yield f"{rows:,} x 1 KB by a stream of Spark's Delta: {mb / plain:.0f} MB/s, {asked.total()} requests"
-    ours, asked = bench.asked(lambda: bench.link(linked))
-    yield f"{rows:,} x 1 KB by a link: {mb / ours:.0f} MB/s, {asked.total()} requests, {plain / ours:.2f} x a plain stream (wanted: 1.0)"
-    slow, asked = bench.asked(lambda: bench.backfill(by_rows, Mode.ROWS))
-    yield f"{rows:,} x 1 KB by a backfill of rows: {mb / slow:.0f} MB/s, {asked.total()} requests"
-    fast, asked = bench.asked(lambda: bench.backfill(files, Mode.FILES))
-    yield f"{rows:,} x 1 KB by a backfill of files: {mb / fast:.0f} MB/s, {asked.total()} requests, {slow / fast:.1f} x rows (wanted: 5)"
+    yield from _in_turn(
+        bench,
+        rows,
+        "a plain stream, wanted 1.0",
+        ("by a stream of Spark's Delta", lambda _: bench.stream(linked)),
+        ("by a link", lambda _: bench.link(linked)),
+        before=lambda at: bench.publish(frame, "large", f"round {at}", linked),
+    )
+    for topics in of_mode.values():
+        for topic in topics:
+            bench.publish(frame, "large", "large", topic)
+    yield from _in_turn(
+        bench,
+        rows,
+        "a backfill of rows, wanted 5",
+        ("by a backfill of rows", lambda at: bench.backfill(of_mode[Mode.ROWS][at], Mode.ROWS)),
+        ("by a backfill of files", lambda at: bench.backfill(of_mode[Mode.FILES][at], Mode.FILES)),
+    )
+
+
+def _in_turn(
+    bench: StoreBench,
+    rows: int,
+    told: str,
+    *ways: tuple[str, Callable[[int], object]],
+    before: Callable[[int], object] = lambda at: None,
+) -> Iterator[str]:
+    """Two ways in turn, each as many times, with what comes before; then how many times as fast the second one is."""
+    found = []
+    for at in range(_ROUNDS):
+        before(at)
+        found.append([bench.asked(partial(do, at)) for _, do in ways])
+    for (name, _), asked in zip(ways, zip(*found, strict=True), strict=True):
+        seconds = statistics.median(one for one, _ in asked)
+        yield f"{rows:,} x 1 KB {name}: {rows * 1024 / 1e6 / seconds:.0f} MB/s, {asked[-1][1].total()} requests"
+    ratios = sorted(slow / fast for (slow, _), (fast, _) in found)
+    yield f"{rows:,} x 1 KB {ways[1][0]}: {statistics.median(ratios):.2f} x {told} ({ratios[0]:.2f} to {ratios[-1]:.2f}, {_ROUNDS} of each in turn)"
 
 
 def _told(name: str, found: Sequence[tuple[float, Counter[str]]]) -> str:
