@@ -59,10 +59,12 @@ class Regions:
         }
         self.path.write_text(yaml.safe_dump(json.loads(json.dumps(document))))  # no aliases
 
-    def give(self, cluster: str) -> Path:
+    def give(self, cluster: str, into: Path | None = None) -> Path:
+        """More lines, in a file of their own unless it is said in which."""
         first = self.lines[cluster]
-        file = self._folder / f"lines-{cluster}" / f"{first:06}.jsonl"
-        file.write_text("".join(json.dumps({"key": f"{cluster}-{n}"}) + "\n" for n in range(first, first + LINES)))
+        file = into or self._folder / f"lines-{cluster}" / f"{first:06}.jsonl"
+        with file.open("a") as lines:
+            lines.write("".join(json.dumps({"key": f"{cluster}-{n}"}) + "\n" for n in range(first, first + LINES)))
         self.lines[cluster] += LINES
         return file
 

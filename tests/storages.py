@@ -437,7 +437,7 @@ def requests(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         running.callback(one.end)
     began = time.monotonic()
     time.sleep(2 * MINUTE_S)  # all have begun, and have nothing to do
-    busy, busy_s = _asked(store, partial(_give, regions, "us")), _FILES * _PACE_S + MINUTE_S
+    busy, busy_s = _asked(store, partial(_give, regions, "us", files["us"])), _FILES * _PACE_S + MINUTE_S
     if (have := consumer.said.count('"key"')) != _FILES * LINES:
         raise Failed(f"{have} of {_FILES * LINES} messages came to the consumer:\n{consumer.said[-3000:]}")
     time.sleep(max(0.0, began + timetable.REMOTE_HOUSE_ROUND_S + MINUTE_S - time.monotonic()))  # who wrote keeps house once
@@ -465,9 +465,10 @@ def requests(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         raise Failed(f"too many: {'; '.join(too_many)}")
 
 
-def _give(regions: Regions, cluster: str) -> None:
+def _give(regions: Regions, cluster: str, file: Path) -> None:
+    """In a file that grows: for each of its own a ledger would be opened, four requests more."""
     for _ in range(_FILES):
-        regions.give(cluster)
+        regions.give(cluster, file)
         time.sleep(_PACE_S)
     time.sleep(MINUTE_S)  # what hangs on the last one
 
