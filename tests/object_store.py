@@ -30,6 +30,8 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 
+from geo.cli.demo_store import moto_of_s3
+
 Environment = dict[str, Any]
 Application = Callable[[Environment, Callable[..., Any]], Iterable[bytes]]
 
@@ -398,23 +400,6 @@ def _handed_on(endpoint: str) -> Application:
     return answer
 
 
-def _motos() -> Application:
-    """A put if absent is one step here; moto looks and puts in two."""
-    from moto.moto_server.werkzeug_app import create_backend_app
-
-    # Of S3 alone: to find out which service a request is for takes as long as to answer it.
-    application: Application = create_backend_app("s3")
-    one_at_a_time = threading.Lock()
-
-    def answer(environment: Environment, start: Callable[..., Any]) -> Iterable[bytes]:
-        if "HTTP_IF_NONE_MATCH" not in environment:
-            return application(environment, start)
-        with one_at_a_time:
-            return list(application(environment, start))
-
-    return answer
-
-
 def main() -> None:
     from werkzeug.serving import WSGIRequestHandler, run_simple
 
@@ -427,7 +412,7 @@ def main() -> None:
             """Say nothing: a tenth of what an answer costs."""
 
     _signed("PUT", "http://localhost/", b"")  # imports what it takes, before threads do
-    application = _Faulty(_handed_on(sys.argv[2]) if len(sys.argv) > 2 else _motos())
+    application = _Faulty(_handed_on(sys.argv[2]) if len(sys.argv) > 2 else moto_of_s3())
     models = cast("Any", import_module("moto.s3.models"))
     now = models.utcnow
     models.utcnow = lambda: now() + timedelta(seconds=application.ahead_s)

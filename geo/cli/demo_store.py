@@ -63,10 +63,9 @@ def _make_bucket(url: str, store: subprocess.Popen[bytes]) -> None:
             time.sleep(0.1)
 
 
-def _serve(port: int) -> None:
+def moto_of_s3() -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
     """A put if absent is one step here; moto looks and puts in two."""
     from moto.moto_server.werkzeug_app import create_backend_app
-    from werkzeug.serving import run_simple
 
     # Of S3 alone: to find out which service a request is for takes as long as to answer it.
     application, one_at_a_time = create_backend_app("s3"), threading.Lock()
@@ -77,7 +76,13 @@ def _serve(port: int) -> None:
         with one_at_a_time:
             return list(application(environment, start))
 
-    run_simple("127.0.0.1", port, answer, threaded=True)
+    return answer
+
+
+def _serve(port: int) -> None:
+    from werkzeug.serving import run_simple
+
+    run_simple("127.0.0.1", port, moto_of_s3(), threaded=True)
 
 
 if __name__ == "__main__":

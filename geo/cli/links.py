@@ -225,7 +225,7 @@ def ask_links(args: argparse.Namespace, output: Output) -> int:
     output.data({"link": link.name, "topics": topics, "action": action.value, "matching": matching})
     output.text(
         f"{link.name} {topics}: asked to {action.value}; it matches {matches}. Whoever runs the link follows within "
-        f"{timetable.DISCOVERY_S if target.lock_folder else timetable.REMOTE_DISCOVERY_S:.0f} seconds{'' if action is Action.RESTART else ', or at its next start'}."
+        f"{timetable.DISCOVERY_S if target.is_near else timetable.REMOTE_DISCOVERY_S:.0f} seconds{'' if action is Action.RESTART else ', or at its next start'}."
     )
     return 0
 

@@ -49,7 +49,7 @@ def checked_now_us(tables: ClusterTables, who: str, *, writes: bool = True) -> i
 
 def known_now_us(tables: ClusterTables, who: str) -> int | None:
     """As `checked_now_us` where that takes no request; None elsewhere, until `note`."""
-    if tables.lock_folder is None and _known(tables, HOLD_US) is None:
+    if not tables.is_near and _known(tables, HOLD_US) is None:
         return None
     return checked_now_us(tables, who)
 
@@ -76,7 +76,7 @@ def _known(tables: ClusterTables, most_us: int) -> Held | None:
 
 def _hold(tables: ClusterTables, *, writes: bool) -> Held | None:
     """This host's clock held against the storage's, lately; None where that was not done."""
-    if (held := _known(tables, HOLD_US if tables.lock_folder is None else LOCAL_HOLD_US)) is not None:
+    if (held := _known(tables, LOCAL_HOLD_US if tables.is_near else HOLD_US)) is not None:
         return held
     held = _hold_anew(tables, writes=writes)
     return held if held is None or not held.took_long else _hold_anew(tables, writes=writes)

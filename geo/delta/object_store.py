@@ -400,15 +400,17 @@ class ObjectStore:
 
     def below(self, folder: str, *, least_bytes: int = 0) -> list[str]:
         """The paths of all files in a folder and in those below it, from that folder on, that have at least so many bytes."""
-        key = self._key(folder)
-        found = self._ask(lambda o: [one for some in o.list(self._store, key) for one in some])
-        return sorted(one["path"].removeprefix(f"{key}/") for one in found if one["size"] >= least_bytes)
+        return sorted(name for name, one in self._all_below(folder) if one["size"] >= least_bytes)
 
     def modified_us(self, folder: str) -> dict[str, int]:
         """When each file in a folder was written last, by name: microseconds since 1970, of whole seconds."""
-        key = f"{self._key(folder)}/"
+        return {name: _us(one) for name, one in self._all_below(folder)}
+
+    def _all_below(self, folder: str) -> list[tuple[str, Mapping[str, Any]]]:
+        """Each object in a folder, or in one below it, by its name from there."""
+        key = self._key(folder)
         found = self._ask(lambda o: [one for some in o.list(self._store, key) for one in some])
-        return {one["path"].removeprefix(key): _us(one) for one in found}
+        return [(one["path"].removeprefix(f"{key}/"), one) for one in found]
 
     def folders(self, folder: str) -> set[str]:
         """The names of the folders in a folder."""

@@ -96,6 +96,11 @@ class Written:
     table_id: str
     version: int
 
+    @classmethod
+    def of(cls, files: Iterable[Added], state: DeltaState) -> Written:
+        """Files that were written for a version."""
+        return cls(tuple(files), state.stored, state.partition_by, state.table_id, state.version)
+
 
 def fits(state: DeltaState, rows: pa.Table) -> bool:
     """Whether the rows have only columns of the table, each of its type, and a value wherever one is required or tells the
@@ -128,7 +133,7 @@ def write_files(table: WritePath, state: DeltaState, rows: pa.Table) -> Written:
     except BaseException:
         remove_files(table, files)
         raise
-    return Written(tuple(files), state.stored, state.partition_by, state.table_id, state.version)
+    return Written.of(files, state)
 
 
 def write_out(table: WritePath, files: Iterable[Added]) -> None:

@@ -282,7 +282,7 @@ class Broker:
                 raise self._member.fault
             if self._is_leaving and self._member.has_handed_over:
                 self._supervisor.stop()
-        if now - self._asked_at >= (timetable.OWNED_LOOK_S if self._tables.lock_folder else timetable.REMOTE_OWNED_LOOK_S):
+        if now - self._asked_at >= (timetable.OWNED_LOOK_S if self._tables.is_near else timetable.REMOTE_OWNED_LOOK_S):
             self._asked_at = now
             self._refuse_if_replaced()
         return self._take_up() if self._file.has_changed() else None

@@ -251,6 +251,11 @@ class ClusterTables:
         local = local_path(self.location) if self.location is not None else None
         return None if local is None else local / "locks"
 
+    @property
+    def is_near(self) -> bool:
+        """Whether a look at a table takes microseconds: they are on a local disk."""
+        return self.lock_folder is not None
+
     def refuse_no_folder(self) -> None:
         """As `check_folder` of where the tables are, if that is shown."""
         if self.location is not None:

@@ -111,10 +111,10 @@ class Housekeeper:
         after_last_run(tables, self._config)
 
     def _run(self) -> None:
-        is_local = self.tables.lock_folder is not None
+        is_near = self.tables.is_near
         while not self._stop.wait(timetable.HOUSE_ROUND_S):
             is_late = time.monotonic() - self._begun_at >= timetable.REMOTE_HOUSE_ROUND_S
-            is_full = is_local or (is_late and self.is_due())
+            is_full = is_near or (is_late and self.is_due())
             _try("whose turn it is to keep house", self.tables, self.round if is_full else self.keep_grown)
 
     def is_due(self) -> bool:

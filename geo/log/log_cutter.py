@@ -1,6 +1,6 @@
 """Cutting the logs of tables on a local disk and on S3: finds out who goes on from where, asks `cut`, removes the files.
 
-On HDFS, ABFS, GCS and in catalogs Delta's own clean-up (delta.logRetentionDuration) is left to do it.
+On HDFS, ABFS, GCS and in catalogs there Delta's own clean-up (delta.logRetentionDuration) is left to do it.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def copied(files: Sequence[Whole], target: Table, state: DeltaState) -> Written:
     except BaseException:
         remove_files(folder, new)
         raise
-    return Written(tuple(added), state.stored, state.partition_by, state.table_id, state.version)
+    return Written.of(added, state)
 
 
 def _copied(file: Whole, new: Added, folder: WritePath) -> Added:

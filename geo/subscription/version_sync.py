@@ -164,7 +164,7 @@ class Versions(QueryWorks[SyncWork]):
         if self._share.elsewhere(PLACE) is None and time.monotonic() >= self._ask_at:
             if self._are_used():
                 return self._found(known, [("sync", self._work)])
-            if self._tables.lock_folder is None and all(peer.has_answered and peer.asked.done() for peer in self._peers.values()):
+            if not self._tables.is_near and all(peer.has_answered and peer.asked.done() for peer in self._peers.values()):
                 self._ask_at = time.monotonic() + timetable.REMOTE_VERSIONS_LOOK_S
         if not self._has_said:
             self._has_said = True

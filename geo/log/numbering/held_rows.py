@@ -124,7 +124,7 @@ class HeldRows:
         for failed in filter(None, (one.exception() for one in writes)):
             remove_files(table, files)
             raise failed
-        return Written(files, state.stored, state.partition_by, state.table_id, state.version)
+        return Written.of(files, state)
 
     def _lines(self, source: Any, batch: Batch, runs: Mapping[int, Run]) -> pa.Table:
         rows = pa.ipc.open_file(source).read_all()

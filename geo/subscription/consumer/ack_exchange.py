@@ -308,8 +308,7 @@ class AckExchange:
         tail: AckTail | None = None
         failed = 0
         asked_at = -math.inf
-        is_local = self._tables.lock_folder is not None
-        ask_s = timetable.CONSUMER_PEER_LOOK_S if is_local else timetable.REMOTE_CONSUMER_PEER_LOOK_S
+        ask_s = timetable.CONSUMER_PEER_LOOK_S if self._tables.is_near else timetable.REMOTE_CONSUMER_PEER_LOOK_S
         while not self._stop.is_set():
             try:
                 if not self._shared_keys():  # nobody waits for what it tells

@@ -94,7 +94,7 @@ def write(rows: DataFrame, location: str, table: DiskPath, state: DeltaState, *,
         except BaseException:
             remove_files(table, files)
             raise
-    return Written(files, state.stored, state.partition_by, state.table_id, state.version)
+    return Written.of(files, state)
 
 
 def _move(path: Path, to: Path) -> None:

@@ -82,7 +82,7 @@ def write_by_tasks(rows: DataFrame, table: WritePath, state: DeltaState, *, into
     if len(files) < len(found):
         remove_files(table, files)
         return None
-    return Written(files, state.stored, state.partition_by, state.table_id, state.version)
+    return Written.of(files, state)
 
 
 def ask_executors(spark: SparkSession, commit: ReadPath) -> None:
