@@ -7,11 +7,19 @@ refused as unsafe.
 
 from __future__ import annotations
 
+from geo.reasons import Reason
+
 
 class GeoError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose. `code`: why, by its type or as given where it is raised."""
 
     exit_code = 1
+    code = Reason.OTHER
+
+    def __init__(self, *args: object, code: Reason | None = None) -> None:
+        super().__init__(*args)
+        if code is not None:
+            self.code = code
 
 
 class NoSparkError(Exception):
@@ -25,10 +33,13 @@ class UsageError(GeoError):
     """The caller asked for something that cannot be done: a bad name, a bad DataFrame, an unknown cluster."""
 
     exit_code = 2
+    code = Reason.USAGE
 
 
 class ConfigError(UsageError):
     """The configuration file is wrong. Carries every finding at once, each with file and line."""
+
+    code = Reason.CONFIG
 
     def __init__(self, findings: list[str]) -> None:
         self.findings = tuple(findings)
@@ -43,17 +54,22 @@ class SetupError(GeoError):
     """This machine or session is not ready to run: no Java, a missing or wrong jar, a session without Delta."""
 
     exit_code = 2
+    code = Reason.SETUP
 
 
 class NotReplicatedError(GeoError):
     """What was published is in its own region, and not in time in those that were waited for. It is no failure of the publish,
     which is not to be repeated. `published` (geo.log.publisher.Published) is what that did."""
 
+    code = Reason.NOT_REPLICATED
+
     published: object = None
 
 
 class NoProgressError(GeoError):
     """A link's source has news, and twice at the same place the link was at it for far too long. Nothing was skipped."""
+
+    code = Reason.NOT_MOVING
 
 
 class OffsetFileError(GeoError):
@@ -69,25 +85,37 @@ class UnsafeError(GeoError):
 class AlreadyOwnedError(UnsafeError):
     """Another living runner owns this link or producer."""
 
+    code = Reason.OWNED_ELSEWHERE
+
 
 class FencedError(UnsafeError):
     """This runner was replaced: another one took its link or producer over. It must stop and not come back."""
+
+    code = Reason.FENCED
 
 
 class OtherClusterError(UnsafeError):
     """The configuration calls a cluster by another one's name."""
 
+    code = Reason.MISNAMED
+
 
 class WrongClockError(UnsafeError):
     """This host's clock is not the storage's. It passes once the clock is set."""
+
+    code = Reason.CLOCK
 
 
 class SchemaError(UnsafeError):
     """A table's schema is newer than this program, is not ours, or would change in a way that is not additive."""
 
+    code = Reason.SCHEMA
+
 
 class SourceChangedError(UnsafeError):
     """What was already published or replicated has been changed at its source: a position no longer means the same."""
+
+    code = Reason.SOURCE_CHANGED
 
 
 class RetryableError(GeoError):
@@ -97,12 +125,18 @@ class RetryableError(GeoError):
 class LockedError(RetryableError):
     """Somebody commits to a table, and that was not to be waited for. Nothing was written."""
 
+    code = Reason.LOCKED
+
 
 class UnknownAnswerError(RetryableError):
     """A store did not say whether a commit was made. It may have been, or be made later: what it names stays, and whoever tries again
     looks for it first."""
 
+    code = Reason.UNKNOWN_ANSWER
+
 
 class DamagedError(RetryableError):
     """A file on a disk is not what was written into it. Whoever meets it tries again, so that all goes on by itself once somebody has
     brought it back."""
+
+    code = Reason.DAMAGED

@@ -5,6 +5,7 @@ Classic Spark lets some errors of the JVM through as Py4J has them, so both form
 
 from __future__ import annotations
 
+import errno
 import re
 from contextlib import AbstractContextManager
 
@@ -14,7 +15,8 @@ from pyspark.errors import PySparkException
 
 from geo import errors
 from geo.errors import AlreadyOwnedError, GeoError, RetryableError, WrongClockError
-from geo.remedies import OF_STORE
+from geo.reasons import Reason
+from geo.remedies import OF_STORE, reason_of_cause
 from geo.text import first_line
 
 SPARK_ERRORS = (PySparkException, Py4JError)
@@ -65,6 +67,34 @@ def session_is_gone(error: BaseException) -> bool:
     return isinstance(error, (Py4JNetworkError, ConnectionRefusedError)) or (
         of_spark(error) and ("stopped SparkContext" in str(error) or "SparkContext was shut down" in str(error))
     )
+
+
+_OF_DISKS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), Reason.TARGET_DISK_FULL),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), Reason.NO_RIGHT),
+}
+
+
+def reason_of(error: BaseException) -> Reason:
+    """Why it was raised: an error of this package says it; of a storage's or Spark's it is known by number, class or remedy."""
+    error = as_raised(error)
+    if isinstance(error, GeoError):
+        return error.code
+    if isinstance(error, OSError) and error.errno in _OF_DISKS:
+        return _OF_DISKS[error.errno]
+    if (known := reason_of_cause(first_line(error))) is not None:
+        return known
+    if session_is_gone(error):
+        return Reason.SPARK_ENDED
+    if isinstance(error, PySparkException) and is_conflict(error):
+        return Reason.CONFLICT
+    if isinstance(error, PermissionError):
+        return Reason.NO_RIGHT
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return Reason.NO_ANSWER
+    if isinstance(error, OSError):
+        return Reason.STORAGE
+    return Reason.SPARK if of_spark(error) else Reason.OTHER
 
 
 class Tried(AbstractContextManager["Tried"]):

@@ -25,6 +25,7 @@ EXCUSED = {
 ROOMS = (
     *(
         "schemas",
+        "reasons",
         "errors",
         "crash",
         "times",
