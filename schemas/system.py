@@ -147,6 +147,8 @@ LINKS = _journal(
         "rows of the source up to the cursor left out since no producer can have written them; NULL: not counted yet",
         added=True,
     ),
+    Column("state_since", "TIMESTAMP", "since when state and reason_code are these; NULL: not known", added=True),
+    Column("reason_code", "STRING", "why it is not running, as a code of geo.reasons; NULL: it runs, or not known", added=True),
     order=("generation", "sequence"),
 )
 

@@ -10,7 +10,7 @@ from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.other_producer import Continued
 from geo.log.publish_stream import PublishStream, SourceStream
 from geo.log.publisher import Published
-from geo.streams.life import Life, State
+from geo.streams.life import Life, State, Why
 from geo.streams.query_work import QueryWork, QueryWorks
 from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor, log_fault
@@ -101,9 +101,9 @@ class PublishWork(QueryWork[PublishStream]):
     def how_far(self) -> int | None:
         return self.published.commits or None
 
-    def give_up(self, owned: PublishStream, state: State, reason: str) -> None:
+    def give_up(self, owned: PublishStream, state: State, why: Why) -> None:
         if state is not State.FAILED or self.lease.is_replaced:
-            super().give_up(owned, state, reason)
+            super().give_up(owned, state, why)
         else:
             # So that the person who must see to it can have the producer, unless it is not known of an append whether it landed.
             self.lease.give_back()

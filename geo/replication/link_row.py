@@ -11,9 +11,11 @@ from geo.crash import CrashPoint, reach
 from geo.delta.history import CommitName
 from geo.journal.cluster import ClusterTables
 from geo.names import Topic
+from geo.now import utc_now
+from geo.reasons import Reason
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links
-from geo.streams.life import State
+from geo.streams.life import State, Why
 
 RENEW_COMMITS, RENEW_S = 1_000, 3600.0
 """When the row of an idle link names another commit of its target: a start looks at a thousand in a tenth of a second, and the
@@ -52,9 +54,18 @@ class LinkRow:
         self.replicated, self.expired, self.impossible = before.replicated, before.expired, before.impossible
         self._expired_recorded = before._expired_recorded
 
-    def following(self, state: State, reason: str | None, cursor: CommitName | None, target: CommitName | None) -> LinkState:
-        """The row to record next: what this run counted is added to what the recorded one says."""
+    def following(
+        self,
+        state: State,
+        reason: str | None,
+        cursor: CommitName | None,
+        target: CommitName | None,
+        code: Reason | None = None,
+    ) -> LinkState:
+        """The row to record next: what this run counted is added to what the recorded one says. Its state is since when it was while state
+        and code stay; of a state that a program recorded which knew neither that is not known."""
         recorded = self.recorded
+        stays = recorded is not None and recorded.state is state and recorded.reason_code in (code, None)
         return LinkState(
             source=self._source,
             topic=self._topic,
@@ -68,6 +79,8 @@ class LinkRow:
             expired=self._all_expired,
             sequence=(recorded.sequence if recorded is not None else 0) + 1,
             impossible=self._impossible,
+            state_since=recorded.state_since if stays and recorded is not None else utc_now(),
+            reason_code=code,
         )
 
     @property
@@ -80,7 +93,7 @@ class LinkRow:
         self.impossible += impossible
         self._impossible = None if self._impossible is None else self._impossible + impossible
         if (recorded := self.recorded) is not None:
-            now = self.following(recorded.state, recorded.reason, recorded.cursor, recorded.target)
+            now = self.following(recorded.state, recorded.reason, recorded.cursor, recorded.target, recorded.reason_code)
             self.append(replace(now, origins=recorded.origins))
 
     def counted(self, impossible: int) -> None:
@@ -94,15 +107,15 @@ class LinkRow:
         self.impossible += max(0, impossible - (self._impossible or 0))
         self._impossible = impossible
 
-    def failed(self, state: State, reason: str | None) -> LinkState:
+    def failed(self, state: State, why: Why) -> LinkState:
         """The row of a link that cannot go on: but for that it says what the recorded one says. What needs a person still does
         after a transient fault."""
-        recorded = self.recorded
+        recorded, reason, code = self.recorded, why.reason, why.code
         if recorded is None:
-            return self.following(state, reason, None, None)
+            return self.following(state, reason, None, None, code)
         if recorded.state is State.FAILED and state is State.DELAYED:
-            state, reason = recorded.state, recorded.reason or reason
-        now = self.following(state, reason, recorded.cursor, recorded.target)
+            state, reason, code = recorded.state, recorded.reason or reason, recorded.reason_code or code
+        now = self.following(state, reason, recorded.cursor, recorded.target, code)
         return replace(now, origins=recorded.origins, floors=recorded.floors)
 
     def is_due(self, now: LinkState) -> bool:

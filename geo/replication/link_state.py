@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from geo.delta.commits import read_record
 from geo.delta.history import CommitName
 from geo.journal.rows import in_columns
 from geo.log.ledgers import BACKFILL_KEY, BACKFILL_VERSION, LINK_KEY, LINK_VERSION
+from geo.reasons import Reason
 from geo.streams.life import State
 
 
@@ -89,3 +91,5 @@ class LinkState:
     expired: int
     sequence: int
     impossible: int | None = None
+    state_since: datetime | None = None
+    reason_code: Reason | None = None

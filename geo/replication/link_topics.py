@@ -21,6 +21,7 @@ from geo.log.absence import gone_region, lost_by_registry
 from geo.log.promised_ends import SharedPromises, read_promises
 from geo.log.topics import Registered, all_topics, deleted_topics
 from geo.names import Topic, topic_glob_matches
+from geo.reasons import Reason
 from geo.replication.link_requests import Next, Requests, what_next
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
@@ -28,7 +29,7 @@ from geo.replication.link_work import LinkWork, own
 from geo.replication.request_table import read_requests
 from geo.replication.topic_link import TopicLink
 from geo.replication.turns import Turns
-from geo.streams.life import Life, State
+from geo.streams.life import Life, State, Why
 from geo.streams.share import ALL, Share
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.streams.work import Failed, Found, Group, Told
@@ -108,13 +109,13 @@ class LinkTopics:
             raise RetryableError(f"{self}: {gone_region(self.link.source, self._source.place, [self.link.target])}")
         works: list[tuple[Hashable, LinkWork]] = []
         may_rest: list[tuple[Hashable, TopicLink, LinkState | None]] = []
-        left_out: dict[Hashable, str] = {}
+        left_out: dict[Hashable, Why] = {}
         found: dict[Next, list[Hashable]] = {outcome: [] for outcome in Next}
         requests, restarts = read_requests(self._target), dict[Hashable, int]()
         for one in registered:
             key, restart = str(one.topic), requests.last_restart(self.link.source, one.topic)
             not_carried = self._not_carried(one, gone) or self._unclear(one, rows)
-            elsewhere = None if not_carried else self._share.elsewhere(one.topic)
+            elsewhere = None if not_carried else self._elsewhere(one.topic)
             unwanted = not_carried or self._paused(one.topic, requests) or elsewhere
             if key in known:
                 work, state = known[key]
@@ -138,7 +139,8 @@ class LinkTopics:
                 known[key][0].lease.restart(take_over=self._share.takes_over(one.topic))
             found[becomes].append(key)
             if becomes is Next.LEFT_OUT:
-                left_out[key] = unwanted or ""
+                assert unwanted is not None
+                left_out[key] = unwanted
         looks = read_each(self._target.port or self._source.port, may_rest, lambda one: one[1].rests(one[2]))
         resting = {key for (key, *_), rests in zip(may_rest, looks, strict=True) if rests}
         fresh, done = [one for one in works if one[0] not in resting], [one for one in works if one[0] in resting]
@@ -147,27 +149,32 @@ class LinkTopics:
         self._has_asked = True
         return Found(fresh, left_out, found[Next.AGAIN], found[Next.WANTED], found[Next.RESOLVED], done)
 
-    def _not_carried(self, one: Registered, gone: Collection[Topic]) -> str | None:
+    def _not_carried(self, one: Registered, gone: Collection[Topic]) -> Why | None:
         """Why the link does not carry a topic of its source's registry; None: it does. `gone`: what was deleted in the target."""
         if one.is_deleted or one.topic in gone:
-            return f"it was deleted in {self.link.source if one.is_deleted else self.link.target}"
+            return Why(f"it was deleted in {self.link.source if one.is_deleted else self.link.target}", Reason.DELETED)
         if not topic_glob_matches(self.glob, one.topic) or not replicates(self._config, self.link, one):
-            return "its replication clusters leave this link out"
+            return Why("its replication clusters leave this link out", Reason.POLICY)
         return None
 
-    def _unclear(self, one: Registered, rows: Callable[[], Mapping[str, LinkState]]) -> str | None:
+    def _unclear(self, one: Registered, rows: Callable[[], Mapping[str, LinkState]]) -> Why | None:
         """As the function, told once."""
         why = unclear(one, rows().get(str(one.topic)), self._source) if one.is_unclear else None
         if why is not None and one.topic not in self._told_unclear:
             log.warning("%s: %s is not carried: %s", self, one.topic, why)
             self._told_unclear.add(one.topic)
-        return why
+        return None if why is None else Why(why, Reason.REGISTRY_EMPTY)
 
-    def _paused(self, topic: Topic, requests: Requests) -> str | None:
+    def _elsewhere(self, topic: Topic) -> Why | None:
+        """Why another broker replicates a topic; None: none does."""
+        why = self._share.elsewhere(topic)
+        return None if why is None else Why(why, Reason.PLACED_ELSEWHERE)
+
+    def _paused(self, topic: Topic, requests: Requests) -> Why | None:
         """Why a topic that is carried is not to be replicated now; None: it is."""
         if requests.is_paused(self.link.source, topic):
             ends = f"--source {self.link.source} --target {self.link.target} --topic '{topic}'"
-            return f"it was asked to pause. To let it go on: geo links resume {ends}"
+            return Why(f"it was asked to pause. To let it go on: geo links resume {ends}", Reason.ASKED_TO_PAUSE)
         return None
 
     def claim(self, works: Sequence[LinkWork]) -> Failed[LinkWork]:
@@ -180,7 +187,7 @@ class LinkTopics:
             return [failed for work in works for failed in self.claim([work])]
         return []
 
-    def record_states(self, works: Sequence[tuple[LinkWork, State]]) -> Failed[LinkWork]:
+    def record_states(self, works: Sequence[tuple[LinkWork, State]], code: Reason | None = None) -> Failed[LinkWork]:
         """Record the rows of topics that moved, in one commit."""
         moved: list[tuple[LinkWork, LinkState]] = []
         failed: list[tuple[LinkWork, BaseException]] = []
@@ -189,7 +196,7 @@ class LinkTopics:
             if not work.lease.is_held or started is None:
                 continue
             try:
-                if now := started.progressed(state):
+                if now := started.progressed(state, code):
                     moved.append((work, now))
             except FAULTS as error:
                 failed.append((work, error))

@@ -14,13 +14,14 @@ from geo.errors import NoProgressError, RetryableError
 from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.running_link import Brought
 from geo.replication.topic_link import TopicLink
 from geo.streams import timetable
 from geo.streams.lease import Lease
-from geo.streams.life import State
+from geo.streams.life import State, Why
 from geo.streams.trigger import interval_s, parse_trigger
 from geo.text import counted
 
@@ -186,7 +187,7 @@ class LinkWork:
         self._busy = 0
         return (started := self.link.started) is None or started.end_stream()
 
-    def give_up(self, owned: Ownership, state: State, reason: str) -> None:
+    def give_up(self, owned: Ownership, state: State, why: Why) -> None:
         """Record why, and give the ownership up for one with a new token, before the cursor is read again. A changed source or
         schema is noticed before an append: then nothing is in flight, and who resolves it must be able to take it."""
         if (stood := self.link.cursor) is not None:
@@ -195,8 +196,8 @@ class LinkWork:
         try:
             if not self.lease.is_replaced:
                 if self.link.is_deleted_at_source():  # while it ran: nobody waits for it
-                    state, reason = State.PAUSED, f"it was deleted in {self.link.link.source}"
-                self.link.flush_failure(owned, state, reason)
+                    state, why = State.PAUSED, Why(f"it was deleted in {self.link.link.source}", Reason.DELETED)
+                self.link.flush_failure(owned, state, why)
                 if state is State.FAILED and not self.link.in_doubt:
                     release([owned])
                     self.lease.give_back()

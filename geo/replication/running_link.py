@@ -23,6 +23,7 @@ from geo.delta.history import CommitName, turn_of
 from geo.delta.scan import few_added, keep_where
 from geo.delta.tail import look_every_s
 from geo.log.ledgers import Batch
+from geo.reasons import Reason
 from geo.replication.link_row import RENEW_COMMITS
 from geo.replication.link_start import newer_of
 from geo.replication.link_state import LinkRecord, LinkState
@@ -203,7 +204,7 @@ class RunningLink:
 
     # -- its row -----------------------------------------------------------------------------------------------------
 
-    def progressed(self, state: State) -> LinkState | None:
+    def progressed(self, state: State, code: Reason | None = None) -> LinkState | None:
         """The row to record now, after a look at the target's commits since the last look; None if the recorded one says as much.
 
         The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor. Of
@@ -216,7 +217,7 @@ class RunningLink:
         if rests and at - self._progressed_at < timetable.REMOTE_REST_S:
             return None
         ownership.refuse_if_lost()
-        now = self._row.following(state, None, self.cursor, seen)
+        now = self._row.following(state, None, self.cursor, seen, code)
         if seen is not None and (self._row.is_due(now) or self._target_moved(seen)):
             looked = self._into.look_on(seen)
             now = replace(now, cursor=newer_of(now.cursor, looked.own, ownership.token), target=looked.newest)

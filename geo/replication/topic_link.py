@@ -40,7 +40,7 @@ from geo.replication.running_link import RunningLink
 from geo.replication.source_history import Fault
 from geo.replication.source_look import SourceLook, open_source_log
 from geo.replication.turns import TopicTurns, Turns, Unshared
-from geo.streams.life import State
+from geo.streams.life import State, Why
 from geo.text import first_line
 
 log = logging.getLogger(__name__)
@@ -244,11 +244,11 @@ class TopicLink:
             return self.topic in deleted_topics(self.source)
         return False
 
-    def flush_failure(self, ownership: Ownership, state: State, reason: str) -> None:
+    def flush_failure(self, ownership: Ownership, state: State, why: Why) -> None:
         """Record that the link cannot go on, with the cursor as it was last known; nothing is looked at, for that may be what
         failed. Raises FencedError, RetryableError if it is owned no longer."""
         ownership.refuse_if_lost()
-        self.row.append(self.row.failed(state, reason))
+        self.row.append(self.row.failed(state, why))
 
     def leave(self) -> None:
         """It hangs, and another one goes on in its place: nobody waits for its query or its turn, and what it compares is owned

@@ -20,9 +20,10 @@ from typing import Any, Generic
 from geo.delta.locks import without_waiting
 from geo.delta.mirror import may_be_old
 from geo.errors import AlreadyOwnedError, LockedError, RetryableError
-from geo.faults import needs_person, session_is_gone
+from geo.faults import needs_person, reason_of, session_is_gone
+from geo.reasons import Reason
 from geo.streams import timetable
-from geo.streams.life import Event, Life, State
+from geo.streams.life import Event, Life, State, Why
 from geo.streams.work import Failed, Group, W, Work
 from geo.streams.workers import Workers
 from geo.text import first_line
@@ -48,7 +49,7 @@ class Task:
 
     workers: Workers
     outcome: Future[Any]
-    ends_as: tuple[Event, str | None] | None = None
+    ends_as: tuple[Event, Why | None] | None = None
     """It is its end, and what that is."""
 
 
@@ -97,7 +98,7 @@ class Crew(Generic[W]):
         self._record_again_at = -math.inf
         """While somebody else writes where they are recorded, this is not tried before."""
         self._unrecorded: list[Slot[W]] = []
-        self._to_end: dict[Hashable, tuple[Event, str | None]] = {}
+        self._to_end: dict[Hashable, tuple[Event, Why | None]] = {}
         """Works to end as soon as no task of theirs is under way: left out, and why, or to begin anew."""
         self._starts, self._dues = Workers(AT_ONCE, f"geo-start-{group}"), Workers(DUES_AT_ONCE, f"geo-due-{group}")
         self.thread = threading.Thread(target=self._main, name=f"geo-{group}", daemon=True)
@@ -118,7 +119,7 @@ class Crew(Generic[W]):
             slot.work.lease.abandon()
             if self.fault is None and slot.life.state in (State.RUNNING, State.STOPPED):
                 reason = f"it did not stop within {waited_s:.0f} s, and is fenced by whoever continues it"
-                slot.life = replace(slot.life, state=State.DELAYED, reason=reason)
+                slot.life = replace(slot.life, state=State.DELAYED, reason=reason, code=Reason.OTHER)
                 log.warning("%s: %s", slot.work, reason)
 
     def _main(self) -> None:
@@ -192,7 +193,8 @@ class Crew(Generic[W]):
         except self._faults as error:
             if session_is_gone(error):
                 raise
-            self._set_own_life(self.life.after(Event.FAULT, now=now, reason=first_line(error), error=error, ends=self._once))
+            why = Why(first_line(error), reason_of(error))
+            self._set_own_life(self.life.after(Event.FAULT, now=now, why=why, error=error, ends=self._once))
             self._ask_at = self.life.again_at
             if first and needs_person(error):
                 self.refusal = error
@@ -227,18 +229,19 @@ class Crew(Generic[W]):
             errors = [error for _, error in failed]
             self.refusal = next((one for one in errors if needs_person(one) or isinstance(one, AlreadyOwnedError)), None)
 
-    def _take_end(self, slot: Slot[W], end: Task, event: Event, why: str | None) -> None:
+    def _take_end(self, slot: Slot[W], end: Task, event: Event, why: Why | None) -> None:
         """It has ended: record its state, and own it no longer."""
         try:
             well = end.workers.result(end.outcome)
             if well and slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.lease.is_held:
-                self._release(self._record([slot], State.PAUSED if event is Event.LEFT_OUT else State.STOPPED))
+                state = State.PAUSED if event is Event.LEFT_OUT else State.STOPPED
+                self._release(self._record([slot], state, code=None if why is None else why.code))
         except self._faults as error:
             log.warning("%s: not stopped cleanly: %s", slot.work, first_line(error))
         finally:
             # Whatever is not known to have ended cleanly stays owned, so that whoever continues fences it first.
             slot.work.lease.abandon()
-        self._happened(slot, event, reason=why)
+        self._happened(slot, event, why=why)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -274,7 +277,7 @@ class Crew(Generic[W]):
             slot.work.lease.abandon()
             slot.work = work
             event, why = task.ends_as
-            self._happened(slot, event, reason=why)
+            self._happened(slot, event, why=why)
 
     def _is_stopping(self, key: Hashable) -> bool:
         """Whether what is done for a work is to end after the turn it is in."""
@@ -301,25 +304,29 @@ class Crew(Generic[W]):
         moved = far is not None and far != slot.stood
         slot.stood = slot.stood if far is None else far
         reason = str(error) if event is Event.REFUSED else SPARK_ENDED if session_is_gone(error) else first_line(error)
-        state = State.FAILED if event is Event.REFUSED else State.DELAYED
+        state, why = State.FAILED if event is Event.REFUSED else State.DELAYED, Why(reason, reason_of(error))
         if (owned := slot.work.lease.lose(error)) is not None:
             # What a person must see to is recorded however long that takes; a fault comes again, and holds up no other work.
             patience = nullcontext if event is Event.REFUSED else without_waiting
             try:
                 with patience():
-                    slot.work.give_up(owned, state, reason)
+                    slot.work.give_up(owned, state, why)
             except self._faults as another:
                 log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
         slot.work = slot.work if instead is None else instead
-        self._happened(slot, event, reason=reason, error=error, moved=moved)  # reported when whoever resolves it can
+        self._happened(slot, event, why=why, error=error, moved=moved)  # reported when whoever resolves it can
 
     def _record(
-        self, slots: Sequence[Slot[W]], state: State, patience: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        slots: Sequence[Slot[W]],
+        state: State,
+        patience: Callable[[], AbstractContextManager[None]] = nullcontext,
+        code: Reason | None = None,
     ) -> list[Slot[W]]:
         """Record works that moved, with that patience. Returns those of which everything is recorded now. Raises LockedError without."""
         try:
             with patience():
-                failed = self.group.record_states([(slot.work, state) for slot in slots])
+                failed = self.group.record_states([(slot.work, state) for slot in slots], code)
         except LockedError:
             raise
         except self._faults as error:
@@ -349,10 +356,10 @@ class Crew(Generic[W]):
         return [slot for slot in slots if id(slot.work) not in errors]
 
     def _happened(
-        self, slot: Slot[W], event: Event, *, reason: str | None = None, error: BaseException | None = None, moved: bool = False
+        self, slot: Slot[W], event: Event, *, why: Why | None = None, error: BaseException | None = None, moved: bool = False
     ) -> None:
         before = slot.life
-        slot.life = before.after(event, now=time.monotonic(), reason=reason, error=error, ends=self._once, moved=moved)
+        slot.life = before.after(event, now=time.monotonic(), why=why, error=error, ends=self._once, moved=moved)
         if (slot.life.state, slot.life.reason) != (before.state, before.reason) or event is Event.DONE:
             self._on_change(self.group, slot.work, slot.life)
 
@@ -380,7 +387,7 @@ class Crew(Generic[W]):
                 ending.remove((slot, end))
                 with self._its_faults(slot):
                     if not enders.result(end):
-                        self._happened(slot, Event.FAULT, reason="it was stopped in the middle of a batch")
+                        self._happened(slot, Event.FAULT, why=Why("it was stopped in the middle of a batch", Reason.OTHER))
                 if slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.lease.is_held and hand_over:
                     well.append(slot)
                 elif not slot.work.lease.is_held:
@@ -391,7 +398,7 @@ class Crew(Generic[W]):
                     self._let_go(slot)
                 for slot in well:
                     if slot not in handed and slot.life.state in (State.STOPPED, State.RUNNING):
-                        self._happened(slot, Event.FAULT, reason="its end could not be recorded")
+                        self._happened(slot, Event.FAULT, why=Why("its end could not be recorded", Reason.OTHER))
                 well, handed_over_at = [], time.monotonic()
             elif waiting or ending:
                 self._left.wait(timetable.TICK_S / 10)

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import NamedTuple
 
+from geo.reasons import Reason
 from geo.streams import timetable
 
 TRIES = 3
@@ -67,6 +69,13 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
 }
 
 
+class Why(NamedTuple):
+    """Why something is so: a sentence, and its code."""
+
+    reason: str
+    code: Reason
+
+
 @dataclass(frozen=True, slots=True)
 class Life:
     """Where a piece of work is in its life."""
@@ -74,6 +83,8 @@ class Life:
     state: State = State.STOPPED
     reason: str | None = None
     """Of DELAYED, FAILED and PAUSED."""
+    code: Reason | None = None
+    """As the reason."""
     error: BaseException | None = None
     """What was raised, of DELAYED and FAILED."""
     tries: int = 0
@@ -90,7 +101,7 @@ class Life:
         event: Event,
         *,
         now: float = 0.0,
-        reason: str | None = None,
+        why: Why | None = None,
         error: BaseException | None = None,
         ends: bool = False,
         moved: bool = False,
@@ -100,7 +111,8 @@ class Life:
         state = TRANSITIONS[self.state][event]
         if event is Event.STOP and state is self.state:
             return self
-        life = replace(self, state=state, reason=reason, error=error)
+        reason, code = (None, None) if why is None else why
+        life = replace(self, state=state, reason=reason, code=code, error=error)
         if event in _FAULTS:
             steady = moved if ends else now - self.again_at > timetable.STEADY_S
             tries = 1 if steady else self.tries + 1

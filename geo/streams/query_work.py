@@ -9,9 +9,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.streams import timetable
 from geo.streams.lease import Lease, Owned
-from geo.streams.life import State
+from geo.streams.life import State, Why
 from geo.streams.share import ALL, Share
 from geo.streams.work import Failed, Found
 
@@ -134,7 +135,7 @@ class QueryWork(Generic[T]):
             raise error
         return opened.running.ended_well
 
-    def give_up(self, owned: T, state: State, reason: str) -> None:
+    def give_up(self, owned: T, state: State, why: Why) -> None:
         owned.close(clean=False)
 
 
@@ -163,7 +164,9 @@ class QueryWorks(Generic[W]):
         elsewhere = {key: self._share.elsewhere(work.topic) for key, (work, _) in known.items()}
         rest = {key for key, (_, state) in known.items() if state is State.PAUSED}
         mine = [(key, work) for key, work in fresh if self._share.elsewhere(work.topic) is None]
-        left_out = {key: why for key, why in elsewhere.items() if why is not None and key not in rest}
+        left_out = {
+            key: Why(why, Reason.PLACED_ELSEWHERE) for key, why in elsewhere.items() if why is not None and key not in rest
+        }
         wanted = [key for key in known if key in rest and elsewhere[key] is None]
         for work in [*(work for _, work in mine), *(known[key][0] for key in wanted)]:
             work.lease.restart(take_over=self._share.takes_over(work.topic))
@@ -172,7 +175,7 @@ class QueryWorks(Generic[W]):
     def claim(self, works: Sequence[W]) -> Failed[W]:
         return []
 
-    def record_states(self, works: Sequence[tuple[W, State]]) -> Failed[W]:
+    def record_states(self, works: Sequence[tuple[W, State]], code: Reason | None = None) -> Failed[W]:
         return []
 
     def release(self, works: Sequence[W]) -> Failed[W]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.streams.lease import Lease
-from geo.streams.life import State
+from geo.streams.life import State, Why
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -46,7 +47,7 @@ class Work(Protocol):
     def end(self) -> bool:
         """Let what is running end. Whether all that was begun is known to have ended well. Raises what ended it otherwise."""
 
-    def give_up(self, owned: Any, state: State, reason: str) -> None:
+    def give_up(self, owned: Any, state: State, why: Why) -> None:
         """Record why it does not run, and give up what its lease lost: something may be in flight whose fate is not known."""
 
 
@@ -62,7 +63,7 @@ class Found(Generic[W]):
 
     fresh: Sequence[tuple[Hashable, W]] = ()
     """Works that are not known yet, by their key."""
-    left_out: Mapping[Hashable, str] = field(default_factory=dict)
+    left_out: Mapping[Hashable, Why] = field(default_factory=dict)
     """Known works that are not wanted now, and why."""
     again: Sequence[Hashable] = ()
     """Known works that are to be ended and begun anew, at once whatever they wait for."""
@@ -95,8 +96,8 @@ class Group(Protocol[W]):
     def claim(self, works: Sequence[W]) -> Failed[W]:
         """Own works that are taken up. One that is not held afterwards is claimed by itself when it is brought up."""
 
-    def record_states(self, works: Sequence[tuple[W, State]]) -> Failed[W]:
-        """Record the states of works that moved. Returns those that cannot go on. Raises LockedError, with nothing recorded, where
+    def record_states(self, works: Sequence[tuple[W, State]], code: Reason | None = None) -> Failed[W]:
+        """Record the states of works that moved; of PAUSED ones `code` says why. Returns those that cannot go on. Raises LockedError, with nothing recorded, where
         nobody is to be waited for (`without_waiting`)."""
 
     def release(self, works: Sequence[W]) -> Failed[W]:

@@ -21,7 +21,7 @@ from geo.log.housekeeping import open_for_writing
 from geo.names import Topic
 from geo.session import require_delta
 from geo.streams import timetable
-from geo.streams.life import Life, State
+from geo.streams.life import Life, State, Why
 from geo.streams.loop import BatchLoop
 from geo.streams.query_work import Both, QueryWork, QueryWorks
 from geo.streams.share import ALL, Share
@@ -104,9 +104,9 @@ class SyncWork(QueryWork[OpenSync]):
     def note(self, opened: OpenSync) -> None:
         self._before = self.markers
 
-    def give_up(self, owned: OpenSync, state: State, reason: str) -> None:
+    def give_up(self, owned: OpenSync, state: State, why: Why) -> None:
         """Without waiting for long for the other part, which may hang: nothing that it does lands any more."""
-        super().give_up(owned, state, reason)
+        super().give_up(owned, state, why)
         self._closing = Thread(target=owned.running.stop, name=f"ends {self}", daemon=True)
         self._closing.start()
         self._closing.join(ENDS_S)

@@ -26,7 +26,7 @@ from geo.replication.link_work import LinkWork
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.replication.request_table import ask
-from geo.streams.life import State
+from geo.streams.life import State, Why
 from geo.subscription import changes
 from geo.subscription.status import subscriptions_in
 from geo.subscription.version_subscriptions import create, version_subscriptions
@@ -299,7 +299,7 @@ def test_a_link_that_meets_the_end_of_its_source_before_it_hears_of_it_records_t
         link.running.check_source()
     owned = work.lease.lose(met.value)
     assert owned is not None
-    work.give_up(owned, State.DELAYED, str(met.value))
+    work.give_up(owned, State.DELAYED, Why(str(met.value), met.value.code))
     state = linked.link_state("us", "eu")
     assert (state.state, state.reason) == (State.PAUSED, "it was deleted in eu")
 

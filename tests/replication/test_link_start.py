@@ -15,6 +15,7 @@ from geo.delta.history import CommitName
 from geo.errors import SchemaError
 from geo.journal.cluster import ClusterTables
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.replication import link_start
 from geo.replication.link_row import LinkRow
 from geo.replication.link_start import (
@@ -31,8 +32,11 @@ from geo.replication.link_start import (
 )
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
-from geo.streams.life import State
+from geo.streams.life import State, Why
+from geo.times import EPOCH
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, foreign, record, restore
+
+AWAY = Why("storage was away", Reason.NO_ANSWER)
 
 
 def row(at: int = 100, target: int | None = 5, origins: tuple[str, ...] = ("us",), state: State = State.STOPPED) -> LinkState:
@@ -79,8 +83,30 @@ def test_a_row_counts_also_after_the_table_of_owners_was_lost() -> None:
 
 def test_what_needs_a_person_still_does_after_a_transient_fault() -> None:
     of = _link_row(row(state=State.FAILED), 3)
-    assert (of.failed(State.DELAYED, "storage was away").state, of.failed(State.DELAYED, "").reason) == (State.FAILED, "why")
-    assert _link_row(row(), 3).failed(State.DELAYED, "storage was away").state is State.DELAYED
+    assert (of.failed(State.DELAYED, AWAY).state, of.failed(State.DELAYED, AWAY).reason) == (State.FAILED, "why")
+    assert _link_row(row(), 3).failed(State.DELAYED, AWAY).state is State.DELAYED
+
+
+def test_a_state_is_since_when_it_was_while_it_and_its_code_stay() -> None:
+    recorded = replace(row(state=State.DELAYED), state_since=EPOCH, reason_code=Reason.NO_ANSWER)
+    stays = _link_row(recorded, 3).failed(State.DELAYED, Why("nobody answered", Reason.NO_ANSWER))
+    assert (stays.state_since, stays.reason_code) == (EPOCH, Reason.NO_ANSWER)
+    for other in (
+        _link_row(recorded, 3).failed(State.DELAYED, Why("full", Reason.TARGET_DISK_FULL)),
+        _link_row(recorded, 3).following(State.RUNNING, None, None, None),
+    ):
+        assert other.state_since is not None
+        assert other.state_since > EPOCH
+    failed = replace(recorded, state=State.FAILED, reason_code=Reason.SOURCE_RECREATED)
+    still = _link_row(failed, 3).failed(State.DELAYED, AWAY)
+    assert (still.state_since, still.reason_code) == (EPOCH, Reason.SOURCE_RECREATED)
+
+
+def test_since_when_a_state_is_that_an_older_program_recorded_nobody_knows() -> None:
+    of = _link_row(row(state=State.FAILED), 3)
+    known = of.failed(State.FAILED, Why("why", Reason.SOURCE_GONE))
+    assert (known.state_since, known.reason_code) == (None, Reason.SOURCE_GONE)
+    assert of.following(State.RUNNING, None, None, None).state_since is not None
 
 
 # -- where it stands -----------------------------------------------------------------------------------------------------

@@ -30,9 +30,10 @@ from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeError
 from geo.journal.cluster import ClusterTables
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.replication.link_table import append_links
 from geo.replication.topic_link import TopicLink
-from geo.streams.life import State
+from geo.streams.life import State, Why
 from schemas import OWNERS, PROCESSES
 from tests.clock_off import clock_off
 from tests.crashing import dies_at
@@ -160,7 +161,7 @@ def test_a_stale_runner_stops_at_a_batch_that_brings_no_row_and_at_its_next_row(
     with pytest.raises(FencedError):
         stale.running.progressed(State.RUNNING)
     with pytest.raises(FencedError):
-        stale.flush_failure(ownership, State.DELAYED, "storage was away")
+        stale.flush_failure(ownership, State.DELAYED, Why("storage was away", Reason.NO_ANSWER))
     with pytest.raises(FencedError):
         stale.prepare(ownership, known)
     assert linked.link_state("eu", "us") == known

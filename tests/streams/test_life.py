@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geo.reasons import Reason
 from geo.streams import timetable
-from geo.streams.life import TRANSITIONS, TRIES, Event, Life, State, backoff_s
+from geo.streams.life import TRANSITIONS, TRIES, Event, Life, State, Why, backoff_s
 
 
 def test_a_pause_doubles_up_to_a_minute() -> None:
@@ -28,7 +29,7 @@ def test_from_every_state_there_is_a_way_to_run_again_and_a_way_to_stop() -> Non
 
 
 def test_what_needs_a_person_is_not_tried_again_by_itself() -> None:
-    failed = Life().after(Event.REFUSED, now=5, reason="why")
+    failed = Life().after(Event.REFUSED, now=5, why=Why("why", Reason.OTHER))
     assert (failed.state, failed.reason) == (State.FAILED, "why")
     assert not failed.is_ripe(10**9)
     with pytest.raises(KeyError):
@@ -41,12 +42,12 @@ def test_what_needs_a_person_is_not_tried_again_by_itself() -> None:
 def test_a_fault_is_tried_again_after_longer_and_longer() -> None:
     life, now = Life(), 100.0
     for pause in (1, 2, 4, 8):
-        life = life.after(Event.FAULT, now=now, reason="away")
+        life = life.after(Event.FAULT, now=now, why=Why("away", Reason.OTHER))
         assert life.state is State.DELAYED
         assert not life.is_ripe(now + pause - 0.1)
         assert life.is_ripe(now + pause)
         now += pause
-    steady = life.after(Event.UP).after(Event.FAULT, now=now + timetable.STEADY_S + 1, reason="again")
+    steady = life.after(Event.UP).after(Event.FAULT, now=now + timetable.STEADY_S + 1, why=Why("again", Reason.OTHER))
     assert (steady.tries, steady.again_at) == (1, now + timetable.STEADY_S + 2)
 
 
@@ -78,7 +79,7 @@ def test_what_nobody_supervises_is_given_up_when_faults_have_come_in_a_row_for_l
 
 
 def test_paused_work_waits_until_it_is_wanted() -> None:
-    paused = Life().after(Event.UP).after(Event.LEFT_OUT, reason="its policy leaves it out")
+    paused = Life().after(Event.UP).after(Event.LEFT_OUT, why=Why("its policy leaves it out", Reason.OTHER))
     assert (paused.state, paused.reason) == (State.PAUSED, "its policy leaves it out")
     assert not paused.is_ripe(10**9)
     assert paused.after(Event.STOP) == paused
@@ -88,9 +89,9 @@ def test_paused_work_waits_until_it_is_wanted() -> None:
 
 
 def test_what_is_restarted_is_begun_at_once_whatever_it_waited_for() -> None:
-    delayed = Life().after(Event.FAULT, now=100.0, reason="away")
+    delayed = Life().after(Event.FAULT, now=100.0, why=Why("away", Reason.OTHER))
     assert not delayed.is_ripe(100.0)
-    for life in (delayed, Life().after(Event.REFUSED, reason="restored"), Life().after(Event.UP)):
+    for life in (delayed, Life().after(Event.REFUSED, why=Why("restored", Reason.OTHER)), Life().after(Event.UP)):
         again = life.after(Event.RESTARTED, now=100.0)
         assert again.is_ripe(100.0)
         assert (again.tries, again.reason) == (0, None)
@@ -103,7 +104,8 @@ def test_whatever_happens_a_reason_is_only_of_what_does_not_run(events: list[tup
         now += later
         if event not in TRANSITIONS[life.state]:
             continue
-        reason = "why" if event in (Event.FAULT, Event.REFUSED, Event.LEFT_OUT) else None
-        life = life.after(event, now=now, reason=reason, ends=ends, moved=moved)
+        why = Why("why", Reason.OTHER) if event in (Event.FAULT, Event.REFUSED, Event.LEFT_OUT) else None
+        life = life.after(event, now=now, why=why, ends=ends, moved=moved)
+        assert (life.reason is None) == (life.code is None)
         assert (life.reason is not None) == (life.state in (State.DELAYED, State.FAILED, State.PAUSED))
         assert not (life.done and life.is_ripe(now))

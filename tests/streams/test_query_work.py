@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.streams.life import State
 from geo.streams.loop import BatchLoop
 from geo.streams.query_work import Both, QueryWork, QueryWorks
@@ -107,6 +108,10 @@ def test_what_is_another_processes_rests_until_it_is_this_ones_again_whoever_had
     }
     known["a"][0].lease.is_replaced = True
     found = works.discover(known)
-    assert (list(found.wanted), found.left_out, list(found.resolved)) == (["a", "b"], {"c": "c is not ours"}, [])
+    assert (list(found.wanted), found.left_out, list(found.resolved)) == (
+        ["a", "b"],
+        {"c": ("c is not ours", Reason.PLACED_ELSEWHERE)},
+        [],
+    )
     assert [known[name][0].lease.start_claim() for name in "ab"] == [True, False]
     assert not known["a"][0].lease.is_replaced

@@ -19,10 +19,11 @@ from geo.delta.locks import table_lock
 from geo.delta.process import this_process
 from geo.errors import AlreadyOwnedError, FencedError, NoProgressError, RetryableError, SchemaError, SourceChangedError
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.streams import crew, timetable
 from geo.streams.crew import AT_ONCE, SPARK_ENDED
 from geo.streams.lease import Lease, Owned
-from geo.streams.life import TRIES, Life, State
+from geo.streams.life import TRIES, Life, State, Why
 from geo.streams.supervisor import Supervisor
 from geo.streams.work import Found
 from geo.streams.workers import waiting
@@ -81,7 +82,7 @@ class Job:
         self.noted.append("end")
         return bool(self.ends())
 
-    def give_up(self, owned: Owned, state: State, reason: str) -> None:
+    def give_up(self, owned: Owned, state: State, why: Why) -> None:
         self.noted.append(f"give up {state.value}")
         self.gives_up()
 
@@ -128,7 +129,7 @@ class Jobs:
                 job.own()
         return [(job, self.refuses[job.name]) for job in works if job.name in self.refuses]
 
-    def record_states(self, works: Sequence[tuple[Job, State]]) -> list[tuple[Job, BaseException]]:
+    def record_states(self, works: Sequence[tuple[Job, State]], code: Reason | None = None) -> list[tuple[Job, BaseException]]:
         self.records()
         for job, state in works:
             job.noted.append(f"record {state.value}")
@@ -323,7 +324,7 @@ def test_one_that_hangs_while_it_is_to_end_is_left_and_ends_as_it_was_to(found: 
     def asks(known: Known) -> dict[str, Any]:
         if not wanted.is_set() or known["stuck"][0] is not job:
             return {}
-        return {"left_out": {"stuck": "asked to"}} if found == "left_out" else {"again": ["stuck"]}
+        return {"left_out": {"stuck": Why("asked to", Reason.ASKED_TO_PAUSE)}} if found == "left_out" else {"again": ["stuck"]}
 
     with Running(Jobs([job], found=asks)) as running:
         running.until_is(State.RUNNING, "stuck")
@@ -408,7 +409,7 @@ def test_what_a_policy_leaves_out_is_paused_and_given_back() -> None:
 
     def found(known: Known) -> dict[str, Any]:
         if left_out.is_set():
-            return {"left_out": dict.fromkeys(_in(State.RUNNING, known), "a policy")}
+            return {"left_out": dict.fromkeys(_in(State.RUNNING, known), Why("a policy", Reason.POLICY))}
         return {"wanted": _in(State.PAUSED, known)}
 
     group = Jobs([Job("a")], found=found)
@@ -429,7 +430,7 @@ def test_what_is_left_out_again_while_it_ends_is_paused_once() -> None:
         if not left_out.is_set():
             return {}
         asked.extend(state for _, state in known.values())
-        return {"left_out": dict.fromkeys(known.keys() - _in(State.PAUSED, known), "a policy")}
+        return {"left_out": dict.fromkeys(known.keys() - _in(State.PAUSED, known), Why("a policy", Reason.POLICY))}
 
     with Running(Jobs([Job("a", ends=lambda: ends.wait(LIMIT_S))], found=found)) as running:
         running.until_is(State.RUNNING, "a")
@@ -481,7 +482,7 @@ def test_what_is_resolved_and_left_out_at_once_is_paused() -> None:
 
     def found(known: Known) -> dict[str, Any]:
         failed = _in(State.FAILED, known)
-        return {"resolved": failed, "left_out": dict.fromkeys(failed, "a policy")}
+        return {"resolved": failed, "left_out": dict.fromkeys(failed, Why("a policy", Reason.POLICY))}
 
     with Running(Jobs([job], found=found)) as running:
         running.until_is(State.PAUSED, "a")

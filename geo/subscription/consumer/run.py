@@ -276,7 +276,7 @@ class Run:
                     raise
                 now = time.monotonic()
                 if delayed is not None:
-                    function = function.after(Event.FAULT, now=now, reason=first_line(delayed))
+                    function = function.after(Event.FAULT, now=now)
                     wait_s = function.again_at - now
                     log.warning("%s: the function fails on all messages, again in %.0f s: %s", self, wait_s, first_line(delayed))
                 else:
