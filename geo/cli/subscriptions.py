@@ -10,6 +10,7 @@ from typing import Any
 
 from geo.cli import version_subscriptions as versions
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, start_position
+from geo.cli.named import Named, chosen
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, run_in_cluster, say_unreadable, start_spark, writable
 from geo.cli.subscription_arguments import add_named, add_replicated, add_start, is_many, read_named
@@ -66,13 +67,14 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
 
 
 def list_all(args: argparse.Namespace, output: Output) -> int:
-    config, glob = load(args.config), check_topic_glob(args.topic)
+    looked = LookedAt("geo subscriptions", load(args.config), args.engine)
+    glob = chosen(looked, args.topic)
 
     def subscriptions(tables: ClusterTables) -> list[dict[str, Any]]:
         of_messages = [{**asdict(one), "mode": "messages"} for one in subscriptions_in(tables, glob)]
         return of_messages + [versions.listed(tables, one) for one in version_subscriptions(tables, glob)]
 
-    found, unreadable = LookedAt("geo subscriptions", config, args.engine).read_each(subscriptions)
+    found, unreadable = looked.read_each(subscriptions)
     found.sort(key=lambda one: (one["topic"], one["subscription"], one["cluster"]))
     output.data([*found, *unreadable])
     output.table(
@@ -221,10 +223,14 @@ _CONSUMER = {
 
 def status(args: argparse.Namespace, output: Output) -> int:
     config, topic = read_named(args)
-    clusters = LookedAt("geo subscriptions", config, args.engine).clusters
+    looked = LookedAt("geo subscriptions", config, args.engine)
+    clusters = looked.clusters
     if of_versions := version_standings(clusters, config, topic, args.subscription):
         return versions.say_standings(of_versions, output)
     found = statuses.standings(clusters, config, topic, args.subscription)
+    if not any(one.known for one in found):
+        known, _ = looked.read_each(lambda tables: [one.subscription for one in subscriptions_in(tables, str(topic))])
+        Named(looked, topic).refuse_subscription(args.subscription, known)
     output.data([asdict(one) for one in found])
     for one in found:
         if one.unreadable is not None:

@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob, from_1_to
+from geo.cli.named import chosen, refuse_absent
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, writable
 from geo.config import load
+from geo.errors import SchemaError
 from geo.journal.cluster import ClusterTables
 from geo.log.admission import own_columns
 from geo.log.topic_log import count_messages, newest
@@ -68,20 +70,22 @@ def add_peek(verbs: Verbs, does: str) -> None:
 
 def list_topics(args: argparse.Namespace, output: Output) -> int:
     failed: list[dict[str, Any]] = []
+    looked = LookedAt("geo topics", load(args.config), args.engine)
+    glob = chosen(looked, args.topic)
 
     def topics(tables: ClusterTables) -> list[dict[str, Any]]:
         links = read_links(tables)
         there = all_topics(tables, (Topic.parse(topic) for _, topic in links))
-        listed = [one for one in there if not one.is_deleted and topic_glob_matches(args.topic, one.topic)]
+        listed = [one for one in there if not one.is_deleted and topic_glob_matches(glob, one.topic)]
         failed.extend(
             {"link": f"{source}->{tables.cluster.name}", "topic": topic, "cluster": tables.cluster.name, "reason": state.reason}
             for (source, topic), state in sorted(links.items())
-            if state.state is State.FAILED and topic_glob_matches(args.topic, Topic.parse(topic))
+            if state.state is State.FAILED and topic_glob_matches(glob, Topic.parse(topic))
         )
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(partial(_listed, tables), listed))
 
-    found, unreadable = LookedAt("geo topics", load(args.config), args.engine).read_each(topics)
+    found, unreadable = looked.read_each(topics)
     found.sort(key=lambda row: (row["topic"], row["cluster"]))
     of_topic = {(row["topic"], row["cluster"]): row for row in found}
     for one in failed:
@@ -184,7 +188,12 @@ def _deleted_lines(one: Deleted, *, dry_run: bool) -> list[str]:
 
 def peek(args: argparse.Namespace, output: Output) -> int:
     config, topic = load_for(args), Topic.parse(args.topic)
-    found = list(newest(LookedAt("geo peek", config, args.engine).clusters[args.cluster], topic, args.n))
+    tables = LookedAt("geo peek", config, args.engine).clusters[args.cluster]
+    try:
+        found = list(newest(tables, topic, args.n))
+    except SchemaError:
+        refuse_absent(tables, topic)
+        raise
     for message in found:
         raw = message.pop("payload")
         message["payload_bytes"] = None if raw is None else len(raw)

@@ -190,6 +190,8 @@ class Link:
     carry: Carry = "both"
     num_fetchers: int = NUM_FETCHERS
     dispatch_rate: DispatchRate = DispatchRate()
+    line: int | None = field(default=None, compare=False, repr=False)
+    """Where it stands in the configuration's file; None: in none."""
 
     def __post_init__(self) -> None:
         check_cluster(self.source)
@@ -237,6 +239,8 @@ class TopicPolicy:
     longest_outage_s: int = LONGEST_OUTAGE_S
     dispatch_rate: DispatchRate | None = None
     replicate_subscription_state: bool | None = None
+    line: int | None = field(default=None, compare=False, repr=False)
+    """As of a link."""
 
     def __post_init__(self) -> None:
         check_topic_glob(self.match)

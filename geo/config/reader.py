@@ -244,7 +244,7 @@ def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | 
     given = _given(fields, reads)
     if not given.keys() >= {"source", "target"}:
         return None
-    return reader.attempt(line_of(node), lambda: Link(**given))
+    return reader.attempt(line_of(node), lambda: Link(**given, line=line_of(node)))
 
 
 def _read_dispatch_rate(reader: Reader, node: Node | None, what: str) -> DispatchRate | None:
@@ -317,7 +317,7 @@ def _read_policy(reader: Reader, node: Node, clusters: Collection[str]) -> Topic
         "replicate_subscription_state": partial(reader.word, check=_flag),
     }
     given = _given(fields, reads)
-    return TopicPolicy(**given) if "match" in given else None
+    return TopicPolicy(**given, line=line_of(node)) if "match" in given else None
 
 
 def _number(text: str) -> int:

@@ -92,6 +92,8 @@ class Standing:
     """Shares of the keys that nobody has, while somebody has others: their messages wait."""
     replicated: bool = True
     """Whether all regions share it; else it is of this cluster's region only, and has no peers."""
+    known: bool = True
+    """Whether there is any record of it here; also true of what cannot be read, of which nobody knows."""
 
 
 def matching(listed: Iterable[Listed], subscriptions: str) -> list[Subscribed]:
@@ -165,6 +167,7 @@ def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: st
         consumer=consumer.value,
         lacking_shares=tuple(lacking_shares(shares)),
         replicated=not is_regional,
+        known=key_of(topic, subscription) in {*known.known, *known.refused},
     )
 
 

@@ -1,0 +1,86 @@
+"""What a verb names and where that is: the partitions of a topic, and a refusal by name of what is nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, NoReturn
+
+from geo.cli.running import LookedAt
+from geo.config.yaml_nodes import suggestion
+from geo.errors import UsageError
+from geo.journal.cluster import ClusterTables
+from geo.log.topics import all_topics
+from geo.names import SCHEME, Topic, check_topic_glob, is_glob
+from geo.replication.link_table import read_links
+
+_LISTED = "`geo topics` lists those that are there"
+
+
+class Named:
+    """A topic that a verb names, in the clusters that it looks at, which are read when something is first asked."""
+
+    def __init__(self, looked: LookedAt, topic: Topic) -> None:
+        self._looked, self.topic = looked, topic
+
+    @cached_property
+    def _read(self) -> tuple[set[Topic], list[dict[str, Any]]]:
+        """All topics that some cluster knows, those too that were deleted, and a row of each cluster that cannot be read."""
+        found, away = self._looked.read_each(_known)
+        return set(found), away
+
+    @property
+    def topics(self) -> list[Topic]:
+        """The topic itself, or the partitions of a partitioned one. Where nobody knows it this is the topic too."""
+        found, _ = self._read
+        partitions = sorted((one for one in found if one.partitioned == self.topic), key=lambda one: one.partition or 0)
+        return [self.topic] if self.topic in found or not partitions else partitions
+
+    def require(self) -> list[Topic]:
+        """As `topics`. Raises UsageError if no cluster has it; not while one cannot be read, which may be the one that has it."""
+        found, away = self._read
+        if not away and found.isdisjoint(self.topics):
+            self._refuse()
+        return self.topics
+
+    def refuse_subscription(self, name: str, known: Iterable[str]) -> NoReturn:
+        """Raises UsageError that says of a subscription, or else of its topic, that it is nowhere. `known`: the subscriptions of the topic."""
+        self.require()
+        listed = f"`geo subscriptions` lists those that are there{suggestion(name, known) or '.'}"
+        raise UsageError(f"no cluster knows a subscription {name} of {self.topic}. {listed}")
+
+    def _refuse(self) -> NoReturn:
+        found, _ = self._read
+        raise UsageError(f"no cluster has {self.topic}. {_LISTED}{_nearest(self.topic, found)}")
+
+
+def refuse_absent(tables: ClusterTables, topic: Topic) -> None:
+    """Raises UsageError if this cluster does not know the topic, or has it in partitions."""
+    found = set(_known(tables))
+    if topic in found:
+        return
+    name, partitions = tables.cluster.name, sum(one.partitioned == topic for one in found)
+    if partitions:
+        raise UsageError(f"{topic} has {partitions} partitions in {name}. Name one of them, such as {topic.with_partition(0)}.")
+    raise UsageError(f"{name} has no topic {topic}. {_LISTED}{_nearest(topic, found)}")
+
+
+def chosen(looked: LookedAt, text: str) -> str:
+    """The glob of what `--topic` names: a glob as it is, of a partitioned topic that of its partitions. Raises as `Named.require` for a topic
+    that is nowhere, InvalidNameError for neither a glob nor a name."""
+    if is_glob(text):
+        return check_topic_glob(text)
+    named = Named(looked, Topic.parse(text))
+    return text if named.require() == [named.topic] else f"{text}-partition-*"
+
+
+def _known(tables: ClusterTables) -> list[Topic]:
+    return [one.topic for one in all_topics(tables, (Topic.parse(topic) for _, topic in read_links(tables)))]
+
+
+def _nearest(topic: Topic, known: Iterable[Topic]) -> str:
+    """`; did you mean …?` when a known topic is near. What all names begin with makes none near."""
+    names = {str(one).removeprefix(SCHEME): one for one in known}
+    near = get_close_matches(str(topic).removeprefix(SCHEME), names, n=1)
+    return f"; did you mean {names[near[0]]}?" if near else "."
