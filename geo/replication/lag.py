@@ -34,25 +34,39 @@ class Lag:
         return self.complete and self.seconds is not None and self.seconds <= REPLICA_LAG_MAX_S
 
 
-def lag_of(cursor: int, newest: int, commits: Iterable[Commit], rule: Rule, now_us: int) -> Lag:
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What a commit of a source has for a link. `rows` and `bytes` None: it does not say. `at_us`: when it was published, by the clock of its
+    producer's host; 0: nobody knows."""
+
+    version: int
+    rows: int | None
+    bytes: int | None
+    at_us: int
+
+
+def due_of(commit: Commit, rule: Rule) -> Due:
+    batch = Batch.decode(commit.user_metadata)
+    at_us = commit.committed_us if batch is None else batch.publish_time_us
+    return Due(commit.version, _rows_due(commit, rule), commit.bytes or None, at_us)
+
+
+def lag_of(cursor: int, newest: int, commits: Iterable[Due], now_us: int) -> Lag:
     """The lag of a link that stands at version `cursor` of a source whose newest is `newest` (-1: it has brought nothing yet).
     `commits` are those between, oldest first and as far as they are there; they are read once."""
     messages: int | None = 0
     size: int | None = 0
     age_s: float | None = 0.0
     seen = 0
-    for commit in commits:
+    for due in commits:
         seen += 1
-        rows = _rows_due(commit, rule)
-        if rows == 0:
+        if due.rows == 0:
             continue
-        messages, size = _sum(messages, rows), _sum(size, commit.bytes or None)
-        batch = Batch.decode(commit.user_metadata)
-        at_us = commit.committed_us if batch is None else batch.publish_time_us
-        if not at_us:  # its writer did not say
+        messages, size = _sum(messages, due.rows), _sum(size, due.bytes)
+        if not due.at_us:  # its writer did not say
             age_s = None
         elif age_s is not None:
-            age_s = max(age_s, (now_us - at_us) / 1e6)
+            age_s = max(age_s, (now_us - due.at_us) / 1e6)
     versions = max(0, newest - cursor)
     return Lag(versions, messages, size, age_s, complete=messages is not None and seen >= versions)
 

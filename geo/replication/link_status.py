@@ -16,7 +16,7 @@ from geo.log.absence import gone_region, is_new, nothing_in_target
 from geo.log.ledgers import LINK_KEY
 from geo.log.topics import Registered, absent, known_topics
 from geo.names import Topic, topic_glob_matches
-from geo.replication.lag import Lag, lag_of
+from geo.replication.lag import Lag, due_of, lag_of
 from geo.replication.link_requests import Requests
 from geo.replication.link_start import Standing, begins_at, look_at_target, standing
 from geo.replication.link_state import LinkState
@@ -153,7 +153,8 @@ def _behind(
     if cursor is not None and cursor.table_id != seen.table_id:
         cursor, why = None, "the source is another table now"
     newest, at = seen.version, -1 if cursor is None else cursor.version
-    lag = lag_of(at, newest, log.commits(at + 1, newest), Rule.of(link), now_us)
+    rule = Rule.of(link)
+    lag = lag_of(at, newest, (due_of(one, rule) for one in log.commits(at + 1, newest)), now_us)
     if begins_at_end:  # nothing of what is there now is due
         lag = Lag(lag.versions)
     if cursor is not None and cursor.version > newest:

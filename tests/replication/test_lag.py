@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from geo.delta.commits import Commit
 from geo.log.ledgers import Batch, LedgerKey, Span
-from geo.replication.lag import Lag, lag_of
+from geo.replication.lag import Lag, due_of, lag_of
 from geo.replication.link_state import LinkRecord
 from geo.replication.rule import Rule
 from tests.replication.histories import commit, cursor
@@ -30,7 +30,8 @@ def _echo(version: int) -> Commit:
 
 
 def _lag(at: int, newest: int, *commits: Commit) -> Lag:
-    return lag_of(at, newest, commits, Rule("us", "eu", US, None), NOW_US)
+    rule = Rule("us", "eu", US, None)
+    return lag_of(at, newest, (due_of(one, rule) for one in commits), NOW_US)
 
 
 def test_nothing_to_do_is_no_lag_however_long_ago_that_was() -> None:

@@ -1,0 +1,179 @@
+"""How far a topic of a link was behind its source at any time that both logs still tell of. Pure: no Spark, clock or I/O.
+
+It is what `geo links status` would have said then: where the source ended is in its commits, where the link stood in the target's, which
+carry its cursors, and in its rows. When a commit came is what its writer says (`Commit.committed_us`): the clock of the host of a producer,
+of a link. One that is more than CLOCK_TOLERANCE_US off its storage's writes nothing, so of two regions two times are compared that may be
+that far apart; as a rule milliseconds. Within a log time does not go back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from geo.delta.commits import Commit
+from geo.delta.history import CommitName
+from geo.replication.lag import Due, Lag, due_of, lag_of
+from geo.replication.link_start import begins
+from geo.replication.link_state import LinkRecord, LinkState
+from geo.replication.rule import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The commits of a table that were read, oldest first, none left out up to its newest, and those of them that are there."""
+
+    table_id: str
+    commits: Sequence[Commit]
+
+    @property
+    def times(self) -> list[int]:
+        """When each came, at the latest of those before it."""
+        return list(accumulate((one.committed_us for one in self.commits), max))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A row of `system/links`, and when it was written, by its writer's clock."""
+
+    at_us: int
+    state: LinkState
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How it was at one time. `cursor`: where the link stood; None: it had brought nothing, or stood in another table. `newest`: where its
+    source ended."""
+
+    at_us: int
+    cursor: int | None
+    newest: int
+    lag: Lag
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the target lacked nothing, for sure."""
+        return self.lag.complete and self.lag.messages == 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Stood:
+    """Where a link stood from some time on; `until` the next of these. `begins_at_end`: of what was there nothing was due."""
+
+    at_us: int
+    cursor: int
+    begins_at_end: bool
+
+
+class LagHistory:
+    """The lag of one topic of a link, at any time from `since_us` on; None: nothing tells of any time."""
+
+    def __init__(
+        self, link: str, rule: Rule, source: Read, target: Read | None, rows: Sequence[Recorded], *, starts_at_end: bool = False
+    ) -> None:
+        """`target` None: there is no such table. `rows`: those of the link that are still there, in their order; none between two of them
+        is gone. `starts_at_end`: the link brings what comes after its start."""
+        self._dues = [due_of(one, rule) for one in source.commits]
+        self._came = source.times
+        self._versions = [one.version for one in source.commits]
+        self._stood = _stood(link, source.table_id, target, rows, starts_at_end=starts_at_end)
+        self._next_due = _next_due(self._dues)
+        told = next((at_us for at_us in self._came if at_us), None)
+        self.since_us = max(told, self._stood[0].at_us) if self._stood and told is not None else None
+
+    def at(self, time_us: int) -> Sample | None:
+        """How it was then; None before `since_us`: nothing tells. What is not `complete` was cleaned up since, and may have been more."""
+        if self.since_us is None or time_us < self.since_us:
+            return None
+        stood = self._stood[bisect_right(self._stood, time_us, key=lambda one: one.at_us) - 1]
+        end = bisect_right(self._came, time_us)
+        newest = self._versions[end - 1]
+        between = self._dues[bisect_right(self._versions, stood.cursor) : end]
+        lag = lag_of(stood.cursor, newest, between, time_us)
+        return Sample(
+            time_us, None if stood.cursor < 0 else stood.cursor, newest, Lag(lag.versions) if stood.begins_at_end else lag
+        )
+
+    def samples(self, now_us: int, count: int, apart_us: int) -> list[Sample]:
+        """So many, oldest first, the last one of now; fewer where it does not reach back so far."""
+        times = (now_us - number * apart_us for number in reversed(range(count)))
+        return [one for time_us in times if (one := self.at(time_us)) is not None]
+
+    def moved_at(self, now_us: int) -> int | None:
+        """When the link came to where it stands; None: before `since_us`."""
+        known = [one for one in self._stood if one.at_us <= now_us]
+        for earlier, later in zip(reversed(known[:-1]), reversed(known[1:]), strict=True):
+            if earlier.cursor != later.cursor:
+                return later.at_us
+        return None
+
+    def behind_since(self, now_us: int) -> int | None:
+        """Since when the target has lacked something: it lacked nothing before. None: it does not now, or nothing tells since when."""
+        for stood in reversed([one for one in self._stood if one.at_us <= now_us]):
+            at = bisect_right(self._versions, stood.cursor)
+            if at and self._versions[at - 1] != stood.cursor:
+                return None  # commits behind it are gone
+            due = self._next_due[at] if at < len(self._next_due) else None
+            if due is None or self._came[due] > now_us:
+                return None
+            if self._came[due] > stood.at_us:
+                return self._came[due]
+        return None
+
+
+def _next_due(dues: Sequence[Due]) -> list[int | None]:
+    """For each place the first from there on at which something is due."""
+    found: list[int | None] = []
+    following: int | None = None
+    for at in reversed(range(len(dues))):
+        following = following if dues[at].rows == 0 else at
+        found.append(following)
+    return found[::-1]
+
+
+def _stood(
+    link: str, source_id: str, target: Read | None, rows: Sequence[Recorded], *, starts_at_end: bool
+) -> list[_Stood]:
+    """Where the link stood, in the order of time, by its rows and the commits of its target, as far as they tell."""
+    own = [] if target is None else _own(link, target)
+    first = None if target is None or not target.commits else target.commits[0].version
+    # What happened: a row was written, or a commit brought a cursor. A row counts for the commits above the one that it names.
+    events: list[tuple[int, int, Recorded | tuple[int, CommitName]]] = [
+        (at_us, 1, row) for at_us, row in zip(accumulate((one.at_us for one in rows), max), rows, strict=True)
+    ]
+    events += [(at_us, 0, (version, cursor)) for version, at_us, cursor in own]
+    found: list[_Stood] = []
+    row: LinkState | None = None
+    newest_own: tuple[int, CommitName] | None = None
+    for at_us, _, event in sorted(events, key=lambda one: one[:2]):
+        if isinstance(event, Recorded):
+            row = event.state
+        else:
+            newest_own = event
+        if row is None:
+            continue  # rows that are gone may have said more than these commits
+        cursor: CommitName | None
+        if row.target is None or row.cursor is None:
+            cursor = None
+        elif target is None or row.target.table_id != target.table_id or newest_own is None or newest_own[0] <= row.target.version:
+            if target is not None and row.target.table_id == target.table_id and first is not None and first > row.target.version + 1:
+                found.clear()  # a commit that is gone may have brought it further
+                continue
+            cursor = row.cursor
+        else:
+            cursor = newest_own[1]
+        at = -1 if cursor is None or cursor.table_id != source_id else cursor.version
+        found.append(_Stood(at_us, at, starts_at_end and begins(row)))
+    return found
+
+
+def _own(link: str, target: Read) -> list[tuple[int, int, CommitName]]:
+    """Version, time and cursor of the link's own commits that are no steps of a comparison."""
+    found = []
+    for commit, at_us in zip(target.commits, target.times, strict=True):
+        record = LinkRecord.decode(commit.user_metadata)
+        if record is not None and record.link == link and not record.reconciling:
+            found.append((commit.version, at_us, record.cursor))
+    return found
