@@ -8,33 +8,70 @@ from __future__ import annotations
 import errno
 import re
 from contextlib import AbstractContextManager
-
-from delta import exceptions as delta
-from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark.errors import PySparkException
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from geo import errors
 from geo.errors import AlreadyOwnedError, GeoError, RetryableError, WrongClockError
+from geo.late import has_spark, spark_errors
 from geo.reasons import Reason
 from geo.remedies import OF_STORE, reason_of_cause
 from geo.text import first_line
 
-SPARK_ERRORS = (PySparkException, Py4JError)
-"""Every error of Spark and Delta, also one that Spark Connect or Py4J passes on as it came."""
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
 
-FAULTS = (GeoError, *SPARK_ERRORS, OSError)
-"""What fails of all that this program works with. Any other exception is a fault of this program, or of a user's function."""
+    SPARK_ERRORS: tuple[type[PySparkException], type[Exception]]
+    """Every error of Spark and Delta, also one that Spark Connect or Py4J passes on as it came."""
 
-_CONFLICTS = (
-    delta.ConcurrentAppendException,
-    delta.ConcurrentDeleteDeleteException,
-    delta.ConcurrentDeleteReadException,
-    delta.ConcurrentTransactionException,
-    delta.ConcurrentWriteException,
-    delta.DeltaConcurrentModificationException,
-    delta.MetadataChangedException,
-    delta.ProtocolChangedException,
-)
+    FAULTS: tuple[type[Exception], ...]
+    """What fails of all that this program works with. Any other exception is a fault of this program, or of a user's function."""
+
+
+def __getattr__(name: str) -> Any:
+    """SPARK_ERRORS and FAULTS, for whoever works with Spark anyway: they import it."""
+    match name:
+        case "SPARK_ERRORS":
+            return _spark_errors()
+        case "FAULTS":
+            return (GeoError, *_spark_errors(), OSError)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def spark_errors_here() -> tuple[type[Exception], ...]:
+    """As SPARK_ERRORS, those that may have been raised by now: none where nothing of this process has imported Spark."""
+    return _spark_errors() if has_spark() else ()
+
+
+def faults_here() -> tuple[type[Exception], ...]:
+    """As FAULTS, those that may have been raised by now."""
+    return (GeoError, *spark_errors_here(), OSError)
+
+
+@cache
+def _spark_errors() -> tuple[type[PySparkException], type[Exception]]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError
+
+
+@cache
+def _conflicts() -> tuple[type[Exception], ...]:
+    from delta import exceptions as delta
+
+    return (
+        delta.ConcurrentAppendException,
+        delta.ConcurrentDeleteDeleteException,
+        delta.ConcurrentDeleteReadException,
+        delta.ConcurrentTransactionException,
+        delta.ConcurrentWriteException,
+        delta.DeltaConcurrentModificationException,
+        delta.MetadataChangedException,
+        delta.ProtocolChangedException,
+    )
+
+
 _CONFLICT_CONDITIONS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 """How the conditions of conflicts begin."""
 
@@ -43,13 +80,13 @@ _RAISED = re.compile(r"^geo\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 def of_spark(error: BaseException) -> bool:
     """Whether Spark or Delta raised it."""
-    return isinstance(error, SPARK_ERRORS)
+    return isinstance(error, spark_errors_here())
 
 
 def is_conflict(error: PySparkException) -> bool:
     """Whether Delta refused a commit because of another one; nothing of it landed. Delta's classes for that have no base in
     common, and some errors come without their class, others without their condition."""
-    return isinstance(error, _CONFLICTS) or (error.getCondition() or "").startswith(_CONFLICT_CONDITIONS)
+    return isinstance(error, _conflicts()) or (error.getCondition() or "").startswith(_CONFLICT_CONDITIONS)
 
 
 def may_pass(error: BaseException) -> bool:
@@ -64,9 +101,12 @@ def needs_person(error: BaseException) -> bool:
 
 def session_is_gone(error: BaseException) -> bool:
     """Whether it says that the JVM, or Spark in it, has ended: then nothing can go on in this process."""
-    return isinstance(error, (Py4JNetworkError, ConnectionRefusedError)) or (
-        of_spark(error) and ("stopped SparkContext" in str(error) or "SparkContext was shut down" in str(error))
-    )
+    if not of_spark(error):
+        return isinstance(error, ConnectionRefusedError)
+    from py4j.protocol import Py4JNetworkError
+
+    told = str(error)
+    return isinstance(error, Py4JNetworkError) or "stopped SparkContext" in told or "SparkContext was shut down" in told
 
 
 _OF_DISKS = {
@@ -86,7 +126,7 @@ def reason_of(error: BaseException) -> Reason:
         return known
     if session_is_gone(error):
         return Reason.SPARK_ENDED
-    if isinstance(error, PySparkException) and is_conflict(error):
+    if isinstance(error, spark_errors.PySparkException) and is_conflict(error):
         return Reason.CONFLICT
     if isinstance(error, PermissionError):
         return Reason.NO_RIGHT
@@ -106,7 +146,7 @@ class Tried(AbstractContextManager["Tried"]):
         self.fault: BaseException | None = None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, FAULTS) or isinstance(error, self._but) or session_is_gone(error):
+        if not isinstance(error, faults_here()) or isinstance(error, self._but) or session_is_gone(error):
             return False
         self.fault = error
         return True
@@ -123,6 +163,6 @@ def as_raised(error: BaseException) -> BaseException:
 def message(error: BaseException) -> str:
     """What an error of Spark or of a storage says, without the trace of the JVM."""
     line = first_line(error)
-    if isinstance(error, (Py4JError, OSError)) or line.startswith(OF_STORE):
+    if not isinstance(error, spark_errors.PySparkException) or line.startswith(OF_STORE):
         return line
     return str(error).split("JVM stacktrace")[0].strip()

@@ -15,13 +15,14 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from pyspark import SparkContext
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from geo.errors import SetupError
 from geo.jars import ensure_jars, locked_jars
+from geo.late import pyspark, spark_errors, spark_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -120,13 +121,13 @@ def session(
     too, and over them `conf`. `schemes` are of the storages that it shall reach, as `Config.schemes` has them. Starts in 7 to 10 s;
     downloads the jars that are missing. Raises SetupError.
     """
-    if (active := SparkSession.getActiveSession()) is not None:
+    if (active := spark_sql.SparkSession.getActiveSession()) is not None:
         return active
     # A session of another thread is not active in this one, and a builder with settings would write them into it.
-    if SparkContext._active_spark_context is not None or any(name in os.environ for name in _GIVEN_BY):
+    if pyspark.SparkContext._active_spark_context is not None or any(name in os.environ for name in _GIVEN_BY):
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             _end_with_the_parent()
-        return SparkSession.builder.getOrCreate()
+        return spark_sql.SparkSession.builder.getOrCreate()
 
     # Else the workers would be whatever python3 comes first on the PATH, without our dependencies.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -137,7 +138,7 @@ def session(
         settings |= {**LOCAL_DEFAULTS, **_local_paths()}
     settings |= conf or {}
 
-    builder = SparkSession.builder.appName(app_name).master(master)
+    builder = spark_sql.SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _children_ignore_sigterm():
@@ -176,7 +177,7 @@ def set_what_is_needed(spark: SparkSession) -> None:
     """Set NEEDED_ALWAYS in a session that somebody else made. One that does not take them is left as it is: `geo doctor` says
     so. And let the Python that Spark starts beside the driver find this package."""
     for key in NEEDED_ALWAYS:
-        with suppress(PySparkException):
+        with suppress(spark_errors.PySparkException):
             spark.conf.set(key, SPARK_DEFAULTS[key])
     _lend_archive(spark)
 
@@ -189,9 +190,9 @@ def _lend_archive(spark: SparkSession) -> None:
     `setup_spark_files` in it). A package that is installed is found there as elsewhere.
     """
     archive = Path(__file__).resolve().parents[1]
-    if not archive.is_file() or SparkContext._active_spark_context is None:
+    if not archive.is_file() or pyspark.SparkContext._active_spark_context is None:
         return
-    environment = SparkContext._active_spark_context.environment
+    environment = pyspark.SparkContext._active_spark_context.environment
     there = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     if str(archive) not in there:
         environment["PYTHONPATH"] = os.pathsep.join([*there, str(archive)])
@@ -203,7 +204,7 @@ def own_session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSessio
     known = own.conf.getAll
     for key, value in {**spark.conf.getAll, **settings}.items():
         if known.get(key) != value:
-            with suppress(PySparkException):  # of the application, so it is the same there
+            with suppress(spark_errors.PySparkException):  # of the application, so it is the same there
                 own.conf.set(key, value)
     return own
 

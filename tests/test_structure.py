@@ -40,6 +40,7 @@ ROOMS = (
         "sql_text",
         "names",
         "ids",
+        "late",
         "faults",
         "asking",
         "config",

@@ -49,7 +49,7 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.topics import Registered, deleted_topics, registered_topics
 from geo.names import Topic, check_namespace
 from geo.replication.absent_regions import refuse_gone
-from geo.replication.link_topics import replicates
+from geo.replication.carried import replicates
 from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)

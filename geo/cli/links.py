@@ -18,12 +18,13 @@ from geo.fleet.replicator import Replicator
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_topic_glob, topic_glob_matches
+from geo.replication.carried import topics_of_source
 from geo.replication.lag import Lag
 from geo.replication.link_requests import Action, Requests
 from geo.replication.link_state import LinkState
 from geo.replication.link_status import HighWatermarks, LinkStatus, high_watermarks, link_statuses, told_state
 from geo.replication.link_table import read_links
-from geo.replication.link_topics import LinkReport, topics_of_source
+from geo.replication.link_topics import LinkReport
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import Reconciled, reconcile_links, resolve_links
 from geo.replication.request_table import ask, read_requests

@@ -86,9 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        from geo.faults import FAULTS, message, of_spark
+        from geo.faults import faults_here, message, of_spark
 
-        if args.verbose or not isinstance(error, FAULTS):
+        if args.verbose or not isinstance(error, faults_here()):
             raise
         said = printable_lines(message(error))
         what = "Spark failed" if of_spark(error) and not said.startswith(OF_STORE) else "a file or a storage failed"

@@ -10,23 +10,24 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout, suppress
 from dataclasses import asdict
-from typing import Any, TextIO, TypeVar
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from geo.cli.output import Output
 from geo.config import load
 from geo.config.model import Config
 from geo.delta.driver import Reads
 from geo.errors import GeoError, NoSparkError, OtherClusterError
-from geo.faults import FAULTS, Tried
+from geo.faults import Tried, faults_here
 from geo.journal.cluster import ClusterTables, Start, connect, connect_later
+from geo.late import spark_sql
 from geo.locations import scheme_of
-from geo.log.housekeeping import open_for_writing
 from geo.replication.absent_regions import refuse_gone
 from geo.session import session
 from geo.streams.trigger import parse_trigger
 from geo.text import first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ def start_spark(name: str, config: Config, *locations: str | None) -> SparkSessi
     """A session that reaches the storages of the configuration, and these locations. Only now: parsing and configuration errors need
     no JVM. What that prints by itself (VACUUM does) goes to stderr; what other threads print meanwhile stays where it was."""
     schemes = config.schemes | {scheme_of(location) for location in locations if location is not None}
-    if sys.stderr.isatty() and SparkSession.getActiveSession() is None:
+    if sys.stderr.isatty() and spark_sql.SparkSession.getActiveSession() is None:
         print("geo: starting Spark, some seconds", file=sys.stderr, flush=True)
     sys.stdout.flush()
     ours, errors = os.dup(1), os.dup(2)
@@ -58,7 +59,9 @@ def start_spark(name: str, config: Config, *locations: str | None) -> SparkSessi
             os.dup2(errors, 2)
             os.dup2(ours, 1)
             os.close(ours)
-            if SparkSession.getActiveSession() is None:  # it did not start: what it said of that comes before this process ends
+            if (
+                spark_sql.SparkSession.getActiveSession() is None
+            ):  # it did not start: what it said of that comes before this process ends
                 passing_on.join(_LAST_WORDS_S)
 
 
@@ -80,7 +83,7 @@ def _pass_on(read: int, errors: int) -> None:
 
 def starting(name: str, config: Config) -> Start:
     """As `start_spark`, when it is first called; the same session each time."""
-    lock, started = threading.Lock(), list[SparkSession]()
+    lock, started = threading.Lock(), list["SparkSession"]()
 
     def start() -> SparkSession:
         with lock:  # several threads may need it
@@ -120,7 +123,7 @@ class LookedAt:
             )
         try:
             return self._started()
-        except FAULTS as error:
+        except faults_here() as error:
             why = str(error) if isinstance(error, GeoError) else f"Spark does not start: {first_line(error)}"
             raise NoSparkError(why) from error
 
@@ -141,6 +144,8 @@ def load_for(args: argparse.Namespace) -> Config:
 
 def writable(args: argparse.Namespace, config: Config, name: str) -> ClusterTables:
     """The tables of `--cluster`, to be written, by a session of this name."""
+    from geo.log.housekeeping import open_for_writing  # who looks needs none of it
+
     cluster = config.cluster(args.cluster)
     return open_for_writing(connect(start_spark(name, config), cluster), config)
 

@@ -42,11 +42,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from functools import cache, partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from geo.coordination.claims import OWNED, RELEASED, Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
 from geo.coordination.clock import SIGN_APART_US, refuse, why_wrong
@@ -61,14 +59,18 @@ from geo.delta.process import Process
 from geo.delta.table import Table
 from geo.delta.writer import Written
 from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, UnsafeError
-from geo.faults import FAULTS, SPARK_ERRORS
+from geo.faults import faults_here, spark_errors_here
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
+from geo.late import F
 from geo.names import Topic
 from geo.now import now_us
 from geo.sql_text import identifier
 from geo.times import from_us, in_us
 from schemas import OWNERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ _FENCE_TRIES = 5
 
 _RAISED = "GEO_FENCED"
 
-Rows: TypeAlias = DataFrame | pa.Table | Written
+Rows: TypeAlias = "DataFrame | pa.Table | Written"
 """What is appended: rows of Spark's, rows that are at hand, or files that were written beside the table and not committed."""
 
 
@@ -292,7 +294,7 @@ class Ownership:
                 table.append_rows(rows, user_metadata, refuse_all, self._fenced)
             else:
                 table.append(rows, user_metadata, refuse=refuse_all, fenced=self._fenced)
-        except SPARK_ERRORS:
+        except spark_errors_here():
             # Its plan found the file missing, or a file that was there when it was made: the error has many forms, the cause one.
             self.refuse_if_lost()
             raise
@@ -339,7 +341,7 @@ def giving_back(owned: Sequence[Ownership], is_safe: Callable[[Exception], bool]
     try:
         yield
         release(owned)
-    except FAULTS as error:
+    except faults_here() as error:
         if is_safe(error):
             release(owned)
         raise

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
+from geo.late import F
+from geo.late import spark_types as T
 from geo.sql_text import identifier
 from geo.times import with_zone
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _ARROW = {
     "BIGINT": pa.int64(),
@@ -95,11 +97,12 @@ def _shown(field: T.StructField) -> Column:
     return column.cast("string").alias(field.name) if _has_times(field.dataType) else column
 
 
-_PLAIN = (
-    T.StringType, T.BinaryType, T.BooleanType, T.NumericType, T.DateType, T.TimestampType, T.TimestampNTZType, T.NullType,
-    T.DayTimeIntervalType,
-)  # fmt: skip
-"""Types that are the same by way of Arrow as by `collect`, beside what is made of them."""
+def _plain() -> tuple[type[T.DataType], ...]:
+    """Types that are the same by way of Arrow as by `collect`, beside what is made of them."""
+    return (
+        T.StringType, T.BinaryType, T.BooleanType, T.NumericType, T.DateType, T.TimestampType, T.TimestampNTZType, T.NullType,
+        T.DayTimeIntervalType,
+    )  # fmt: skip
 
 
 def parts_of(kind: T.DataType) -> list[T.DataType]:
@@ -117,7 +120,7 @@ def parts_of(kind: T.DataType) -> list[T.DataType]:
 
 def _is_plain(kind: T.DataType) -> bool:
     parts = parts_of(kind)
-    return all(map(_is_plain, parts)) if parts else isinstance(kind, _PLAIN)
+    return all(map(_is_plain, parts)) if parts else isinstance(kind, _plain())
 
 
 def _has_times(kind: T.DataType) -> bool:

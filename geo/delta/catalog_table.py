@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql.types import StructField
+from typing import TYPE_CHECKING
 
 from geo.delta.driver import Driver
 from geo.delta.engine import Seen
 from geo.delta.engines.spark.engine import MISSING, SparkEngine
 from geo.delta.table import Table
 from geo.errors import UnsafeError
+from geo.late import spark_errors
 from geo.sql_text import literal
 from schemas import TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
 
 
 def table_in_catalog(driver: Driver, name: str, place: str) -> Table:
@@ -29,7 +31,7 @@ def table_in_catalog(driver: Driver, name: str, place: str) -> Table:
     named = SparkEngine(driver, name, by_path=False)
     try:
         location = named.location
-    except AnalysisException as error:
+    except spark_errors.AnalysisException as error:
         if error.getCondition() not in MISSING:
             raise
         return CatalogTable(driver, named, place, is_named=False)
@@ -78,7 +80,7 @@ class CatalogTable(Table):
     def _name_it(self) -> None:
         try:
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} USING delta LOCATION {literal(self.name)}")
-        except PySparkException:
+        except spark_errors.PySparkException:
             if not self.spark.catalog.tableExists(self.sql):  # another process was quicker
                 raise
 

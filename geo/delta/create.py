@@ -14,9 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
-
-from pyspark.sql.types import StructField
+from typing import TYPE_CHECKING, Any
 
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import commit_file
@@ -28,6 +26,9 @@ from geo.delta.store import ReadPath, WritePath
 from geo.errors import DamagedError, UsageError
 from geo.now import now_us
 from schemas import TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
 
 
 @dataclass(frozen=True, slots=True)

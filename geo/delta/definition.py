@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampNTZType, VariantType
+from typing import TYPE_CHECKING, Any
 
 from geo.delta.arrow_rows import arrow_type, parts_of
 from geo.delta.commits import ENGINE
 from geo.delta.derived_checksum import NOTHING
 from geo.delta.protocol import with_local_times
 from geo.errors import UsageError
+from geo.late import arrow_types, spark_types
 from schemas import TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructField
 
 
 def first_version(
@@ -26,12 +27,12 @@ def first_version(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The actions of the commit that makes a table, and the checksum beside it. `extra` are a typed topic's own columns, `own` properties of
     this table alone. Raises UsageError for a column of a type that a table made without Spark cannot have."""
-    columns = [*columns_of(schema), *(StructField(one.name, nullable(one.dataType)) for one in extra)]
+    columns = [*columns_of(schema), *(spark_types.StructField(one.name, nullable(one.dataType)) for one in extra)]
     properties = schema.all_properties | dict(own)
     metadata = {
         "id": table_id,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": compact(StructType(columns).jsonValue()),
+        "schemaString": compact(spark_types.StructType(columns).jsonValue()),
         "partitionColumns": list(schema.partitioned_by),
         "configuration": properties,
         "createdTime": now_ms,
@@ -69,14 +70,14 @@ def compact(value: Any) -> str:
 
 def columns_of(schema: TableSchema) -> list[StructField]:
     """As a table of this schema has them, with what each is for."""
-    kinds = ((column, from_arrow_type(arrow_type(column.type))) for column in schema.columns)
-    return [StructField(column.name, kind, column.nullable, {"comment": column.comment}) for column, kind in kinds]
+    kinds = ((column, arrow_types.from_arrow_type(arrow_type(column.type))) for column in schema.columns)
+    return [spark_types.StructField(column.name, kind, column.nullable, {"comment": column.comment}) for column, kind in kinds]
 
 
 def _protocol(properties: Mapping[str, str], columns: Iterable[StructField]) -> dict[str, Any]:
     """The least that the table asks of readers and writers."""
     columns = list(columns)
-    if any(isinstance(kind, VariantType) for column in columns for kind in _within(column.dataType)):
+    if any(isinstance(kind, spark_types.VariantType) for column in columns for kind in _within(column.dataType)):
         raise UsageError("a column of type VARIANT cannot be made here; make the topic where Spark writes its log")
     needed = ["changeDataFeed"] * (properties.get("delta.enableChangeDataFeed") == "true")
     plain: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
@@ -87,18 +88,18 @@ def _protocol(properties: Mapping[str, str], columns: Iterable[StructField]) -> 
 
 def has_local_times(columns: Iterable[StructField]) -> bool:
     """Whether one of the columns has times without a zone."""
-    return any(isinstance(kind, TimestampNTZType) for column in columns for kind in _within(column.dataType))
+    return any(isinstance(kind, spark_types.TimestampNTZType) for column in columns for kind in _within(column.dataType))
 
 
 def nullable(kind: DataType) -> DataType:
     """A type in which no value is required, as SQL makes a column of it: the first rows would say otherwise than later ones."""
     match kind:
-        case ArrayType():
-            return ArrayType(nullable(kind.elementType))
-        case MapType():
-            return MapType(nullable(kind.keyType), nullable(kind.valueType))
-        case StructType():
-            return StructType([StructField(field.name, nullable(field.dataType)) for field in kind])
+        case spark_types.ArrayType():
+            return spark_types.ArrayType(nullable(kind.elementType))
+        case spark_types.MapType():
+            return spark_types.MapType(nullable(kind.keyType), nullable(kind.valueType))
+        case spark_types.StructType():
+            return spark_types.StructType([spark_types.StructField(field.name, nullable(field.dataType)) for field in kind])
     return kind
 
 

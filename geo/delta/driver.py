@@ -4,17 +4,20 @@ lies on a local disk is mostly read without either."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import cached_property, lru_cache
-
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from geo.delta.object_store import ObjectStore
 from geo.delta.process import Process, this_process
-from geo.faults import SPARK_ERRORS
+from geo.faults import spark_errors_here
 from geo.locations import storage_of
 from geo.session import refuse_connect
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 
 class Reads(Enum):
@@ -90,7 +93,7 @@ class Driver:
         try:
             settings = _settings_at_start(self.spark.sparkContext)
             return next((value for key in keys if (value := settings.get(key))), None)
-        except SPARK_ERRORS:  # Spark Connect does not tell
+        except spark_errors_here():  # Spark Connect does not tell
             return next((value for key in keys if (value := self.spark.conf.get(key, None))), None)
 
     @cached_property
@@ -108,10 +111,9 @@ def _settings_at_start(context: SparkContext) -> Mapping[str, str]:
 
 def _jvm_pid(spark: SparkSession) -> int:
     """Process id of the driver's JVM; 0 where nobody may know it."""
-    try:
+    with suppress(ValueError, *spark_errors_here()):
         return _pid_by_sql(spark)
-    except (*SPARK_ERRORS, ValueError):
-        return 0
+    return 0
 
 
 @lru_cache(maxsize=8)  # sessions of one Spark, each with settings of its own; a failure is not remembered

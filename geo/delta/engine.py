@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from geo.delta.commits import Commit
 from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.summary import Groups, Summary
+from geo.late import spark_types
 from geo.text import first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 T = TypeVar("T")
 
@@ -50,17 +53,27 @@ class Seen:
     table_id: str
     version: int
     properties: Mapping[str, str]
-    columns: StructType
+    schema: str
+    """Its columns as JSON, as Delta has them in its log."""
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], version: int) -> Seen:
-        """As Delta's metadata of a version have it; of columns what Spark shows of them, not where they are in files."""
+        """As Delta's metadata of a version have it."""
+        return cls(metadata["id"], version, metadata.get("configuration") or {}, metadata["schemaString"])
+
+    @property
+    def names(self) -> list[str]:
+        """Of its columns."""
+        return [field["name"] for field in json.loads(self.schema)["fields"]]
+
+    @property
+    def columns(self) -> StructType:
+        """What Spark shows of its columns, not where they are in files."""
 
         def shown(told: dict[str, Any]) -> dict[str, Any]:
             return {key: value for key, value in told.items() if not key.startswith("delta.")}
 
-        columns = StructType.fromJson(json.loads(metadata["schemaString"], object_hook=shown))
-        return cls(metadata["id"], version, metadata.get("configuration") or {}, columns)
+        return spark_types.StructType.fromJson(json.loads(self.schema, object_hook=shown))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row
+from typing import TYPE_CHECKING
 
 from geo.crash import CrashPoint, reach
 from geo.delta.driver import Driver
 from geo.delta.store import Put
 from geo.disk import local_path, sync
+from geo.late import spark_errors
 from geo.times import in_us, utc
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
 
 
 def check_folder(location: str) -> None:
@@ -179,7 +181,7 @@ class SmallFiles:
         """Rows of the lines of a file, or of all in a folder; None if there is none."""
         try:
             return of(self._driver.spark.read.options(**options).text(path)).collect()
-        except AnalysisException:
+        except spark_errors.AnalysisException:
             return None
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from pyspark.sql.types import StructField
+from typing import TYPE_CHECKING, Any
 
 from geo.delta.definition import compact, has_local_times, nullable
 from geo.delta.delta_state import DeltaState, state_of
@@ -18,6 +16,10 @@ from geo.delta.engine import UnsupportedError
 from geo.delta.protocol import with_local_times
 from geo.delta.store import WritePath
 from geo.delta.writer import commit_actions
+from geo.late import spark_types
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
 
 
 def commit_properties(folder: WritePath, state: DeltaState, properties: Mapping[str, str]) -> bool:
@@ -32,7 +34,7 @@ def commit_columns(folder: WritePath, state: DeltaState, columns: Sequence[Struc
     as `put_commit`; UnsupportedError for a column of a type that this program does not append."""
     if state.is_mapped:
         raise UnsupportedError("its columns have other names in the files (column mapping), and none is added to such here")
-    columns = [StructField(one.name, nullable(one.dataType), True, one.metadata) for one in columns]
+    columns = [spark_types.StructField(one.name, nullable(one.dataType), True, one.metadata) for one in columns]
     before = state.checksum["metadata"]
     schema, added = json.loads(before["schemaString"]), [column.jsonValue() for column in columns]
     after = {"metadata": {**before, "schemaString": compact({**schema, "fields": [*schema["fields"], *added]})}}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from geo.delta.change import Change
 from geo.delta.delta_state import DeltaState
 from geo.delta.scan import few_rows, files_at
 from geo.delta.table import KEPT_RECORD, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def replace_rows(

@@ -7,11 +7,10 @@ Of the others None means that this process does not know, or that it is much: th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from geo.delta.change import DataFileOf
 from geo.delta.data_file import DataFile
@@ -24,6 +23,9 @@ from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.predicate_arrow import kept
 from geo.delta.summary import Groups, Summary
 from geo.delta.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 T = TypeVar("T")
 

@@ -16,15 +16,9 @@ from datetime import datetime
 from functools import cached_property, partial, reduce
 from pathlib import Path
 from types import MappingProxyType
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pyarrow as pa
-from delta.tables import DeltaTable
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.streaming.readwriter import DataStreamReader
-from pyspark.sql.types import NullType, StructField, StructType
 
 from geo.crash import CrashPoint, reach
 from geo.delta.change import Change, commit_change, conflict_since, may_change
@@ -63,11 +57,18 @@ from geo.delta.writer import (
 from geo.delta.young import refuse_gone
 from geo.errors import GeoError, RetryableError, SchemaError, UnknownAnswerError, UnsafeError
 from geo.faults import is_conflict
+from geo.late import F, spark_errors, spark_sql, spark_types
 from geo.session import own_session
 from geo.sql_text import identifier, literal
 from geo.text import first_line
 from schemas import TableSchema
 from schemas.table import BEFORE_RELEASE, KIND_PROPERTY, VERSION_PROPERTY
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql.types import StructField, StructType
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +145,7 @@ class Table:
         """As `ask`, of a table that may not exist: a catalog then has no place of it, and Spark says so."""
         try:
             there = self._opened
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             if error.getCondition() not in MISSING:
                 raise
             return question(self._by_spark)
@@ -303,7 +304,7 @@ class Table:
                     make_first(self.log_folder, schema, extra, own)
                 else:
                     self._create(definition(common), definition({**common, **own}), own)
-            except PySparkException as error:
+            except spark_errors.PySparkException as error:
                 if not (is_conflict(error) or error.getCondition() in _MADE_BY_OTHERS):
                     raise
                 said = error
@@ -362,7 +363,7 @@ class Table:
                 f"{self}: has schema version {version!r}, this program knows up to {schema.version}. "
                 "Nothing was written. Upgrade delta-geo here first."
             )
-        missing = [column.name for column in schema.columns if not column.added and column.name not in seen.columns.names]
+        missing = [column.name for column in schema.columns if not column.added and column.name not in seen.names]
         if missing:
             raise SchemaError(
                 f"{self}: lacks the columns {', '.join(missing)} of a {schema.kind}. Nothing was written. Who renamed or dropped them puts "
@@ -395,7 +396,7 @@ class Table:
         if by_spark and (self._lock is None or not self.exists()):
             self._save(fenced(rows), user_metadata, transaction, refuse)
             return
-        rows = rows.drop(*(field.name for field in rows.schema if isinstance(field.dataType, NullType)))
+        rows = rows.drop(*(field.name for field in rows.schema if isinstance(field.dataType, spark_types.NullType)))
         if (transaction is None or not by_spark) and (written := self.write_files(rows)) is not None:
             reach(CrashPoint.APPEND_WRITTEN)
             self.append_written(written, user_metadata, refuse, fenced, transaction)
@@ -673,11 +674,11 @@ class Table:
             by_partition.setdefault(tuple(partition.items()), []).append(no_pattern(f"{self.location}/{path}"))
         parts = []
         for values, paths in by_partition.items():
-            inside = StructType([field for field in columns if field.name not in dict(values)])
+            inside = spark_types.StructType([field for field in columns if field.name not in dict(values)])
             rows = self.spark.read.schema(inside).parquet(*paths)
             told = {name: F.lit(value).cast(columns[name].dataType) for name, value in values}
             parts.append(rows.withColumns(told).select(*columns.names))
-        return reduce(DataFrame.unionByName, parts) if parts else self.spark.createDataFrame([], columns)
+        return reduce(spark_sql.DataFrame.unionByName, parts) if parts else self.spark.createDataFrame([], columns)
 
     def change_here(self, make: Callable[[DeltaState], Change | None], user_metadata: str | None = None) -> Change | None:
         """Take files out and put others in, in one commit without Spark. None, and nothing was done, where Spark is to do it.
@@ -755,7 +756,7 @@ class Table:
             with self._committing():
                 try:
                     return action()
-                except PySparkException as error:
+                except spark_errors.PySparkException as error:
                     if not is_conflict(error):
                         raise
                     conflict = error
@@ -863,7 +864,7 @@ class Table:
         """The log on a local disk; None, too, where there is no table: nothing was committed."""
         try:
             return self._opened.disk
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             if error.getCondition() not in MISSING:
                 raise
             return None

@@ -7,10 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from geo.delta.commits import KEPT, Commit, Kind
 from geo.delta.engine import Scan
@@ -21,6 +20,9 @@ from geo.delta.predicate_arrow import kept
 from geo.delta.scan import few_added
 from geo.delta.table import Table
 from geo.errors import RetryableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 FULL_LOOK_S, REMOTE_FULL_LOOK_S = 60.0, 600.0
 """How often the whole table is looked at while no commit comes: an older copy may have been put back. Elsewhere than on a local

@@ -13,10 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, TypeAlias
-
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from geo.config.model import Cluster
 from geo.config.secret import Secret, keep_silent
@@ -32,18 +29,22 @@ from geo.delta.tail import REMOTE_FULL_LOOK_S
 from geo.disk import local_path
 from geo.errors import OtherClusterError, UnsafeError
 from geo.journal.journal import Journal
+from geo.late import spark_errors
 from geo.locations import scheme_of
 from geo.names import Topic
 from geo.session import set_what_is_needed
 from schemas import TOPICS, TableSchema
 from schemas.table import CLUSTER_PROPERTY
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _right_at: dict[tuple[ObjectStore, str, str], float] = {}
 """By the store, the place and the name of a cluster: when its registry last said that the name is right (monotonic)."""
 
 _ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 
-Start: TypeAlias = Callable[[], SparkSession]
+Start: TypeAlias = "Callable[[], SparkSession]"
 """Makes a session, the same one each time."""
 
 
@@ -233,7 +234,7 @@ class ClusterTables:
         if not self._located:
             try:
                 rows = self.spark.sql(f"DESCRIBE SCHEMA `{self.cluster.catalog}`.`{self.cluster.schema}`").collect()
-            except AnalysisException:
+            except spark_errors.AnalysisException:
                 return None
             found = (str(row[1]).rstrip("/") for row in rows if str(row[0]).lower() == "location" and row[1])
             self._location, self._located = next(found, None), True

@@ -10,11 +10,9 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from geo.delta.arrow_rows import rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
@@ -28,9 +26,13 @@ from geo.delta.scan import few_rows, small_rows
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_PRESENCE_S, Tail, passes_journal
 from geo.journal.rows import Row, as_row, from_row
+from geo.late import F
 from geo.times import with_zone
 from schemas import TableSchema
 from schemas.table import VERSION_PROPERTY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _R = TypeVar("_R")
 
@@ -76,7 +78,7 @@ class Journal:
         if (seen := self.table.find_checked(self._schema)) is not None:
             self._admit(seen.properties)
             self._there, self._seen = True, (seen.version, now)
-            self._is_whole = set(self._schema.names) <= set(seen.columns.names)
+            self._is_whole = set(self._schema.names) <= set(seen.names)
         elif self.table.is_asked_by_name:
             self._missed_at = self._asked_at = now
         return self._there

@@ -4,12 +4,9 @@ only."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
 
 from geo.delta.engine import Seen
 from geo.delta.predicate import to_sql
@@ -18,9 +15,14 @@ from geo.delta.table import Table
 from geo.errors import SchemaError
 from geo.ids import LedgerId, MessageId
 from geo.journal.cluster import ClusterTables
+from geo.late import F
 from geo.log.conditions import IS_MESSAGE
 from geo.names import Topic
 from schemas import ENVELOPE, TOPIC_LOG
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField, StructType
 
 ID = ("origin", "ledger_id", "entry_id")
 """The columns of a message id."""

@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
-
-from pyspark.sql.types import StructField, StructType
+from typing import TYPE_CHECKING
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
@@ -24,6 +23,7 @@ from geo.disk import local_path
 from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
+from geo.late import spark_types
 from geo.log.absence import lost_by_registry, unlike_log
 from geo.log.kept_policies import DELETED, REPLICATION_CLUSTERS, UNCLEAR, UNENDED, Policies, clusters_of, kept, restored
 from geo.log.topic_log import open_log, user_columns
@@ -32,6 +32,9 @@ from geo.now import utc_now
 from geo.times import EPOCH
 from schemas import LEDGERS, LINKS, TOPIC_LOG, TOPICS
 from schemas.table import POLICIES_PROPERTY
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField, StructType
 
 log = logging.getLogger(__name__)
 
@@ -309,7 +312,7 @@ def grow(log: Table, there: StructType, wanted: Sequence[StructField], who: str)
             )
     added = [column for column in wanted if column.name not in kinds]
     if added:
-        log.add_columns([StructField(column.name, column.dataType) for column in added])
+        log.add_columns([spark_types.StructField(column.name, column.dataType) for column in added])
     return [*kinds, *(column.name for column in added)]
 
 
@@ -373,7 +376,7 @@ def _refuse_others(topic: Topic, own: Sequence[StructField], wanted: Sequence[St
         return [(column.name, column.dataType.simpleString()) for column in columns]
 
     if wanted and shape(own) != shape(wanted):
-        has = StructType(list(own)).simpleString() if own else "none: it is a bytes topic"
+        has = spark_types.StructType(list(own)).simpleString() if own else "none: it is a bytes topic"
         raise UsageError(f"{topic} is there and has other columns, {has}. Nothing was changed.")
 
 

@@ -16,12 +16,12 @@ from geo.log.absence import gone_region, is_new, nothing_in_target
 from geo.log.ledgers import LINK_KEY
 from geo.log.topics import Registered, absent, known_topics
 from geo.names import Topic, topic_glob_matches
+from geo.replication.carried import replicates, topics_of_source
 from geo.replication.lag import Lag, due_of, lag_of
 from geo.replication.link_requests import Requests
 from geo.replication.link_start import Standing, begins_at, look_at_target, standing
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
-from geo.replication.link_topics import replicates, topics_of_source
 from geo.replication.request_table import read_requests
 from geo.replication.rule import Rule
 from geo.streams.life import State

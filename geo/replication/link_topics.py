@@ -6,7 +6,7 @@ Which topic is in which state is decided per topic; one bad topic never stops an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -15,13 +15,14 @@ from geo.coordination.ownership import release
 from geo.crash import CrashPoint, reach
 from geo.delta.store import read_each
 from geo.errors import AlreadyOwnedError, LockedError, RetryableError
-from geo.faults import FAULTS, Tried
+from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables
-from geo.log.absence import gone_region, lost_by_registry
+from geo.log.absence import gone_region
 from geo.log.promised_ends import SharedPromises, read_promises
-from geo.log.topics import Registered, all_topics, deleted_topics
+from geo.log.topics import Registered, deleted_topics
 from geo.names import Topic, topic_glob_matches
 from geo.reasons import Reason
+from geo.replication.carried import has_log, replicates, topics_of_source, unclear
 from geo.replication.link_requests import Next, Requests, what_next
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
@@ -33,7 +34,6 @@ from geo.streams.life import Life, State, Why
 from geo.streams.share import ALL, Share
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.streams.work import Failed, Found, Group, Told
-from schemas import TOPICS
 
 log = logging.getLogger(__name__)
 
@@ -225,43 +225,6 @@ class LinkTopics:
     def told(self, work: LinkWork | None) -> Told:
         one = report_of_link(self, work, Life())
         return Told(one.link if work is None else str(work), one.replicated, one.fields)
-
-
-def topics_of_source(source: ClusterTables, replicated: Iterable[Topic]) -> list[Registered]:
-    """The topics of a link's source: those of its registry, those whose logs are there though the registry lacks them, and those
-    that the target has `replicated` from it, by the target's own rows. None at all if some were and the registry has nothing:
-    it is not there now."""
-    by_link = set(replicated)
-    found = all_topics(source, by_link)
-    if by_link and all(one.is_unknown for one in found):
-        return []
-    without_log = by_link.difference(one.topic for one in found)
-    return [*found, *(Registered.unknown(topic, None) for topic in sorted(without_log))]
-
-
-def has_carried(row: LinkState | None) -> bool:
-    """Whether the link of this row has carried its topic: such a link does so though nobody knows where the topic may go."""
-    return row is not None and row.cursor is not None
-
-
-def unclear(one: Registered, row: LinkState | None, source: ClusterTables) -> str | None:
-    """Why the link of this row does not carry a topic of which nobody knows where it may go; None: it does, since it has."""
-    if not one.is_unclear or has_carried(row):
-        return None
-    return lost_by_registry(one, source.cluster.name, str(source.journal(TOPICS)))
-
-
-def has_log(source: ClusterTables, topic: Topic) -> bool:
-    """Whether a topic has a log; also of one that cannot be looked at: what is in the way is its own fault, not its link's."""
-    with Tried():
-        return source.log(topic).exists()
-    return True
-
-
-def replicates(config: Config, link: Link, found: Registered) -> bool:
-    """Whether the link replicates a topic of its source's registry. (One that was deleted in its target it leaves out as
-    well.)"""
-    return not found.is_deleted and link in config.links_of(found.topic, {link.source: found.replication_clusters})
 
 
 def report_of_link(group: Group[LinkWork], work: LinkWork | None, life: Life) -> LinkReport:

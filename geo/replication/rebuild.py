@@ -24,9 +24,9 @@ from geo.log.ledgers import REBUILD_RECORD
 from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import deleted_topics, ensure_topic, grow, known_topics, register_unclear, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
+from geo.replication.carried import has_carried
 from geo.replication.link_table import read_links
 from geo.replication.link_target import TargetWatch, newest_commit
-from geo.replication.link_topics import has_carried
 from geo.replication.missing import count_rows, find_missing
 from schemas import TOPIC_LOG, TOPICS
 

@@ -21,10 +21,10 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.topics import deleted_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.replication.both_logs import BothLogs
+from geo.replication.carried import has_log, replicates, topics_of_source, unclear
 from geo.replication.link_start import begins_at
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
-from geo.replication.link_topics import has_log, replicates, topics_of_source, unclear
 from geo.replication.source_history import beside_words
 from geo.replication.source_look import open_source_log
 from geo.replication.topic_link import TopicLink

@@ -7,16 +7,16 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
-from typing import Any
-
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, Row, SparkSession
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from geo.delta.actions import actions_of
 from geo.delta.commits import Commit, checksum_file, commit_file, of_file, of_info
-from geo.faults import SPARK_ERRORS
+from geo.faults import spark_errors_here
+from geo.late import F, spark_errors
 from geo.text import first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, Row, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def read_page(spark: SparkSession, location: str, first: int, last: int, only: S
     paths = [f"{location}/_delta_log/{commit_file(version)}" for version in range(first, last + 1)]
     try:
         rows = _trimmed(spark, paths, only)
-    except AnalysisException as error:
+    except spark_errors.AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         middle = (first + last) // 2
@@ -120,10 +120,10 @@ def _metadata_before(spark: SparkSession, location: str, version: int) -> Mappin
         row = spark.read.text(f"{location}/_delta_log/{checksum_file(version - 1)}", wholetext=True).first()
         found: Mapping[str, Any] = json.loads(row["value"] if row is not None else "")["metadata"]
         return found
-    except (AnalysisException, ValueError, KeyError, TypeError):
+    except (spark_errors.AnalysisException, ValueError, KeyError, TypeError):
         pass  # another program wrote it
     try:
         return {"schemaString": spark.read.format("delta").option("versionAsOf", version - 1).load(location).schema.json()}
-    except SPARK_ERRORS as error:
+    except spark_errors_here() as error:
         log.info("%s: its columns before version %d cannot be read: %s", location, version, first_line(error))
         return None

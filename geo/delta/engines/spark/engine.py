@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from delta.tables import DeltaTable
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from geo.delta.arrow_rows import collected
 from geo.delta.commits import Commit, commit_file, of_history
@@ -23,8 +18,14 @@ from geo.delta.engines.spark.scan import filtered, scanned
 from geo.delta.engines.spark.summary import groups_of
 from geo.delta.predicate import IsNull, Predicate, to_sql
 from geo.delta.summary import Groups, Summary
+from geo.late import F, delta_tables, spark_errors
 from geo.sql_text import identifier
 from geo.times import utc
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 T = TypeVar("T")
 
@@ -57,7 +58,11 @@ class SparkEngine(Engine):
         return ".".join(map(identifier, self._name.split(".")))
 
     def delta(self) -> DeltaTable:
-        return DeltaTable.forPath(self.spark, self._name) if self.by_path else DeltaTable.forName(self.spark, self.sql)
+        return (
+            delta_tables.DeltaTable.forPath(self.spark, self._name)
+            if self.by_path
+            else delta_tables.DeltaTable.forName(self.spark, self.sql)
+        )
 
     @cached_property
     def location(self) -> str | None:
@@ -73,12 +78,12 @@ class SparkEngine(Engine):
     def look(self) -> Seen | None:
         try:
             delta = self.delta()
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             if error.getCondition() in MISSING:
                 return None
             raise
         detail = delta.detail().collect()[0]
-        return Seen(str(detail["id"]), self.newest(), detail["properties"] or {}, delta.toDF().schema)
+        return Seen(str(detail["id"]), self.newest(), detail["properties"] or {}, delta.toDF().schema.json())
 
     def newest(self) -> int:
         return int(self.delta().history(1).collect()[0]["version"])
@@ -88,7 +93,7 @@ class SparkEngine(Engine):
             return any(row["version"] == version for row in self._history_from(version))
         try:
             self.spark.read.text(path)  # asks for the file, reads nothing of it
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
             return False
@@ -108,7 +113,7 @@ class SparkEngine(Engine):
             return None
         try:
             row = self.spark.read.text(path).select("_metadata.file_modification_time").first()
-        except AnalysisException:
+        except spark_errors.AnalysisException:
             return None
         return None if row is None else utc(row[0])
 

@@ -13,12 +13,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from geo.delta.delta_state import DeltaState
 from geo.delta.disk_store import DiskPath, path_of
@@ -26,6 +25,10 @@ from geo.delta.sums import sum_of
 from geo.delta.writer import Added, Written, remove_files, statistics, write_out
 from geo.disk import local_path
 from geo.now import now_s
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 _PREFIX = "_geo-written-"
 """Of the folders in which Spark writes. Delta and its VACUUM pass over names that begin so."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import StringType
 
 from geo.delta.arrow_rows import with_times_in_utc
 from geo.delta.engine import Scan
 from geo.delta.predicate import All, Among, AtLeast, Compare, Either, IsNull, Predicate, to_sql
+from geo.late import F, spark_types
 from geo.sql_text import identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ def _bounded(rows: DataFrame, bounds: AtLeast) -> DataFrame:
 
 
 def _equals(rows: DataFrame, column: str, text: str) -> Predicate:
-    is_text = isinstance(rows.schema[column].dataType, StringType)
+    is_text = isinstance(rows.schema[column].dataType, spark_types.StringType)
     return Among(column, frozenset({text if is_text else int(text)}))
 
 

@@ -3,11 +3,14 @@ fast as rows that are handed to Python."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from geo.delta.engines.spark.scan import filtered
 from geo.delta.summary import Group, Groups, Summary
+from geo.late import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _BLOCK_BITS = 20
 _BLOCK = 2**_BLOCK_BITS

@@ -11,11 +11,9 @@ import socket
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from geo.delta.arrow_rows import with_times_in_utc
 from geo.delta.commits import commit_file
@@ -23,7 +21,11 @@ from geo.delta.delta_state import DeltaState
 from geo.delta.store import ReadPath, ReadStore, WritePath
 from geo.delta.writer import Added, FileWriter, Written, fits, parted, remove_files
 from geo.errors import RetryableError, SetupError
+from geo.late import arrow_types, spark_errors
 from geo.text import first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 PART_BYTES, FILE_BYTES = 64 * 1024**2, 256 * 1024**2
 """In memory: of so many the rows of a task are a row group, and a file is of so many that were written; one for each partition."""
@@ -73,8 +75,8 @@ def write_by_tasks(rows: DataFrame, table: WritePath, state: DeltaState, *, into
             yield _told([Added("", {}, 0, 0, 0, "")])
 
     try:
-        told = rows.mapInArrow(written, from_arrow_schema(_FILE)).toArrow().to_pylist()
-    except PySparkException:
+        told = rows.mapInArrow(written, arrow_types.from_arrow_schema(_FILE)).toArrow().to_pylist()
+    except spark_errors.PySparkException:
         _asked.discard(asked)  # it may have been an executor that came later
         raise
     found = [Added(**{**one, "partition": dict(one["partition"])}) for one in told]
@@ -98,8 +100,8 @@ def ask_executors(spark: SparkSession, commit: ReadPath) -> None:
 
     count = spark.sparkContext.defaultParallelism
     try:
-        told = spark.range(0, count, 1, count).mapInArrow(answer, from_arrow_schema(_ANSWER)).toArrow().to_pylist()
-    except PySparkException as error:  # it lacks what even the question takes
+        told = spark.range(0, count, 1, count).mapInArrow(answer, arrow_types.from_arrow_schema(_ANSWER)).toArrow().to_pylist()
+    except spark_errors.PySparkException as error:  # it lacks what even the question takes
         if (lacking := _NO_MODULE.search(str(error))) is None:
             raise
         told = [{"host": "at least one host", "lacks": lacking[1], "said": None}]

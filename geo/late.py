@@ -1,0 +1,51 @@
+"""What is Spark's, imported when it is first used: who only looks mostly needs none of it, and is done before it would be imported."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["F", "arrow_types", "delta_tables", "has_spark", "pyspark", "spark_errors", "spark_sql", "spark_types"]
+
+_SPARK = ("pyspark", "py4j")
+"""The packages whose errors are Spark's."""
+
+
+def has_spark() -> bool:
+    """Whether anything of this process has imported Spark. An error that is raised where nothing has is none of Spark's."""
+    return not sys.modules.keys().isdisjoint(_SPARK)
+
+
+class _Late:
+    """A module that is imported when something of it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(import_module(self._name), name)
+
+
+class _LateErrors(_Late):
+    """As `_Late`, of a module of errors, to be caught and asked for: an empty tuple in place of each where nothing has imported Spark."""
+
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name) if has_spark() else ()
+
+
+if TYPE_CHECKING:
+    import pyspark
+    from delta import tables as delta_tables
+    from pyspark import errors as spark_errors
+    from pyspark import sql as spark_sql
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as spark_types
+    from pyspark.sql.pandas import types as arrow_types
+else:
+    pyspark, spark_sql = _Late("pyspark"), _Late("pyspark.sql")
+    spark_errors = _LateErrors("pyspark.errors")
+    F, spark_types = _Late("pyspark.sql.functions"), _Late("pyspark.sql.types")
+    arrow_types, delta_tables = _Late("pyspark.sql.pandas.types"), _Late("delta.tables")
