@@ -28,6 +28,7 @@ VERBS = {
     "rebuild": ("links", "give a region that lost data its own messages back from a peer"),
     "erase": ("ops", "empty messages of one cluster for good (the right to erasure); their ids stay"),
     "maintain": ("ops", "drop expired dates, compact small files, clean up, beside live streams"),
+    "explain": ("explain", "why a topic is or is not replicated, where each link stands and why not further"),
     "peek": ("topics", "show the newest messages of a topic"),
     "topics": ("topics", "list topics (also without VERB), create, set policies, delete"),
     "clusters": ("clusters", "remove a cluster: what hangs on it in all others"),

@@ -54,7 +54,8 @@ def test_what_is_nowhere_is_refused_by_name(far: Far, command: str, said: str, c
 
 def test_a_partitioned_topic_stands_for_its_partitions(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = typed(far, f"topics --topic {PARTS}", capsys)
-    assert code == 0 and [line.split()[0] for line in text.splitlines()[1:]] == [str(PARTS.with_partition(n)) for n in (0, 1)]
+    assert code == 0
+    assert [line.split()[0] for line in text.splitlines()[1:]] == [str(PARTS.with_partition(n)) for n in (0, 1)]
 
 
 def test_nothing_is_said_to_be_nowhere_while_a_region_cannot_be_read(

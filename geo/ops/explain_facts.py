@@ -1,0 +1,180 @@
+"""What `explain.decide` goes by, read once from every cluster that can be read; and where the link stands. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import permutations
+
+from geo.config.model import Config, Link
+from geo.coordination.ownership import RunnerKind, RunnerName, owner_of, why_dead
+from geo.delta.commits import Commit
+from geo.delta.process import Process
+from geo.errors import OtherClusterError
+from geo.faults import Tried
+from geo.journal.cluster import ClusterTables
+from geo.log.ledgers import LINK_KEY, RECORD_KEY, Batch
+from geo.log.topics import Registered, all_topics
+from geo.names import Topic
+from geo.ops.explain import Addressed, Decision, addressed, decide
+from geo.replication.absent_regions import refuse_gone
+from geo.replication.link_state import LinkRecord, LinkState
+from geo.replication.link_status import LinkStatus, link_statuses
+from geo.replication.link_table import read_links
+from geo.replication.link_topics import unclear
+from geo.replication.rule import Rule
+from geo.text import first_line
+from geo.times import from_us
+from schemas.table import POLICIES_PROPERTY
+
+NEWEST_COMMITS = 50
+"""So many of a source are asked for whom their messages are: of a few minutes, and of a store some requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAt:
+    """A commit of a log. `by`: the producer or link that made it, with the user if Spark says one; `at` None: its writer did not say."""
+
+    version: int
+    commit_id: str
+    by: str
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a link stands: `source` is the commit of the source up to which the target holds everything, `brought` the commit of the target
+    that says so. None of either: it is gone by now. `owner`: who runs the link, and why not if nobody does."""
+
+    version: int
+    source: CommitAt | None
+    brought: CommitAt | None
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A topic and one way that it may go. `status` None: the link does not carry it. `unread`: why the target cannot be read."""
+
+    source: str
+    target: str
+    decision: Decision
+    messages: Addressed
+    status: LinkStatus | None = None
+    cursor: Cursor | None = None
+    unread: str | None = None
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether a person has to do something, or nobody knows."""
+        return self.decision.replicated is None or self.unread is not None or (self.status is not None and self.status.is_finding)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What a cluster says of a topic. `unread`: why it cannot be read."""
+
+    found: Registered | None = None
+    rows: Mapping[str, LinkState] | None = None
+    told: str | None = None
+    version: int | None = None
+    unread: str | None = None
+
+
+def explain(clusters: Mapping[str, ClusterTables], config: Config, topic: Topic) -> list[Explained]:
+    """Of each way between two clusters that has a link, and of each other on which the topic's messages would have to go."""
+    said = {name: _look(tables, clusters, topic) for name, tables in clusters.items()}
+    linked = {(link.source, link.target): link for link in config.links}
+    ways = [*linked, *(way for way in permutations(clusters, 2) if way not in linked and _is_there(said[way[0]]))]
+    statuses: dict[tuple[str, str], LinkStatus] = {}
+    for target, tables in clusters.items():
+        with Tried():  # a target that cannot be read says so below
+            found = link_statuses(tables, clusters, config, str(topic)) if said[target].unread is None else ()
+            statuses |= {(one.link.source, target): one for one in found}
+    return [_explained(clusters, config, topic, said, way, linked.get(way), statuses.get(way)) for way in ways]
+
+
+def _look(tables: ClusterTables, clusters: Mapping[str, ClusterTables], topic: Topic) -> _Cluster:
+    with Tried(OtherClusterError) as tried:
+        refuse_gone(tables, clusters.values())
+        rows = {source: row for (source, name), row in read_links(tables).items() if name == str(topic)}
+        found = next((one for one in all_topics(tables, [topic]) if one.topic == topic), None)
+        seen = tables.log(topic).look()
+        told = None if seen is None else seen.properties.get(POLICIES_PROPERTY)
+        return _Cluster(found, rows, told, None if seen is None else seen.version)
+    assert tried.fault is not None
+    return _Cluster(unread=first_line(tried.fault))
+
+
+def _is_there(one: _Cluster) -> bool:
+    return one.found is not None and not one.found.is_deleted
+
+
+def _explained(
+    clusters: Mapping[str, ClusterTables],
+    config: Config,
+    topic: Topic,
+    said: Mapping[str, _Cluster],
+    way: tuple[str, str],
+    link: Link | None,
+    status: LinkStatus | None,
+) -> Explained:
+    source, target = way
+    at_source, at_target = said[source], said[target]
+    row = (at_target.rows or {}).get(source)
+    messages = Addressed()
+    if link is not None and at_source.version is not None:
+        with Tried():  # what they say is a line more
+            log, newest = clusters[source].log(topic), at_source.version
+            messages = addressed(log.commits(max(0, newest - NEWEST_COMMITS + 1), newest, only=(RECORD_KEY,)), Rule.of(link))
+    decision = decide(
+        config, source, target, topic, at_source.found,
+        unread=at_source.unread,
+        deleted_in_target=at_target.found is not None and at_target.found.is_deleted,
+        unclear=None if at_source.found is None else unclear(at_source.found, row, clusters[source]),
+        told=at_source.told,
+        messages=messages,
+    )  # fmt: skip
+    cursor = None
+    if link is not None and row is not None and row.cursor is not None:
+        with Tried():
+            cursor = _cursor(clusters[target], clusters[source], link, topic, row)
+    return Explained(source, target, decision, messages, status, cursor, at_target.unread)
+
+
+def _cursor(target: ClusterTables, source: ClusterTables, link: Link, topic: Topic, row: LinkState) -> Cursor | None:
+    """The newest cursor: that of the row, or of a later commit of the link in its target."""
+    assert row.cursor is not None
+    at, brought = row.cursor, None
+    log = target.log(topic)
+    if row.target is not None and (seen := log.look()) is not None:
+        for commit in log.commits(row.target.version, seen.version, only=(LINK_KEY,)):
+            record = LinkRecord.decode(commit.user_metadata)
+            if commit.version == row.target.version:
+                brought = _commit_at(commit)
+            elif record is not None and record.link == link.name and not record.reconciling:
+                at, brought = record.cursor, _commit_at(commit)
+    there = None
+    with Tried():  # the source may be away
+        found = source.log(topic).commit_at(at.version)
+        there = None if found is None or found.commit_id != at.commit_id else _commit_at(found)
+    return Cursor(at.version, there, brought, _owner(target, link, topic))
+
+
+def _commit_at(commit: Commit) -> CommitAt:
+    batch, record = Batch.decode(commit.user_metadata), LinkRecord.decode(commit.user_metadata)
+    by = commit.operation if commit.user is None else f"{commit.operation} by {commit.user}"
+    if batch is not None:
+        by = f"producer {batch.producer}"
+    elif record is not None:
+        by = f"link {record.link}"
+    return CommitAt(commit.version, commit.commit_id, by, from_us(commit.committed_us) if commit.committed_us else None)
+
+
+def _owner(target: ClusterTables, link: Link, topic: Topic) -> str:
+    """Who runs the link's topic, by the claim of its first origin: all are claimed together."""
+    name = RunnerName(RunnerKind.ORIGIN, link.origins[0], topic, link.target)
+    if (owner := owner_of(target, str(name))) is None:
+        return "nobody ever ran it"
+    return why_dead(target, owner) or f"{Process.decode(owner.holder)} runs it, since {owner.since:%Y-%m-%d %H:%M:%S}Z"
