@@ -114,6 +114,7 @@ PROCESSES = _journal(
     Column("holder", "STRING", "the same as JSON, with its JVM", nullable=False),
     Column("renewed_at", "TIMESTAMP", "its last sign of life", nullable=False),
     Column("sequence", "BIGINT", "the same in microseconds; the newest has the highest", nullable=False),
+    Column("program", "STRING", "version of delta-geo that it runs; NULL: not told, as by a zip", added=True),
 )
 
 LINKS = _journal(

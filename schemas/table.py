@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,15 @@ BEFORE_RELEASE = {
     2: "A claim did not say then what may still be in flight.",
 }
 """Why a table of a version that was never released is not read."""
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_DURATION = re.compile(rf"(?:interval )?(\d+) ({'|'.join(_SECONDS)})s?")
+
+
+def duration_s(text: str) -> int | None:
+    """The seconds of a table property that says how long something stays; None for one that says it in other words."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    return int(found[1]) * _SECONDS[found[2]] if found else None
 
 
 @dataclass(frozen=True, slots=True)

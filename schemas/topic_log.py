@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from schemas.table import Column, TableSchema
+from schemas.table import Column, TableSchema, duration_s
 
 ENVELOPE = (
     Column("origin", "STRING", "cluster in which the message was first written", nullable=False),
@@ -28,13 +26,14 @@ MESSAGE_INPUT = ("key", "payload", "properties", "replicate_to", "event_time")
 RETENTION_PROPERTIES = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
 """What a link that was away needs: the commits since, and the files they name."""
 
-_DAYS = re.compile(r"interval (\d+) days?")
+DELTAS_OWN = dict(zip(RETENTION_PROPERTIES, ("interval 30 days", "interval 1 week"), strict=True))
+"""What holds in a log without such a property."""
 
 
-def retention_days(text: str | None) -> int | None:
-    """The days of such a property's value; None for one that is not there or not in days."""
-    match = _DAYS.fullmatch(text or "")
-    return int(match[1]) if match else None
+def retention_days(text: str | None) -> float | None:
+    """The days of such a property's value; None for one that is not there or in other words than numbers of one unit."""
+    seconds = duration_s(text or "")
+    return None if seconds is None else seconds / 86_400
 
 
 TOPIC_LOG = TableSchema(

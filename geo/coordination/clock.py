@@ -51,11 +51,16 @@ class Held:
         return why_wrong(self.after_us, self.storage_us, Stamp.of(self.before_us, self.storage_us))
 
     @property
-    def apart_us(self) -> int:
-        """How far the host's clock was from the storage's, at least."""
+    def ahead_us(self) -> int:
+        """How far the host's clock was ahead of the storage's, at least; negative: behind."""
         if self.storage_us is None:
             return 0
-        return max(0, self.before_us - self.storage_us, self.storage_us - self.after_us)
+        return max(0, self.before_us - self.storage_us) or min(0, self.after_us - self.storage_us)
+
+    @property
+    def apart_us(self) -> int:
+        """How far the host's clock was from the storage's, at least."""
+        return abs(self.ahead_us)
 
     def now_us(self, steady_us: int) -> int:
         """The storage's time when the steady clock says `steady_us`; where the storage does not say, the host's. Never ahead of

@@ -322,6 +322,15 @@ def _fences_of(tables: ClusterTables, runner: Runner) -> str:
     return tables.checkpoint("fences", runner.path)
 
 
+def fences_of(tables: ClusterTables, owner: Owner) -> tuple[str, Sequence[str]] | None:
+    """The name of the fence of a claim, and those that its runner has: they are this one alone, but while somebody claims it. None: where they
+    are is not known by the runner's name, as of bundles."""
+    name = RunnerName.parse(owner.runner)
+    others = (broker_runner(tables), version_sync_runner(tables))
+    runner = name.runner if name is not None else next((one for one in others if one.name == owner.runner), None)
+    return None if runner is None else (fence_name(owner.generation, owner.token), tables.files.names(_fences_of(tables, runner)))
+
+
 def release(ownerships: Sequence[Ownership]) -> None:
     """A clean stop, in one commit: nothing of these owners, all of one cluster, is in flight. The next ones need not ask who
     lives, and fence only if these have not fenced against those before them."""

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from geo.delta.process import Process
 from geo.journal.cluster import ClusterTables
 from geo.times import EPOCH, from_us, in_us
+from geo.version import program_version
 from schemas import PROCESSES
 
 _lock = threading.Lock()
@@ -31,7 +32,10 @@ def record(tables: ClusterTables, at_us: int) -> None:
     """Append the row of this process to `system/processes`: on a store that tells signs itself, for people."""
     with _lock:
         number = _signed[tables.place] = max(at_us, _signed.get(tables.place, 0) + 1)
-    row = {"process": tables.me.name, "holder": tables.me.encode(), "renewed_at": from_us(at_us), "sequence": number}
+    row = {
+        "process": tables.me.name, "holder": tables.me.encode(), "renewed_at": from_us(at_us), "sequence": number,
+        "program": program_version() or None,
+    }  # fmt: skip
     tables.journal(PROCESSES).append([row])
 
 

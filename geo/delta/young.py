@@ -4,21 +4,19 @@ retention is over, also what a process wrote that was halted before its commit.
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 
 from geo.delta.store import Head, WritePath, read_each
 from geo.errors import RetryableError
 from geo.now import now_us
+from schemas.table import duration_s
 
 RETENTION = "delta.deletedFileRetentionDuration"
 
 ASKED_US = 600 * 1_000_000
 """What is at most so old by this host's clock is not asked for: clocks that differ more are refused, and no clean-up is so quick."""
 
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
-_DURATION = re.compile(rf"(?:interval )?(\d+) ({'|'.join(_SECONDS)})s?")
 _DEFAULT_US, _UNKNOWN_US = 604_800 * 1_000_000, 86_400 * 1_000_000
 """Of a table that says nothing, and of one that says it in other words."""
 
@@ -27,8 +25,8 @@ def retention_us(configuration: Mapping[str, str]) -> int:
     """How long files stay that no commit names."""
     if (text := configuration.get(RETENTION)) is None:
         return _DEFAULT_US
-    found = _DURATION.fullmatch(text.strip().lower())
-    return int(found[1]) * _SECONDS[found[2]] * 1_000_000 if found else _UNKNOWN_US
+    seconds = duration_s(text)
+    return _UNKNOWN_US if seconds is None else seconds * 1_000_000
 
 
 def refuse_old(table: WritePath, configuration: Mapping[str, str], files: Sequence[WritePath], written_us: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import cache, cached_property
@@ -28,15 +28,18 @@ _NONE = ("NoSuchLifecycleConfiguration", "ReplicationConfigurationNotFoundError"
 """What a store says of a bucket that has no such settings."""
 
 
-def look_at(port: ObjectStore, where: str, root: str, buckets: set[str]) -> Iterator[Symptom]:
-    """What is to be said of the settings of a root's bucket. `buckets`: those in which a cluster of the configuration has its root."""
+def look_at(port: ObjectStore, where: str, root: str, buckets: set[str]) -> Generator[Symptom, None, Held | None]:
+    """What is to be said of the settings of a root's bucket. `buckets`: those in which a cluster of the configuration has its root. Returns
+    this host's clock held against the store's; None: the store did not tell."""
     if find_spec("botocore") is None:
         what = "the bucket's region, versioning, lifecycle rules and replication, and the store's clock, were not looked at: that takes boto3"
         yield Symptom("warn", where, what, "pip install boto3")
-        return
+        return None
     key = root.partition("://")[2].partition("/")[2]
     place = Place(where, f"{key}/" if key else "", port.region, port.endpoint is not None)
-    yield from judged(_Questions(port, authority_of(root), port.region).asked(), place, buckets)
+    found = _Questions(port, authority_of(root), port.region).asked()
+    yield from judged(found, place, buckets)
+    return found.clock if isinstance(found.clock, Held) else None
 
 
 class _Questions:

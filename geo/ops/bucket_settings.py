@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from geo.coordination.clock import SIGN_APART_US, Held
+from geo.coordination.clock import Held
+from geo.ops.looks.clocks import of_host
 from geo.ops.symptom import Level, Symptom
 
 _ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
@@ -78,16 +79,10 @@ def judged(found: BucketSettings, place: Place, buckets: Collection[str]) -> Ite
 
 
 def _of_clock(clock: Held | Unknown, where: str) -> Iterator[Symptom]:
-    fix = "set this host's clock (NTP)"
     if isinstance(clock, Unknown):
         yield _unknown(where, "what time it is by the store's clock", clock, "look whether this host keeps its clock by NTP")
-    elif clock.wrong() is not None:
-        apart = f"this host's clock is {clock.apart_us // 1_000_000} s from the store's: here nothing is owned, replicated or verified"
-        yield Symptom("error", where, apart, fix)
-    elif clock.apart_us > SIGN_APART_US:
-        yield Symptom("warn", where, f"this host's clock is {clock.apart_us // 1_000_000} s from the store's", fix)
     else:
-        yield Symptom("ok", where, "this host's clock is the store's, but for some seconds")
+        yield of_host(where, clock.ahead_us)
 
 
 def _of_region(region: str | Unknown, place: Place) -> Iterator[Symptom]:

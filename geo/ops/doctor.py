@@ -8,32 +8,43 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from geo.config.model import Config
-from geo.coordination.ownership import RunnerKind, RunnerName, owned_now, why_dead
+from geo.config.model import Config, Link
+from geo.coordination.ownership import owned_now, why_dead
+from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.delta.store import StorePath
-from geo.errors import GeoError, UsageError
-from geo.faults import FAULTS
+from geo.errors import GeoError, SchemaError, UsageError
+from geo.faults import FAULTS, Tried, reason_of
 from geo.journal.cluster import ClusterTables
 from geo.locations import authority_of, storage_of
+from geo.log.absence import is_new, nothing_in_target
 from geo.log.topic_log import open_log
-from geo.log.topics import absent, all_topics, known_topics
+from geo.log.topics import Registered, absent, all_topics, known_topics
 from geo.names import Topic
+from geo.now import now_us
 from geo.ops.bucket import look_at
+from geo.ops.looks.clocks import of_host, of_regions
+from geo.ops.looks.owners import of_owner, two_owners
+from geo.ops.looks.retention import of_log
+from geo.ops.looks.secrets import references
+from geo.ops.looks.space import free_space
+from geo.ops.looks.versions import of_processes, of_tables
 from geo.ops.rights import rights
 from geo.ops.symptom import Level, Symptom
+from geo.reasons import Reason
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_table import read_links
+from geo.replication.link_topics import replicates
 from geo.session import HOW_TO_START, SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
 from geo.text import first_line
-from schemas import LEDGERS, LINKS, OWNERS, TOPIC_LOG, TOPICS
-from schemas.topic_log import retention_days
+from geo.times import in_us
 
 _MATTERS = {
     "spark.sql.streaming.checkpointFileManagerClass": "each micro-batch takes 45 to 90 ms longer",
@@ -54,25 +65,32 @@ def examine(
     for name in write_check:
         if storage_of(config.cluster(name).root or "") != "s3a":
             raise UsageError(f"cluster {name}: what may be written is tried on S3 alone, and its root is elsewhere")
-    findings = [*_packages(), *(_NO_SESSION if spark is None else [*_java(spark), *_session(spark)])]
+    findings = [*_packages(), *(_NO_SESSION if spark is None else [*_java(spark), *_session(spark)]), *references(config)]
+    clocks: dict[str, int] = {}
     for name, tables in clusters.items():
+        looks = (
+            partial(_storage, tables),
+            partial(free_space, tables),
+            partial(_store, tables, config, clocks, writes=name in write_check),
+            partial(_clock, tables, clocks),
+            partial(_region, tables, clusters, config),
+            partial(_tables, tables, config),
+            partial(_owners, tables),
+            partial(_links, tables, config),
+        )
         try:
-            findings.extend(_storage(tables))
-            findings.extend(_store(tables, config, writes=name in write_check))
-            refuse_gone(tables, clusters.values())
-            for part in (_tables(tables), _owners(tables), _links(tables, config)):
-                findings.extend(part)  # also what it found before it failed
+            for look in looks:
+                findings.extend(look())  # also what it found before it failed
         except FAULTS as error:
-            what = first_line(error)
-            findings.append(
-                Symptom(
-                    "error",
-                    f"cluster {name}",
-                    f"cannot be read: {what}",
-                    "check the path, the credentials, `storage` or `spark_conf`",
-                )
-            )
-    return findings
+            findings.append(_unreadable(name, error))
+    return [*findings, *of_regions(clocks)]
+
+
+def _unreadable(name: str, error: BaseException) -> Symptom:
+    """Errors of this package say themselves what is to be done."""
+    code, what = reason_of(error), f"cannot be read: {first_line(error)}"
+    fix = "as said" if isinstance(error, GeoError) else code.do or "check the path, the credentials, `storage` or `spark_conf`"
+    return Symptom("error", f"cluster {name}", what, fix, code)
 
 
 def _java(spark: SparkSession) -> Iterator[Symptom]:
@@ -139,14 +157,47 @@ def _storage(tables: ClusterTables) -> Iterator[Symptom]:
         yield from _locks(where, folder)
 
 
-def _store(tables: ClusterTables, config: Config, *, writes: bool) -> Iterator[Symptom]:
+def _clock(tables: ClusterTables, clocks: dict[str, int]) -> Iterator[Symptom]:
+    """Of a local disk, by a file without a name; of an object store `_store` tells it."""
+    if tables.is_near:
+        clocks[tables.cluster.name] = ahead_us = now_us() - storage_now_us(tables, writes=False)
+        yield of_host(f"cluster {tables.cluster.name}", ahead_us)
+
+
+def _region(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config) -> Iterator[Symptom]:
+    """Whether it is where the configuration says. Raises as `refuse_gone`."""
+    refuse_gone(tables, clusters.values())
+    if known_topics(tables):
+        return
+    name, place = tables.cluster.name, tables.place
+    if any(_is_to_be_brought(link, clusters[link.source], config) for link in config.inbound(name)):
+        yield Symptom("error", f"cluster {name}", nothing_in_target(name, place), "as said", Reason.TARGET_GONE)
+    else:
+        fix = "if the region is new, that is right; else correct its root, or catalog and schema, in the configuration"
+        yield Symptom("warn", f"cluster {name}", f"nothing was ever published or replicated at {place}", fix)
+
+
+def _is_to_be_brought(link: Link, source: ClusterTables, config: Config) -> bool:
+    """Whether something is in a link's source for so long that its target should have it."""
+    with Tried():  # of a source that cannot be read its own findings tell
+        now_us = storage_now_us(source, writes=False)
+        return any(
+            not one.is_deleted and replicates(config, link, one) and not is_new(in_us(one.created_at), now_us)
+            for one in known_topics(source)
+        )
+    return False
+
+
+def _store(tables: ClusterTables, config: Config, clocks: dict[str, int], *, writes: bool) -> Iterator[Symptom]:
     root, port = tables.location, tables.port
     if root is None or port is None:
         return
     name, where = tables.cluster.name, f"cluster {tables.cluster.name}"
     yield from rights(StorePath(port, root), where, f"geo doctor --write-check {name}", writes=writes)
     roots = (cluster.root for cluster in config.clusters.values() if cluster.root is not None)
-    yield from look_at(port, where, root, {authority_of(at) for at in roots if storage_of(at) == "s3a"})
+    found = yield from look_at(port, where, root, {authority_of(at) for at in roots if storage_of(at) == "s3a"})
+    if found is not None:
+        clocks[name] = found.ahead_us
 
 
 def _locks(where: str, folder: Path) -> Iterator[Symptom]:
@@ -162,66 +213,66 @@ def _locks(where: str, folder: Path) -> Iterator[Symptom]:
             yield Symptom("warn", where, f"{lock}: {what}", f"kill -CONT {stopped}, or kill -KILL {stopped}")
 
 
-def _tables(tables: ClusterTables) -> Iterator[Symptom]:
+def _tables(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
     where = f"cluster {tables.cluster.name}"
-    for schema in (TOPICS, LEDGERS, OWNERS, LINKS):
-        try:
-            tables.journal(schema).exists()
-        except GeoError as error:
-            yield Symptom("error", where, str(error), "move that table away, or upgrade delta-geo")
+    yield from of_tables(tables)
     topics = [one for one in all_topics(tables, (Topic.parse(topic) for _, topic in read_links(tables))) if not one.is_deleted]
     for one in topics:
         topic = one.topic
         try:
-            if (lacks := absent(tables, one, tables.log(topic).look())) is not None:
+            seen = tables.log(topic).look()
+            if (lacks := absent(tables, one, seen)) is not None:
                 what, _, fix = lacks.partition(". ")
-                yield Symptom("error", f"{where}, {topic}", what, fix)
+                yield Symptom(
+                    "error", f"{where}, {topic}", what, fix, _code_of_lack(one, tables, config, is_there=seen is not None)
+                )
                 continue
             table, _ = open_log(tables, topic)
         except FAULTS as error:
-            yield Symptom("error", where, first_line(error), "restore the table")
+            fix = "upgrade delta-geo here, or move that table away" if isinstance(error, SchemaError) else "restore the table"
+            yield Symptom("error", f"{where}, {topic}", first_line(error), fix, reason_of(error))
             continue
         if (why := table.why_left_to_spark()) is not None and not table.may_spark_commit:
             fix = "docs/guarantees.md, *What a table asks of its writers*, says which are written to"
-            yield Symptom("error", f"{where}, {topic}", f"nothing can be written to this log: {why}", fix)
+            yield Symptom("error", f"{where}, {topic}", f"nothing can be written to this log: {why}", fix, Reason.SCHEMA)
         elif why is not None:
             what = f"Spark reads and writes this log, which takes it some tenths of a second for what takes this program milliseconds: {why}"
             yield Symptom("ok", f"{where}, {topic}", what)
-        properties = table.properties()
-        for key, wanted in TOPIC_LOG.properties.items():
-            have = properties.get(key)
-            if have == wanted or (retention_days(have) or 0) > (retention_days(wanted) or 10**9):
-                continue
-            what = f"{key} is {have!r}, this program creates topics with {wanted!r}"
-            yield Symptom("warn", f"{where}, {topic}", what, table.how_to_set(key, wanted))
+        yield from of_log(f"{where}, {topic}", table.properties(), config.policy(topic).longest_outage_s, table.how_to_set)
     for one in known_topics(tables):
         there = one.is_deleted and tables.log(one.topic).exists()
         if there or one.unended is not None:
             fix = f"geo topics delete --cluster {tables.cluster.name} --topic {one.topic}"
             left = "its log is still there" if there else "that has not ended"
-            yield Symptom("warn", f"{where}, {one.topic}", f"it was deleted, and {left}", fix)
+            yield Symptom("warn", f"{where}, {one.topic}", f"it was deleted, and {left}", fix, Reason.DELETED)
     yield Symptom("ok", where, f"{sum(not one.is_unknown for one in topics)} topics, their tables are delta-geo's")
 
 
+def _code_of_lack(one: Registered, tables: ClusterTables, config: Config, *, is_there: bool) -> Reason:
+    """Of what `absent` says of a topic."""
+    if is_there:
+        return Reason.REGISTRY_EMPTY if one.is_unknown or one.is_unclear else Reason.POLICY
+    is_read = any(link.source == tables.cluster.name for link in config.links)
+    return Reason.SOURCE_GONE if is_read else Reason.TARGET_GONE
+
+
 def _owners(tables: ClusterTables) -> Iterator[Symptom]:
-    for one in owned_now(tables):
-        if (why := why_dead(tables, one)) is not None:
-            name = RunnerName.parse(one.runner)
-            # Users' own processes may have ended for good; what a cluster needs is to run.
-            level: Level = "warn" if name is not None and name.kind in (RunnerKind.PRODUCER, RunnerKind.CONSUMER) else "error"
-            fix = "start it again: the next start fences and heals"
-            yield Symptom(level, one.runner, f"did not stop cleanly: {why}", fix)
-        else:
-            yield Symptom("ok", one.runner, f"owned by {Process.decode(one.holder)} since {one.since:%Y-%m-%d %H:%M:%S} UTC")
+    owned = owned_now(tables)
+    living = [one for one in owned if why_dead(tables, one) is None]
+    yield from (of_owner(tables, one) for one in owned)
+    yield from two_owners(tables, living)
+    yield from of_processes(tables, living)
 
 
 def _links(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
     for (source, topic), state in sorted(read_links(tables).items()):
         where = f"link {source}->{tables.cluster.name}, {topic}"
+        since_us = in_us(state.state_since)
         if state.state is State.FAILED:
-            yield Symptom("error", where, state.reason or "FAILED", "the verb named in the reason")
+            yield Symptom("error", where, state.reason or "FAILED", "the verb named in the reason", state.reason_code, since_us)
         elif state.state is State.DELAYED:
-            yield Symptom("warn", where, state.reason or "DELAYED", "it is tried again by itself; look at the reason if it lasts")
+            fix = "it is tried again by itself; look at the reason if it lasts"
+            yield Symptom("warn", where, state.reason or "DELAYED", fix, state.reason_code, since_us)
         if source not in config.clusters:
             yield Symptom(
                 "warn",

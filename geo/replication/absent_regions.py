@@ -14,6 +14,7 @@ from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
 from geo.log.absence import gone_region
 from geo.log.topics import known_topics
+from geo.reasons import Reason
 from geo.replication.link_table import read_links
 
 _WAIT_S = 10.0
@@ -33,7 +34,7 @@ def _refuse_gone(tables: ClusterTables, have_read: Mapping[str, Callable[[], boo
     if known_topics(tables):
         return
     if mentioned := [other for other, answer in ask_all(have_read, _WAIT_S).items() if _is_so(answer)]:
-        raise RetryableError(gone_region(tables.cluster.name, tables.place, mentioned))
+        raise RetryableError(gone_region(tables.cluster.name, tables.place, mentioned), code=Reason.SOURCE_GONE)
 
 
 def refuse_to_begin_anew(config: Config, tables: ClusterTables) -> None:

@@ -1,0 +1,59 @@
+"""Who owns what: owners that are dead, silent or halted, and claims that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from geo.coordination.claims import Owner
+from geo.coordination.ownership import RunnerKind, RunnerName, fences_of, owned_now, why_dead
+from geo.coordination.signs import last_seen
+from geo.delta.process import Process
+from geo.journal.cluster import ClusterTables
+from geo.ops.symptom import Level, Symptom
+from geo.reasons import Reason
+from geo.times import in_us
+
+MOST_FENCES = 50
+"""Of so many runners the fences are looked at where that is a request each."""
+
+
+def of_owner(tables: ClusterTables, one: Owner) -> Symptom:
+    """What is to be said of who owns a runner now, by the tables and this host."""
+    process = Process.decode(one.holder)
+    if (why := why_dead(tables, one)) is not None:
+        name = RunnerName.parse(one.runner)
+        # Users' own processes may have ended for good; what a cluster needs is to run.
+        level: Level = "warn" if name is not None and name.kind in (RunnerKind.PRODUCER, RunnerKind.CONSUMER) else "error"
+        fix = "start it again: the next start fences and heals"
+        code = Reason.NO_OWNER if process is not None and process.is_seen_here else Reason.OWNER_SILENT
+        return Symptom(level, one.runner, f"did not stop cleanly: {why}", fix, code, _last_sign_us(tables, one, process))
+    if process is not None and process.is_here and (halted := " ".join(map(str, process.stopped))):
+        what = f"{process} is halted (SIGSTOP): it does nothing, and nobody else does it"
+        fix = f"kill -CONT {halted}, or kill -KILL {halted} and start it again"
+        return Symptom("error", one.runner, what, fix, Reason.OWNER_SILENT, _last_sign_us(tables, one, process))
+    return Symptom("ok", one.runner, f"owned by {process} since {one.since:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _last_sign_us(tables: ClusterTables, one: Owner, process: Process | None) -> int:
+    """A claim is a sign, too."""
+    return max(in_us(one.since), 0 if process is None else in_us(last_seen(tables, process)))
+
+
+def two_owners(tables: ClusterTables, living: Sequence[Owner]) -> Iterator[Symptom]:
+    """Of each runner, owned by who lives, for which there is another fence than that of its newest claim: two count themselves for its owner,
+    or nobody does."""
+    if not tables.is_near and len(living) > MOST_FENCES:
+        return
+    if not (odd := [one for one in living if _other_fences(tables, one) is not None]):
+        return
+    now = owned_now(tables)  # of a claim of this moment the table tells by now
+    for one in odd:
+        if one in now and (others := _other_fences(tables, one)) is not None:
+            what = f"{Process.decode(one.holder)} owns it by {others[0]}, and its fences are: {', '.join(others[1]) or 'none'}"
+            fix = "end all processes that run it, and start one again: it fences all others"
+            yield Symptom("error", one.runner, what, fix, Reason.FENCED, in_us(one.since))
+
+
+def _other_fences(tables: ClusterTables, one: Owner) -> tuple[str, Sequence[str]] | None:
+    found = fences_of(tables, one)
+    return None if found is None or list(found[1]) == [found[0]] else found

@@ -1,0 +1,112 @@
+"""What the doctor says of what it found, purely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from geo.config.model import Cluster, Config
+from geo.config.secret import Secret
+from geo.ops.looks import clocks, retention, space
+from geo.ops.looks.secrets import references
+from geo.ops.symptom import Symptom
+from geo.reasons import Reason
+from schemas import TOPIC_LOG
+from schemas.table import duration_s
+from schemas.topic_log import RETENTION_PROPERTIES
+
+DAY_S = 86_400
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "whole_gib", "level"),
+    [(0, 100, "error"), (63, 1, "error"), (900, 100, "warn"), (900, 10, "ok"), (2_000, 1_000, "ok")],
+)
+def test_a_disk_that_is_full_is_an_error_and_one_that_is_nearly_so_a_warning(free_mib: int, whole_gib: int, level: str) -> None:
+    found = space.judged("cluster eu", Path("/data/eu"), free_mib * 2**20, whole_gib * 2**30)
+    assert (found.level, found.code) == (level, None if level == "ok" else Reason.TARGET_DISK_FULL)
+    assert "/data/eu" in found.what
+    assert bool(found.fix) is (level != "ok")
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "level", "what"),
+    [
+        (0, "ok", ""),
+        (-5, "ok", ""),
+        (6, "warn", "6 s ahead of"),
+        (-299, "warn", "299 s behind"),
+        (400, "error", "400 s ahead of"),
+    ],
+)
+def test_a_clock_that_is_off_is_a_warning_and_beyond_what_is_tolerated_an_error(ahead_s: int, level: str, what: str) -> None:
+    found = clocks.of_host("cluster eu", ahead_s * 1_000_000)
+    assert (found.level, found.code) == (level, None if level == "ok" else Reason.CLOCK)
+    assert what in found.what
+
+
+@pytest.mark.parametrize(("us_s", "level"), [(1, "ok"), (-20, "warn"), (400, "error")])
+def test_storages_whose_clocks_are_apart_are_told_by_which_is_ahead(us_s: int, level: str) -> None:
+    (found,) = clocks.of_regions({"eu": 0, "us": us_s * 1_000_000})
+    assert found.level == level
+    ahead, behind = ("us", "eu") if us_s < 0 else ("eu", "us")
+    assert level == "ok" or f"the storage of {ahead} says a time {abs(us_s)} s ahead of that of {behind}" in found.what
+    assert not list(clocks.of_regions({"eu": 10**12}))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("interval 30 days", 30 * DAY_S), ("interval 1 week", 7 * DAY_S), ("1 HOUR", 3600), ("interval 2 months", None), ("", None)],
+)
+def test_how_long_something_stays_is_read_from_a_property(text: str, seconds: int | None) -> None:
+    assert duration_s(text) == seconds
+
+
+def _of_log(properties: Mapping[str, str], outage_days: float = 7) -> list[Symptom]:
+    given = {**TOPIC_LOG.properties, **properties}
+    return list(retention.of_log("t", given, outage_days * DAY_S, lambda key, value: f"SET {key} = {value}"))
+
+
+@pytest.mark.parametrize(
+    ("kept", "outage_days", "level", "fix"),
+    [
+        ("interval 30 days", 7, None, ""),
+        ("interval 60 days", 7, None, ""),
+        ("interval 10 days", 7, "warn", "interval 30 days"),
+        ("interval 1 hour", 7, "error", "interval 30 days"),
+        ("interval 30 days", 45, "error", "interval 45 days"),
+        ("interval 1 month", 7, "warn", "interval 30 days"),
+    ],
+)
+def test_a_log_that_keeps_less_than_the_longest_outage_is_an_error(
+    kept: str, outage_days: float, level: str | None, fix: str
+) -> None:
+    for key in RETENTION_PROPERTIES:
+        told = [(one.level, one.fix, one.code) for one in _of_log({key: kept}, outage_days) if f"{key} is" in one.what]
+        assert told == ([] if level is None else [(level, f"SET {key} = {fix}", Reason.SHORT_RETENTION)])
+
+
+def test_a_log_without_such_a_property_keeps_what_delta_keeps() -> None:
+    properties = {key: value for key, value in TOPIC_LOG.properties.items() if key not in RETENTION_PROPERTIES}
+    told = [one.level for one in retention.of_log("t", properties, 10 * DAY_S, lambda key, value: "")]
+    assert told == ["warn", "error"], "30 days of commits, a week of files"
+
+
+@pytest.mark.parametrize(("behind_days", "told"), [(0, 0), (14.9, 0), (15.1, 2), (40, 2)])
+def test_a_link_that_is_behind_for_half_of_what_its_source_keeps_is_told(behind_days: float, told: int) -> None:
+    found = list(retention.of_lag("link", TOPIC_LOG.properties, behind_days * DAY_S, lambda key, value: value))
+    assert [one.code for one in found] == [Reason.SHORT_RETENTION] * told
+
+
+def test_a_reference_that_leads_nowhere_is_told_and_no_secret_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GEO_LOOKS_THERE", "canary")
+    (tmp_path / "empty").touch()
+    refer = {"a": "env/GEO_LOOKS_THERE", "b": "env/GEO_LOOKS_GONE", "c": f"file{tmp_path}/gone", "d": f"file{tmp_path}/empty"}
+    conf = {f"fs.{name}.key": Secret(f"secret://{place}") for name, place in refer.items()}
+    found = list(references(Config("geo.yaml", {"eu": Cluster("eu", root="/nowhere", spark_conf=conf)})))
+    assert [(one.level, one.code) for one in found] == [("error", Reason.KEYS_REFUSED)] * 3 + [("ok", None)]
+    assert "canary" not in str(found)
+    assert "GEO_LOOKS_GONE is not set" in found[0].what
+    assert found[3].what == "1 reference to secrets leads to something"
