@@ -48,8 +48,8 @@ VERBS = {
     "anti-affinity": ("placement_policies", "list, set and remove namespaces that are to be on different brokers"),
     "balance": ("balance", "simulate what the placement of topics on brokers would do to recorded or generated load"),
     "doctor": (
-        "ops",
-        "check versions, session, buckets and keys, table properties, locks and retention; name the fix of each finding",
+        "doctor",
+        "check versions, session, storages, keys, clocks, tables, owners and links; name the cause and the fix of each finding",
     ),
 }
 """Verb → the module of geo.cli that has it, in a function `add_VERB`, and what it does."""

@@ -1,4 +1,4 @@
-"""`geo verify`, `geo maintain`, `geo erase`, `geo doctor`."""
+"""`geo verify`, `geo maintain`, `geo erase`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from geo.errors import UsageError
 from geo.names import Topic, check_topic_glob
 from geo.ops import erase as erasing
 from geo.ops import maintain as maintaining
-from geo.ops.doctor import examine
-from geo.ops.symptom import Symptom
 from geo.ops.verify import verify as verifying
 from geo.ops.verify.quick import verify_by_ends
 from geo.text import counted
-from geo.times import from_us
 
 
 def add_verify(verbs: Verbs, does: str) -> None:
@@ -42,21 +39,6 @@ def add_erase(verbs: Verbs, does: str) -> None:
     p.add_argument("--topic", required=True, help=TOPIC_FORM)
     p.add_argument("--where", required=True, metavar="SQL", help="which messages, such as \"key = 'customer 7'\"")
     add_dry_run(p)
-
-
-def add_doctor(verbs: Verbs, does: str) -> None:
-    p = verbs.add("doctor", does, doctor)
-    p.add_argument(
-        "--write-check",
-        action="append",
-        default=[],
-        metavar="CLUSTER",
-        help="try also what the keys of a cluster on S3 may write, in a folder of its own below the root; may be repeated",
-    )
-    p.add_argument(
-        "--fail-on", choices=("warn", "error"), default="error", help="the least that makes the exit code 1 (default: error)"
-    )
-    add_engine(p)
 
 
 def verify(args: argparse.Namespace, output: Output) -> int:
@@ -117,25 +99,3 @@ def erase(args: argparse.Namespace, output: Output) -> int:
             "Other clusters keep theirs until it is run there."
         )
     return 0
-
-
-def doctor(args: argparse.Namespace, output: Output) -> int:
-    config = load(args.config)
-    spark = None if args.engine == "native" else start_spark("geo doctor", config)
-    findings = examine(spark, config, LookedAt("geo doctor", config, args.engine).clusters, args.write_check)
-    output.data([_as_json(one) for one in findings])
-    for one in findings:
-        told = one.what if one.code is None else f"{one.code.value}{_since(one)}: {one.what}"
-        output.text(f"{one.level:5} {one.where}: {told}" + (f"\n      fix: {one.fix}" if one.fix else ""))
-    bad = ("error", "warn") if args.fail_on == "warn" else ("error",)
-    return 1 if any(one.level in bad for one in findings) else 0
-
-
-def _as_json(one: Symptom) -> dict[str, object]:
-    since = None if one.since_us is None else f"{from_us(one.since_us):%Y-%m-%dT%H:%M:%SZ}"
-    code = None if one.code is None else one.code.value
-    return {"level": one.level, "where": one.where, "what": one.what, "fix": one.fix, "code": code, "since": since}
-
-
-def _since(one: Symptom) -> str:
-    return "" if one.since_us is None else f", since {from_us(one.since_us):%Y-%m-%d %H:%M:%SZ}"

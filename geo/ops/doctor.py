@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from geo.config.model import Config, Link
 from geo.coordination.ownership import owned_now, why_dead
@@ -20,7 +19,7 @@ from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.delta.store import StorePath
 from geo.errors import GeoError, SchemaError, UsageError
-from geo.faults import FAULTS, Tried, reason_of
+from geo.faults import Tried, faults_here, reason_of
 from geo.journal.cluster import ClusterTables
 from geo.locations import authority_of, storage_of
 from geo.log.absence import is_new, nothing_in_target
@@ -39,12 +38,15 @@ from geo.ops.rights import rights
 from geo.ops.symptom import Level, Symptom
 from geo.reasons import Reason
 from geo.replication.absent_regions import refuse_gone
+from geo.replication.carried import replicates
 from geo.replication.link_table import read_links
-from geo.replication.link_topics import replicates
 from geo.session import HOW_TO_START, SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
 from geo.text import first_line
 from geo.times import in_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MATTERS = {
     "spark.sql.streaming.checkpointFileManagerClass": "each micro-batch takes 45 to 90 ms longer",
@@ -81,7 +83,7 @@ def examine(
         try:
             for look in looks:
                 findings.extend(look())  # also what it found before it failed
-        except FAULTS as error:
+        except faults_here() as error:
             findings.append(_unreadable(name, error))
     return [*findings, *of_regions(clocks)]
 
@@ -228,7 +230,7 @@ def _tables(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
                 )
                 continue
             table, _ = open_log(tables, topic)
-        except FAULTS as error:
+        except faults_here() as error:
             fix = "upgrade delta-geo here, or move that table away" if isinstance(error, SchemaError) else "restore the table"
             yield Symptom("error", f"{where}, {topic}", first_line(error), fix, reason_of(error))
             continue

@@ -133,9 +133,7 @@ def _next_due(dues: Sequence[Due]) -> list[int | None]:
     return found[::-1]
 
 
-def _stood(
-    link: str, source_id: str, target: Read | None, rows: Sequence[Recorded], *, starts_at_end: bool
-) -> list[_Stood]:
+def _stood(link: str, source_id: str, target: Read | None, rows: Sequence[Recorded], *, starts_at_end: bool) -> list[_Stood]:
     """Where the link stood, in the order of time, by its rows and the commits of its target, as far as they tell."""
     own = [] if target is None else _own(link, target)
     first = None if target is None or not target.commits else target.commits[0].version
@@ -157,8 +155,15 @@ def _stood(
         cursor: CommitName | None
         if row.target is None or row.cursor is None:
             cursor = None
-        elif target is None or row.target.table_id != target.table_id or newest_own is None or newest_own[0] <= row.target.version:
-            if target is not None and row.target.table_id == target.table_id and first is not None and first > row.target.version + 1:
+        elif (
+            target is None or row.target.table_id != target.table_id or newest_own is None or newest_own[0] <= row.target.version
+        ):
+            if (
+                target is not None
+                and row.target.table_id == target.table_id
+                and first is not None
+                and first > row.target.version + 1
+            ):
                 found.clear()  # a commit that is gone may have brought it further
                 continue
             cursor = row.cursor
