@@ -30,6 +30,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+_UNITS = ((86_400.0, "days"), (3600.0, "h"), (60.0, "min"))
+
+
+def lasting(seconds: float) -> str:
+    """How long something takes, or is ago, as people say it: `4.2 s`, `25 min`, `22 h`, `3 days`; of each unit two at least, so that the number
+    tells."""
+    for size, unit in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds // size:,.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
 _CALLING, _CAUSE = "An error occurred while calling ", "Caused by: "
 """How an error of Java's begins in which only the call is named, and a line that says what was behind it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.errors import PySparkException
 
 from geo.faults import message
-from geo.text import counted, first_line, printable, printable_lines, show
+from geo.text import counted, first_line, lasting, printable, printable_lines, show
 
 
 def test_characters_that_move_a_cursor_or_forge_a_line_are_replaced() -> None:
@@ -20,6 +20,13 @@ def test_a_value_is_shown_quoted_on_one_line_and_bounded() -> None:
     assert show("ä\n") == r"'\xe4\n'"
     assert show("x" * 118) == "'" + "x" * 118 + "'"
     assert show("x" * 119) == "'" + "x" * 116 + "..."
+
+
+def test_a_span_of_time_is_in_the_largest_unit_of_which_there_are_two() -> None:
+    spans = (0, 9.94, 10, 119, 120, 7199, 7200, 172_799, 172_800, 10**9)
+    assert [lasting(one) for one in spans] == [
+        "0.0 s", "9.9 s", "10 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 days", "11,574 days"
+    ]  # fmt: skip
 
 
 def test_a_number_agrees_with_its_noun() -> None:
