@@ -99,6 +99,9 @@ class CrashPoint(str, Enum):
     REMOVE_CLAIMED = "remove-claimed"
     REMOVE_LINKS_GONE = "remove-links-gone"
     REMOVE_REQUESTS_GONE = "remove-requests-gone"
+    # events, after what they tell: noted -> system/events
+    EVENTS_BEFORE_APPEND = "events-before-append"
+    EVENTS_AFTER_APPEND = "events-after-append"
     # rebuild: claimed -> rows appended
     REBUILD_APPENDED = "rebuild-appended"
 

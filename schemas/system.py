@@ -244,6 +244,26 @@ MARKERS = _journal(
     order=("seq",),
 )
 
+EVENTS = _journal(
+    "events",
+    ("id",),
+    Column("id", "STRING", "of the row of one subject and kind in one minute, as one process wrote it", nullable=False),
+    Column("at", "TIMESTAMP", "when it happened; of several in a minute the last, by its writer's clock", nullable=False),
+    Column("cluster", "STRING", "this one", nullable=False),
+    Column("kind", "STRING", "what it is about (geo.journal.event_rate)", nullable=False),
+    Column("subject", "STRING", "what changed, as it is shown", nullable=False),
+    Column("topic", "STRING", "full topic name; NULL: it is of no one topic"),
+    Column("from_state", "STRING", "what it was; of several in a minute before the first; NULL: not known"),
+    Column("to_state", "STRING", "what it is now, or what was done", nullable=False),
+    Column("reason_code", "STRING", "why, as a code of geo.reasons; of several the last that had one; NULL: none"),
+    Column("reason", "STRING", "why, and what came of it"),
+    Column("by", "STRING", "user, host and process that wrote it", nullable=False),
+    Column("count", "BIGINT", "how often that happened in the minute; of one id the highest counts", nullable=False),
+    version=1,
+    least_version=1,
+    order=("count",),
+)
+
 LOAD_REPORTS = _journal(
     "load_reports",
     ("broker",),
@@ -318,4 +338,5 @@ JOURNALS = (
     *(TOPICS, LEDGERS, FINISHED, OWNERS, PROCESSES, LINKS, REQUESTS, CURSORS, VERSION_SUBSCRIPTIONS, VERSION_STARTS),
     *(LOAD_REPORTS, LOAD_AVERAGES, ASSIGNMENTS, BUNDLES, BUNDLE_REQUESTS, PLACEMENT_POLICIES),
 )
-"""The tables of which the newest row of each subject counts, and which are kept small by that; of MARKERS each row does."""
+"""The tables of which the newest row of each subject counts, and which are kept small by that; of MARKERS each row does. EVENTS are kept
+small by whoever writes them, so that nobody asks for them where nothing happens."""

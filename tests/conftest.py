@@ -37,6 +37,9 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OF_TESTS} {java_options()}")
 # Writing out each commit makes the suite a sixth slower; what it is for is shown with it on (tests/delta/test_power_cut.py).
 os.environ.setdefault(SETTING, "off")
 
+# A commit more in each region that a test makes would make the suite longer; tests that are about events have them on.
+os.environ.setdefault("GEO_EVENTS", "off")
+
 # The first example pays for imports and warm-up; a machine that is busy with Spark is no fault of the property.
 settings.register_profile("new-examples", deadline=None, max_examples=500, derandomize=False)
 # The same examples each time, so that a change is judged by what it changes: to hunt for others is the other profile's work.

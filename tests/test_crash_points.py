@@ -37,6 +37,7 @@ ELSEWHERE = {
     ("append-", "commit-"): "delta/test_writer.py",
     ("change-",): "ops/test_erase.py",
     ("table-",): "delta/test_create.py",
+    ("events-",): "journal/test_events.py",
 }
 """By how the others' names begin, where they are met."""
 

@@ -19,6 +19,7 @@ EXCUSED = {
     ("geo/config/yaml_nodes.py", "os"): "path arithmetic: relative paths are relative to the configuration file",
     ("geo/times.py", "datetime"): "times as numbers; no clock is read",
     ("geo/coordination/claims.py", "datetime"): "the time of a claim, which it does not look at",
+    ("geo/journal/event_rate.py", "datetime"): "the time of an event; no clock is read",
     ("geo/replication/link_state.py", "datetime"): "the time of a state, which it does not look at",
     ("geo/config/secret.py", "os"): "Secret.reveal, which alone reads",
     ("geo/config/secret.py", "pathlib"): "Secret.reveal, which alone reads",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from geo.cli.output import Output
+from geo.config.yaml_nodes import duration_s
 from geo.errors import UsageError
 from geo.ids import MessageId
 from geo.names import ALL_TOPICS
@@ -153,3 +154,24 @@ def _moment(text: str, expected: str) -> datetime:
     except ValueError:
         raise argparse.ArgumentTypeError(expected) from None
     return time.replace(tzinfo=time.tzinfo or timezone.utc)
+
+
+_UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+"""Of brief durations."""
+
+
+def brief_duration_s(text: str) -> int:
+    """The type of a duration in seconds: `60s`, `5m`, `2h`, `1d`, or as the configuration has it (`7 days`)."""
+    found = re.fullmatch(rf"([1-9][0-9]{{0,8}})({'|'.join(_UNITS_S)})", text)
+    try:
+        return int(found[1]) * _UNITS_S[found[2]] if found else duration_s(text)
+    except UsageError:
+        raise argparse.ArgumentTypeError("a duration such as 60s, 5m, 2h or 1d") from None
+
+
+def ago_or_moment(text: str) -> timedelta | datetime:
+    """The type of a beginning in the past: a duration before now, or a time."""
+    try:
+        return timedelta(seconds=brief_duration_s(text))
+    except (argparse.ArgumentTypeError, OverflowError):
+        return _moment(text, "a duration such as 30m, 2h or 7d, or a time such as 2026-11-21T12:00:00Z")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from geo.delta.object_store import ObjectStore
 from geo.delta.process import Process, this_process
+from geo.errors import NoSparkError
 from geo.faults import spark_errors_here
 from geo.locations import storage_of
 from geo.session import refuse_connect
@@ -44,11 +45,20 @@ class Driver:
     ) -> None:
         self._start, self._me, self.reads, self._find_port = start, me, reads, find_port
         self._refuses_connect = False
+        self.never_spark = False
+        """Spark is not to be started."""
 
     @classmethod
     def of(cls, spark: SparkSession, *, find_port: Callable[[], ObjectStore | None] = lambda: None) -> Driver:
         one = cls(lambda: spark, find_port=find_port)
         one.spark = spark
+        return one
+
+    @classmethod
+    def without_spark(cls, *, find_port: Callable[[], ObjectStore | None]) -> Driver:
+        """Spark is never started: what only it can do raises NoSparkError. No JVM commits for it, so none is waited for."""
+        one = cls(_refuse, lambda: this_process(0), reads=Reads.ALL, find_port=find_port)
+        one.never_spark = one.commits_by_itself = True
         return one
 
     @property
@@ -101,6 +111,10 @@ class Driver:
         """Whether this process may add commits to a table on a local disk, where Delta would do no more: no log store was
         configured."""
         return self.log_store("file") is None
+
+
+def _refuse() -> SparkSession:
+    raise NoSparkError("only Spark could do that here, and it is not started for it.")
 
 
 @lru_cache(maxsize=1)

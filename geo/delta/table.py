@@ -300,8 +300,9 @@ class Table:
         deadline, said = time.monotonic() + (_BEING_MADE_S if self._lock is None else 0.0), None
         while True:
             try:
-                if not self.may_spark_commit and self.log_folder is not None:
-                    make_first(self.log_folder, schema, extra, own)
+                if self.log_folder is not None and (self._driver.never_spark or not self.may_spark_commit):
+                    with self._committing():
+                        make_first(self.log_folder, schema, extra, own)
                 else:
                     self._create(definition(common), definition({**common, **own}), own)
             except spark_errors.PySparkException as error:

@@ -63,6 +63,12 @@ def connect_later(start: Start, cluster: Cluster, *, reads: Reads = Reads.ALL) -
     return tables
 
 
+def without_spark(cluster: Cluster) -> ClusterTables:
+    """As `connect`. Spark is never started: what only it can do raises NoSparkError."""
+    tables = ClusterTables(Driver.without_spark(find_port=lambda: _port(tables)), cluster)
+    return tables
+
+
 def _port(tables: ClusterTables) -> ObjectStore | None:
     """What a catalog has on Databricks is that one's, which keeps commits of its own clusters apart."""
     is_databricks = tables.cluster.root is None and _ON_DATABRICKS in os.environ

@@ -108,15 +108,17 @@ class Journal:
     def newest(self, begins: tuple[str, str] | None = None, **equal: str | Collection[str] | Collection[bytes]) -> list[Row]:
         """The newest row of each subject, among the rows whose columns `equal` these texts, or one of several, and of which the column
         that `begins` names begins with its text; times in UTC. Without a Spark job where this process reads its log."""
+        one_of = [Among(name, frozenset({texts} if isinstance(texts, str) else texts)) for name, texts in equal.items()]
+        if not all(one.values for one in one_of):
+            return []
+        return self.newest_where(All((*one_of, *([] if begins is None else [Begins(*begins)]))))
+
+    def newest_where(self, where: Predicate) -> list[Row]:
+        """As `newest`, among the rows that fulfil a condition."""
         began = time.monotonic()
         if not self.exists():
             return []
         names = self._schema.names
-        one_of = [Among(name, frozenset({texts} if isinstance(texts, str) else texts)) for name, texts in equal.items()]
-        if not all(one.values for one in one_of):
-            return []
-        where = All((*one_of, *([] if begins is None else [Begins(*begins)])))
-
         if (small := self._small(names, where, began)) is None:
             return self._collect(self._newest_of(self._whole(self.table.read()).where(to_sql(where))))
         return [small[at] for at in self._last_of(small)]

@@ -1,0 +1,126 @@
+"""What an event says, and how often one is written: of each subject and kind one row a minute, which counts the others of that minute. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+
+from geo.reasons import Reason
+from geo.times import in_us
+
+MOST = 10_000
+"""Rows that wait to be written, some megabytes: where a table cannot be written for long the oldest are forgotten."""
+
+MOST_CHARACTERS = 1_000
+"""Of a text: a longer one is cut."""
+
+_MINUTE_US = 60 * 1_000_000
+
+
+class EventKind(str, Enum):
+    """What an event is about."""
+
+    LINK = "LINK"
+    """The state of a link's topic, or of a link whose source cannot be asked."""
+    WORK = "WORK"
+    """The state of another work: a publisher, a fold, the version sync."""
+    OWNER = "OWNER"
+    """Who runs something: a broker that came or went, a take-over."""
+    HEALTH = "HEALTH"
+    """How a link's topic or a cluster is doing."""
+    GAP = "GAP"
+    """Messages that are gone before they were read."""
+    VERB = "VERB"
+    """What a person asked for."""
+    FAILOVER = "FAILOVER"
+    """A consumer or a producer went on in another cluster."""
+    ERASE = "ERASE"
+    """Messages were emptied for good."""
+    CONFIG = "CONFIG"
+    """A changed configuration was taken or refused."""
+    VERIFY = "VERIFY"
+    """A comparison of clusters ended."""
+    MAINTAIN = "MAINTAIN"
+    """Expiry, compaction and clean-up ended."""
+    REJECT = "REJECT"
+    """Rows of a source were refused."""
+    OTHER = "OTHER"
+    """A kind of a later program."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> EventKind:
+        return cls.OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A row of `system/events`: see schemas.system.EVENTS for each field."""
+
+    id: str
+    at: datetime
+    cluster: str
+    kind: EventKind
+    subject: str
+    topic: str | None
+    from_state: str | None
+    to_state: str
+    reason_code: Reason | None
+    reason: str | None
+    by: str
+    count: int = 1
+
+
+class EventRate:
+    """What of a process's events is to be written. `writer` is unique to it: ids of rows begin so."""
+
+    def __init__(self, writer: str, most: int = MOST) -> None:
+        self._writer, self._most, self._number = writer, most, 0
+        self._newest: dict[tuple[EventKind, str], Event] = {}
+        """By kind and subject: the row of the minute of the last event."""
+        self._due: dict[str, Event] = {}
+        """By id: rows that are not written as they are now."""
+        self.forgotten = 0
+        """Events that were never written, since too many waited."""
+
+    def note(self, event: Event) -> None:
+        """`event`: without an id."""
+        key = event.kind, event.subject[:MOST_CHARACTERS]
+        subject, to_state, reason = _stored(event.subject), _stored(event.to_state), _stored(event.reason)
+        row = replace(event, subject=subject or "", to_state=to_state or "", reason=reason)
+        before = self._newest.get(key)
+        if before is not None and _minute(before) == _minute(event):
+            reason_code, reason = (event.reason_code, row.reason) if event.reason_code else (before.reason_code, before.reason)
+            row = replace(
+                row, id=before.id, from_state=before.from_state, reason_code=reason_code, reason=reason, count=before.count + 1
+            )
+        else:
+            self._number += 1
+            row = replace(row, id=f"{self._writer}-{self._number}")
+        self._newest.pop(key, None)  # the last noted is the last to be forgotten
+        self._newest[key] = self._due[row.id] = row
+        while len(self._newest) > self._most:
+            del self._newest[next(iter(self._newest))]
+        while len(self._due) > self._most:
+            self.forgotten += self._due.pop(next(iter(self._due))).count
+
+    @property
+    def due(self) -> list[Event]:
+        """Rows to write, oldest first. A row that was written before is due again once it counts more."""
+        return list(self._due.values())
+
+    def written(self, rows: Iterable[Event]) -> None:
+        """These rows are in the table."""
+        for row in rows:
+            if self._due.get(row.id) == row:
+                del self._due[row.id]
+
+
+def _stored(text: str | None) -> str | None:
+    """A text that any table takes: one that none does would keep all others that wait from being written."""
+    return None if text is None else text[:MOST_CHARACTERS].encode(errors="replace").decode()
+
+
+def _minute(event: Event) -> int:
+    return in_us(event.at) // _MINUTE_US

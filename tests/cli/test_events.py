@@ -1,0 +1,141 @@
+"""`geo events`: what changed, as people and programs read it, without Spark."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geo.cli import running
+from geo.cli.events import cells_of, fields_of
+from geo.cli.main import main
+from geo.cli.output import Output
+from geo.config.model import Cluster
+from geo.journal.event_rate import Event, EventKind
+from geo.journal.events import SETTING, Events
+from geo.now import utc_now
+from geo.reasons import Reason
+from geo.times import EPOCH
+from tests.examples import examples
+from tests.journal.test_events import region
+from tests.processes import environment
+
+TOPIC = "persistent://shop/web/clicks"
+
+
+class Regions:
+    def __init__(self, folder: Path) -> None:
+        self.tables = {name: region(Cluster(name, root=str(folder / name))) for name in ("eu", "us")}
+        self.path = folder / "geo.yaml"
+        clusters = {name: {"root": tables.place} for name, tables in self.tables.items()}
+        self.path.write_text(yaml.safe_dump({"version": 1, "clusters": clusters, "links": []}))
+        noted = Events(self.tables["eu"])
+        noted.note(EventKind.VERB, "us->eu *", "pause", at=utc_now() - timedelta(hours=3))
+        noted.note(
+            EventKind.LINK, f"us->eu {TOPIC}", "FAILED", topic=TOPIC, from_state="RUNNING",
+            code=Reason.SOURCE_RECREATED, reason="versions 0-7 are of another table", at=utc_now() - timedelta(minutes=3),
+        )  # fmt: skip
+        assert noted.flush()
+        of_us = Events(self.tables["us"])
+        of_us.note(EventKind.OWNER, "broker of us", "RUNNING")
+        assert of_us.flush()
+
+    def run(self, *words: str) -> int:
+        return main(["events", "--config", str(self.path), *words])
+
+
+@pytest.fixture(scope="module")
+def regions(tmp_path_factory: pytest.TempPathFactory) -> Regions:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(SETTING)
+        return Regions(tmp_path_factory.mktemp("events"))
+
+
+@pytest.fixture(autouse=True)
+def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "start_spark", lambda *args: pytest.fail("Spark is started"))
+
+
+def test_the_newest_comes_last_with_when_what_why_and_who(regions: Regions, capsys: pytest.CaptureFixture[str]) -> None:
+    assert regions.run() == 0
+    head, link, owner = capsys.readouterr().out.splitlines()
+    assert head.split() == ["TIME", "CLUSTER", "KIND", "SUBJECT", "CHANGE", "REASON", "BY"]
+    assert f"Z  eu       LINK   us->eu {TOPIC}  RUNNING -> FAILED  SOURCE_RECREATED: versions 0-7 are of another table" in link
+    assert "Z  us       OWNER  broker of us" in owner
+
+
+@pytest.mark.parametrize(
+    ("words", "subjects"),
+    [
+        (["--since", "4h"], ["us->eu *", f"us->eu {TOPIC}", "broker of us"]),
+        (["--since", "1999-01-01"], ["us->eu *", f"us->eu {TOPIC}", "broker of us"]),
+        (["--since", "1m"], ["broker of us"]),
+        (["--cluster", "us"], ["broker of us"]),
+        (["--kind", "link,VERB", "--since", "1 day"], ["us->eu *", f"us->eu {TOPIC}"]),
+        (["--topic", "persistent://shop/*/clicks"], [f"us->eu {TOPIC}"]),
+        (["--topic", "persistent://shop/*/views"], []),
+    ],
+)  # fmt: skip
+def test_what_is_asked_for_is_shown(
+    regions: Regions, capsys: pytest.CaptureFixture[str], words: list[str], subjects: list[str]
+) -> None:
+    assert regions.run("-o", "json", *words) == 0
+    assert [one["subject"] for one in json.loads(capsys.readouterr().out)] == subjects
+
+
+def test_a_kind_that_is_not_there_is_refused_with_those_that_are(regions: Regions, capsys: pytest.CaptureFixture[str]) -> None:
+    assert regions.run("--kind", "LINK,LNIK") == 2
+    assert "there is no kind 'LNIK' of events; there are: LINK, WORK, OWNER" in capsys.readouterr().err
+    assert regions.run("--cluster", "mars") == 2
+
+
+@settings(max_examples=examples(0.5))
+@given(st.text(max_size=12))
+def test_any_beginning_is_taken_or_refused(regions: Regions, text: str) -> None:
+    try:
+        code = regions.run(f"--since={text}", "-o", "json")
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    assert code in (0, 2)
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+@given(_TEXTS, _TEXTS, _TEXTS, st.one_of(st.none(), _TEXTS))
+def test_no_text_moves_a_cursor_or_begins_a_line(subject: str, state: str, by: str, reason: str | None) -> None:
+    one = Event("1", EPOCH, "eu", EventKind.LINK, subject, None, None, state, None, reason, by, 3)
+    lines: list[str] = []
+
+    class Into(Output):
+        def text(self, *said: str) -> None:
+            lines.extend(said)
+
+    Into(as_json=False).table(("A",) * len(cells_of(one)), [cells_of(one)])
+    assert len(lines) == 2
+    assert all(character.isprintable() or character == " " or ord(character) > 0x9F for character in "".join(lines))
+    assert json.loads(json.dumps({**fields_of(one), "at": None}))["subject"] == subject
+
+
+@pytest.mark.slow
+def test_what_comes_is_followed_until_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SETTING)
+    regions = Regions(tmp_path)
+    words = [sys.executable, "-m", "geo", "events", "--config", str(regions.path), "--follow", "--cluster", "eu"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        assert process.stdout is not None
+        assert "SOURCE_RECREATED" in process.stdout.readline()
+        noted = Events(regions.tables["eu"])
+        noted.note(EventKind.VERB, "us->eu *", "resume")
+        assert noted.flush()
+        assert "VERB  us->eu *  resume" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
