@@ -48,6 +48,8 @@ class Parted:
     how: str
     first: int
     last: int
+    is_remade: bool = False
+    """It is another table than that."""
 
 
 def parted(remembered: CommitName, table_id: str, newest: int, there: Commit | None) -> Parted | None:
@@ -57,7 +59,9 @@ def parted(remembered: CommitName, table_id: str, newest: int, there: Commit | N
     """
     version = remembered.version
     if table_id != remembered.table_id:
-        return Parted(f"was dropped and created again: its table id is {table_id}, it was {remembered.table_id}", 0, version)
+        return Parted(
+            f"was dropped and created again: its table id is {table_id}, it was {remembered.table_id}", 0, version, is_remade=True
+        )
     if newest < version:
         return Parted(f"ends at version {newest}, it was at {version}: an older copy was put back", newest + 1, version)
     if there is not None and remembered.commit_id is not None and there.commit_id != remembered.commit_id:

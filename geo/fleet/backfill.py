@@ -254,7 +254,8 @@ class _Filling:
             return target, None
         judged = SourceLook(self._source_log, self._rule.origins, str(self)).judged(cursor)
         if isinstance(judged, Fault):
-            raise SourceChangedError(judged.message(self._link.source, self._link.target, str(self._topic), cursor))
+            told = judged.message(self._link.source, self._link.target, str(self._topic), cursor)
+            raise SourceChangedError(told, code=judged.code)
         if judged is not None and judged.unseen:
             raise RetryableError(f"{self}: {judged.why}. Let the link run first: its next start compares both logs.")
         return target, cursor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 from geo.log.kept_policies import clusters_of, restored
@@ -24,12 +24,21 @@ class Lost(Protocol):
     def is_unclear(self) -> bool: ...
 
 
-def gone_region(name: str, place: str, readers: Iterable[str]) -> str:
+def gone_region(name: str, place: str, readers: Sequence[str]) -> str:
     """Of a region in which nothing is registered, though the links of others (`readers`) have read it."""
     return (
         f"nothing is registered at {place}, and {', '.join(readers)} replicated from it: it was moved away, or its place in the "
         "configuration is wrong. Put its folder back (its system/topics too), or correct the configuration. "
         f"If it is lost for good: geo rebuild, or geo clusters remove {name}"
+    )
+
+
+def emptied_region(name: str, place: str, readers: Sequence[str]) -> str:
+    """As `gone_region`, of one in which logs of topics are, though its registry names none."""
+    return (
+        f"nothing is registered at {place}, though logs of topics are there, and {', '.join(readers)} replicated from it: its system/topics was "
+        "emptied, or another one was put in its place. Put it back. If there is no copy of it, end what publishes there and run: geo rebuild "
+        f"--cluster {name} --from {readers[0]}"
     )
 
 

@@ -24,11 +24,12 @@ from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeErro
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
 from geo.late import spark_types
-from geo.log.absence import lost_by_registry, unlike_log
+from geo.log.absence import emptied_region, gone_region, lost_by_registry, unlike_log
 from geo.log.kept_policies import DELETED, REPLICATION_CLUSTERS, UNCLEAR, UNENDED, Policies, clusters_of, kept, restored
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
+from geo.reasons import Reason
 from geo.times import EPOCH
 from schemas import LEDGERS, LINKS, TOPIC_LOG, TOPICS
 from schemas.table import POLICIES_PROPERTY
@@ -166,6 +167,19 @@ def _topics_by_folder(tables: ClusterTables) -> list[Topic]:
         with suppress(InvalidNameError):
             found.append(Topic.from_path("/".join(folder.parts[-3:])))
     return found
+
+
+def gone_error(tables: ClusterTables, readers: Sequence[str], who: str = "") -> RetryableError:
+    """The error of a region in which nothing is registered, though the links of others (`readers`) have read it."""
+    told, code = (emptied_region, Reason.REGISTRY_EMPTY) if _has_logs(tables) else (gone_region, Reason.SOURCE_GONE)
+    return RetryableError(f"{who}{told(tables.cluster.name, tables.place, readers)}", code=code)
+
+
+def _has_logs(tables: ClusterTables) -> bool:
+    """Whether a log of a topic is there, whatever the registry says; False also where that cannot be looked for."""
+    if tables.port is not None and tables.location is not None:
+        return tables.port.has_any(f"{tables.location}/topics")
+    return any(tables.log(topic).exists() for topic in _topics_by_folder(tables))
 
 
 def told_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:

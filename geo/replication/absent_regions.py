@@ -9,12 +9,9 @@ from functools import partial
 from geo.asking import ask_all
 from geo.config.model import Cluster, Config
 from geo.delta.mirror import LOOKED_S, may_be_old
-from geo.errors import RetryableError
 from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
-from geo.log.absence import gone_region
-from geo.log.topics import known_topics
-from geo.reasons import Reason
+from geo.log.topics import gone_error, known_topics
 from geo.replication.link_table import read_links
 
 _WAIT_S = 10.0
@@ -34,7 +31,7 @@ def _refuse_gone(tables: ClusterTables, have_read: Mapping[str, Callable[[], boo
     if known_topics(tables):
         return
     if mentioned := [other for other, answer in ask_all(have_read, _WAIT_S).items() if _is_so(answer)]:
-        raise RetryableError(gone_region(tables.cluster.name, tables.place, mentioned), code=Reason.SOURCE_GONE)
+        raise gone_error(tables, mentioned)
 
 
 def refuse_to_begin_anew(config: Config, tables: ClusterTables) -> None:

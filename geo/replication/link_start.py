@@ -17,6 +17,7 @@ from geo.delta.commits import Commit, Kind
 from geo.delta.history import CommitName, Gone, parted, with_gaps
 from geo.log.ledgers import is_foreign
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
 from geo.streams.life import State
@@ -201,7 +202,12 @@ def start(facts: StartFacts) -> GoOn | Reconcile | Fault:
         return source
     if isinstance(source, Compare) and source.unseen and recorded is not None and recorded.state is State.FAILED:
         cursor = stands.cursor.version if stands.cursor else 0
-        return Fault(f"it failed before ({recorded.reason}), and {source.why}", cursor, cursor)
+        return Fault(
+            f"it failed before ({recorded.reason}), and {source.why}",
+            cursor,
+            cursor,
+            code=recorded.reason_code or Reason.SOURCE_CHANGED,
+        )
     if stands.why is not None or stands.cursor is None:
         why = stands.why or "it has no cursor"
         if source is None:

@@ -12,9 +12,9 @@ from geo.delta.table import Table
 from geo.errors import OtherClusterError, RetryableError
 from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
-from geo.log.absence import gone_region, is_new, nothing_in_target
+from geo.log.absence import is_new, nothing_in_target
 from geo.log.ledgers import LINK_KEY
-from geo.log.topics import Registered, absent, known_topics
+from geo.log.topics import Registered, absent, gone_error, known_topics
 from geo.names import Topic, topic_glob_matches
 from geo.replication.carried import replicates, topics_of_source
 from geo.replication.lag import Lag, due_of, lag_of
@@ -76,7 +76,7 @@ def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], c
             source.refuse_no_folder()
             registered = topics_of_source(source, replicated)
             if replicated and not registered:
-                raise RetryableError(gone_region(link.source, source.place, [link.target]))
+                raise gone_error(source, [link.target])
             # Those too of which nobody knows whether the link may carry them: what is in the way is said.
             carried = [one for one in registered if replicates(config, link, one) and one.topic not in gone]
         away = None

@@ -14,12 +14,11 @@ from geo.config.model import Config, Link
 from geo.coordination.ownership import release
 from geo.crash import CrashPoint, reach
 from geo.delta.store import read_each
-from geo.errors import AlreadyOwnedError, LockedError, RetryableError
+from geo.errors import AlreadyOwnedError, LockedError
 from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables
-from geo.log.absence import gone_region
 from geo.log.promised_ends import SharedPromises, read_promises
-from geo.log.topics import Registered, deleted_topics
+from geo.log.topics import Registered, deleted_topics, gone_error
 from geo.names import Topic, topic_glob_matches
 from geo.reasons import Reason
 from geo.replication.carried import has_log, replicates, topics_of_source, unclear
@@ -106,7 +105,7 @@ class LinkTopics:
         replicated = map(Topic.parse, (*map(str, known), *(() if self._has_asked else rows())))
         registered = topics_of_source(self._source, replicated)
         if not registered and rows():
-            raise RetryableError(f"{self}: {gone_region(self.link.source, self._source.place, [self.link.target])}")
+            raise gone_error(self._source, [self.link.target], f"{self}: ")
         works: list[tuple[Hashable, LinkWork]] = []
         may_rest: list[tuple[Hashable, TopicLink, LinkState | None]] = []
         left_out: dict[Hashable, Why] = {}

@@ -50,7 +50,8 @@ class OpenLink:
             lost = [*self.logs.gone_from_source(), *self.lost(version, promises, cursor)]
             is_new = cursor is not None and cursor.table_id != self.logs.source.table_id()
             fault = replace(fault, lost=lost[:10], beside=self.logs.beside(version) if is_new else 0)
-        return SourceChangedError(fault.message(self.logs.rule.source, self.logs.rule.target, str(self.topic), cursor))
+        told = fault.message(self.logs.rule.source, self.logs.rule.target, str(self.topic), cursor)
+        return SourceChangedError(told, code=fault.code)
 
     def lost(self, version: int, promises: Sequence[Promise], cursor: CommitName | None, *, gaps: bool = True) -> list[str]:
         """What the link has still to read and the source at `version` has no more: ends that a producer recorded, and with `gaps` what

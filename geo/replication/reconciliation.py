@@ -21,6 +21,7 @@ from geo.delta.history import CommitName
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError
 from geo.journal.cluster import ClusterTables
 from geo.log.promises import Promise, as_accepted
+from geo.reasons import Reason
 from geo.replication.link_start import Reconcile, Standing, begins
 from geo.replication.link_target import newest_commit
 from geo.replication.open_link import OpenLink
@@ -171,7 +172,8 @@ class Reconciliation:
         if lost := self.opened.lost(version, promises, cursor, gaps=gaps):
             what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
             begin = cursor.version + 1 if cursor is not None else 0
-            raise self.opened.refusal(Fault(what, min(begin, version), version, lost[:10]), cursor)
+            fault = Fault(what, min(begin, version), version, lost[:10], code=Reason.SOURCE_ROWS_GONE)
+            raise self.opened.refusal(fault, cursor)
 
     def _step_size(self) -> tuple[int | None, float]:
         """How many messages a step brings at most, None for as many as ever, and how many bytes each takes, 0 where nobody

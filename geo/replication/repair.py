@@ -13,12 +13,11 @@ from geo.config.model import Config, Link, Start
 from geo.coordination.ownership import claim, giving_back
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint
-from geo.errors import RetryableError, UsageError
+from geo.errors import UsageError
 from geo.faults import Tried
 from geo.journal.cluster import ClusterTables, connect
-from geo.log.absence import gone_region
 from geo.log.housekeeping import open_for_writing
-from geo.log.topics import deleted_topics
+from geo.log.topics import deleted_topics, gone_error
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.replication.both_logs import BothLogs
 from geo.replication.carried import has_log, replicates, topics_of_source, unclear
@@ -109,7 +108,7 @@ def carried_topics(config: Config, link: Link, source: ClusterTables, target: Cl
     rows = {Topic.parse(topic): row for (name, topic), row in read_links(target).items() if name == link.source}
     known = topics_of_source(source, rows)
     if not known and rows:
-        raise RetryableError(f"{link.name}: {gone_region(link.source, source.place, [link.target])}")
+        raise gone_error(source, [link.target], f"{link.name}: ")
     registered = [one for one in known if not one.is_deleted and topic_glob_matches(glob, one.topic)]
     matching = [one for one in registered if not one.is_unknown or has_log(source, one.topic)]
     carried = [one for one in matching if replicates(config, link, one) and one.topic not in gone]

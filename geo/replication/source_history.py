@@ -14,6 +14,7 @@ from geo.delta.actions import Touched, touched_by
 from geo.delta.commits import Commit, Kind
 from geo.delta.history import LOOK_BACK, CommitName, Gone, parted, with_gaps
 from geo.log.ledgers import REBUILD_KEY, Batch, is_foreign
+from geo.reasons import Reason
 from geo.replication.link_state import LinkRecord, backfilled
 from geo.text import counted
 
@@ -29,6 +30,7 @@ class Fault:
     """Messages that are no longer in the source, as `origin:ledger:first-last`."""
     beside: int = 0
     """Messages that the target holds of the source's log of before, of ledgers that the source does not know now."""
+    code: Reason = Reason.SOURCE_CHANGED
 
     def message(self, source: str, target: str, topic: str, cursor: CommitName | None) -> str:
         lost = f" No longer in the source: {', '.join(self.lost)}." if self.lost else ""
@@ -72,7 +74,8 @@ def judge(
     """
     at_cursor = next((commit for commit in before if commit.version == cursor.version), None)
     if (other := parted(cursor, table_id, newest, at_cursor)) is not None:
-        return Fault(f"the source {other.how}", other.first, other.last)
+        code = Reason.SOURCE_RECREATED if other.is_remade else Reason.SOURCE_RESTORED
+        return Fault(f"the source {other.how}", other.first, other.last, code=code)
     compare: Compare | None = None
     touched: Touched = frozenset()
     recent, published = deque(before, LOOK_BACK + 1), dict[int, int]()
@@ -99,10 +102,11 @@ def _fault(commit: Commit) -> Fault | None:
     if commit.kind is Kind.RESTORE:
         back_to = commit.parameters.get("version", "")
         if not back_to.isdigit():
-            return Fault(f"a RESTORE {commit.who} in version {commit.version}", commit.version, commit.version)
+            what = f"a RESTORE {commit.who} in version {commit.version}"
+            return Fault(what, commit.version, commit.version, code=Reason.SOURCE_RESTORED)
         first = int(back_to) + 1
         what = f"a RESTORE {commit.who} in version {commit.version}, which undid versions {first}-{commit.version - 1}"
-        return Fault(what, min(first, commit.version), commit.version)
+        return Fault(what, min(first, commit.version), commit.version, code=Reason.SOURCE_RESTORED)
     if commit.kind is Kind.REWRITE:
         why = f" ({commit.done.why})" if commit.done.why else ""
         return Fault(f"messages were changed: {commit.what}{why}", commit.version, commit.version)
