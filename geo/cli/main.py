@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from geo.cli.arguments import EPILOG, Verbs, was_cut_short
+from geo.cli.noted import note_verb
 from geo.cli.output import Output, configure_logging
 from geo.errors import GeoError, NoSparkError
 from geo.remedies import OF_STORE
@@ -74,28 +75,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     output = Output(as_json=args.output == "json")
     configure_logging(verbose=args.verbose, as_json=output.as_json)
+    code = 1
+    fault: Exception | None = None
     try:
         code = int(args.verb(args, output) or 0)
         if not code and was_cut_short(args):
             print("geo: a signal ended it before all was done. Run it again for the rest.", file=sys.stderr)
-            return 1
-        return code
+            code = 1
     except (GeoError, NoSparkError) as error:
+        code, fault = error.exit_code, error
         print(f"geo: {printable_lines(str(error))}", file=sys.stderr)
         if args.verbose:
             raise
-        return error.exit_code
     except KeyboardInterrupt:
-        return 130
+        code = 130
     except Exception as error:
         from geo.faults import faults_here, message, of_spark
 
+        fault = error
         if args.verbose or not isinstance(error, faults_here()):
             raise
         said = printable_lines(message(error))
         what = "Spark failed" if of_spark(error) and not said.startswith(OF_STORE) else "a file or a storage failed"
         print(f"geo: {what}: {said} (--verbose shows where)", file=sys.stderr)
-        return 1
+    finally:
+        note_verb(arguments, args, code, fault)
+    return code
 
 
 def run_job(verb: str) -> None:

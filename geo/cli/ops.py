@@ -51,6 +51,9 @@ def verify(args: argparse.Namespace, output: Output) -> int:
         report = verifying.verify(start_spark("geo verify", config), config, args.topic)
     output.data(report.to_json())
     output.text(*report.lines())
+    findings = sum(found.count for _, _, found in report.findings()) + len(report.faults)
+    figures = (counted(len(report.topics), "topic"), counted(report.compared, "message"), counted(findings, "finding"))
+    args.noted = "clean" if report.clean else "faults", ", ".join(figures)
     return 0 if report.clean else 1
 
 
@@ -83,6 +86,9 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
             output.text(f"{one.table}: {counted(one.log.commits, 'commit')} {removed} from its log, {one.log.kept:,} stay{why}")
         if one.superseded_rows:
             output.text(f"{one.table}: {counted(one.superseded_rows, 'superseded row')} {removed}")
+    expired = [day for one in done for day in one.expired]
+    dates = f"{counted(len(expired), 'date')} expired with {counted(sum(day.rows for day in expired), 'row')}"
+    args.noted = "done", f"{counted(len(done), 'table')}, {dates}"
     return 0
 
 
