@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["F", "arrow_types", "delta_tables", "has_spark", "pyspark", "spark_errors", "spark_sql", "spark_types"]
+__all__ = ["F", "arrow_types", "delta_tables", "has_spark", "pyspark", "spare_pandas", "spark_errors", "spark_sql", "spark_types"]
 
 _SPARK = ("pyspark", "py4j")
 """The packages whose errors are Spark's."""
@@ -15,6 +15,29 @@ _SPARK = ("pyspark", "py4j")
 def has_spark() -> bool:
     """Whether anything of this process has imported Spark. An error that is raised where nothing has is none of Spark's."""
     return not sys.modules.keys().isdisjoint(_SPARK)
+
+
+class _NoPandas:
+    """Finds none."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name=name)
+
+
+def spare_pandas() -> None:
+    """Let Arrow do without pandas in this process, unless somebody has imported it: it would to find out whether a value is one of those, which
+    takes a fifth of a second."""
+    if "pandas" in sys.modules:
+        return
+    from pyarrow import scalar
+
+    sys.meta_path.insert(0, _NoPandas)
+    try:
+        scalar(0)  # it asks once
+    finally:
+        sys.meta_path.remove(_NoPandas)
 
 
 class _Late:

@@ -63,6 +63,12 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=("auto", "native", "spark"), default="auto", help=does)
 
 
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--watch", type=watched_seconds, metavar="SECONDS", help="show it again every so many seconds, until Ctrl-C"
+    )
+
+
 def add_dry_run(parser: argparse.ArgumentParser, does: str = "count, write nothing") -> None:
     parser.add_argument("--dry-run", action="store_true", help=does)
 
@@ -125,6 +131,14 @@ def up_to(limit: float, what: str) -> Callable[[str], float]:
         return found
 
     return parse
+
+
+def watched_seconds(text: str) -> float:
+    """The type of `--watch`: a second is the least, since each look reads what all regions say."""
+    found = up_to(86_400, "a number of seconds, 1 or more")(text)
+    if found < 1:
+        raise argparse.ArgumentTypeError("a number of seconds, 1 or more")
+    return found
 
 
 seconds = up_to(10**9, "a number of seconds")

@@ -13,11 +13,13 @@ from geo.cli.arguments import EPILOG, Verbs, was_cut_short
 from geo.cli.noted import note_verb
 from geo.cli.output import Output, configure_logging
 from geo.errors import GeoError, NoSparkError
+from geo.late import spare_pandas
 from geo.remedies import OF_STORE
 from geo.text import printable_lines
 from geo.version import program_version
 
 VERBS = {
+    "status": ("status", "what is wrong in all regions, since when, what is lost if one is lost now"),
     "demo": ("demo", "two clusters on this disk, real flights, a crash, and a check"),
     "publish": ("publish", "publish JSON lines or a Kafka topic, each line or record exactly once"),
     "broker": ("broker", "run all that a cluster needs: publishers, inbound links, folds, version sync"),
@@ -56,6 +58,9 @@ VERBS = {
 }
 """Verb → the module of geo.cli that has it, in a function `add_VERB`, and what it does."""
 
+_WITHOUT_PANDAS = ("status",)
+"""Verbs that only look, and are done before it would be imported."""
+
 _NOUNS = ("links", "topics", "subscriptions", "brokers", "bundles", "isolation", "domains", "anti-affinity")
 
 
@@ -77,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure_logging(verbose=args.verbose, as_json=output.as_json)
     code = 1
     fault: Exception | None = None
+    if argv is None and arguments[0] in _WITHOUT_PANDAS:  # of a process of its own
+        spare_pandas()
     try:
         code = int(args.verb(args, output) or 0)
         if not code and was_cut_short(args):

@@ -20,7 +20,7 @@ from functools import cache
 
 from geo.crash import CrashPoint, reach
 from geo.delta.locks import without_waiting
-from geo.delta.predicate import Compare, Predicate, TimeUs
+from geo.delta.predicate import All, Among, Compare, Predicate, TimeUs
 from geo.delta.writer import files_committed
 from geo.disk import local_path
 from geo.journal.cluster import ClusterTables, without_spark
@@ -214,7 +214,8 @@ def since(moment: datetime) -> Predicate:
     return Compare("at", ">=", TimeUs(in_us(moment)))
 
 
-def read_events(tables: ClusterTables, begin: datetime) -> list[Event]:
-    """The events of a cluster since `begin`, oldest first."""
-    found = [from_row(Event, row) for row in tables.journal(EVENTS).newest_where(since(begin))]
+def read_events(tables: ClusterTables, begin: datetime, *kinds: EventKind) -> list[Event]:
+    """The events of a cluster since `begin`, oldest first; of these kinds, if some are given."""
+    where = since(begin) if not kinds else All((since(begin), Among("kind", frozenset(kinds))))
+    found = [from_row(Event, row) for row in tables.journal(EVENTS).newest_where(where)]
     return sorted(found, key=lambda one: (one.at, one.id))

@@ -19,10 +19,10 @@ from geo.log.topics import Registered, all_topics
 from geo.names import Topic
 from geo.ops.explain import Addressed, Decision, addressed, decide
 from geo.replication.absent_regions import refuse_gone
+from geo.replication.carried import unclear
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_status import LinkStatus, link_statuses
 from geo.replication.link_table import read_links
-from geo.replication.link_topics import unclear
 from geo.replication.rule import Rule
 from geo.text import first_line
 from geo.times import from_us

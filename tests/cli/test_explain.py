@@ -20,9 +20,9 @@ from geo.log.topics import Registered
 from geo.names import Topic
 from geo.ops.explain import Addressed, Level, addressed, decide
 from geo.ops.explain_facts import CommitAt, Cursor, Explained
+from geo.replication.carried import replicates
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
-from geo.replication.link_topics import replicates
 from geo.replication.rule import Rule
 from geo.streams.life import State
 from geo.times import EPOCH

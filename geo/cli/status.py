@@ -1,0 +1,228 @@
+"""`geo status`: all regions at once, worst first."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from geo.cli.arguments import Verbs, add_engine, add_glob, add_watch
+from geo.cli.output import Colour, Output, table_lines, wrapped
+from geo.cli.running import LookedAt
+from geo.config import load
+from geo.names import check_topic_glob
+from geo.ops.status import Backlog, ClusterLine, LinkLine, Problem, Status, Subscriptions, status_of
+from geo.ops.status_facts import read_facts
+from geo.text import counted, lasting, printable
+from geo.times import from_us
+from geo.version import program_version
+
+
+def add_status(verbs: Verbs, does: str) -> None:
+    p = verbs.add("status", does, status)
+    add_glob(p)
+    add_engine(p)
+    add_watch(p)
+
+
+def status(args: argparse.Namespace, output: Output) -> int:
+    config, glob = load(args.config), check_topic_glob(args.topic)
+
+    def show() -> int:
+        looked = LookedAt("geo status", config, args.engine)
+        found = status_of(read_facts(looked.clusters, config, glob))
+        if args.watch is None:
+            output.data(as_json(found))
+        else:
+            output.line(as_json(found))
+        output.text(*(output.painted(line, colour) for line, colour in screen(found, program_version(), output.width)))
+        return int(found.fails())
+
+    return output.watch(args.watch, show)
+
+
+def as_json(found: Status) -> dict[str, Any]:
+    """With the keys that stay. None: nobody knows."""
+    return {
+        "at": from_us(found.at_us),
+        "version": program_version(),
+        "problems": [_problem_as_json(one) for one in found.problems],
+        "clusters": [_cluster_as_json(one) for one in found.clusters],
+        "links": [_link_as_json(one) for one in found.links],
+        "subscriptions": {
+            "count": found.subscriptions.count,
+            "behind": [
+                {"topic": str(one.topic), "subscription": one.name, "lacking": _by_way(dict(one.lacking))}
+                for one in found.subscriptions.behind
+            ],
+            "failover_repeats": {f"{one.source}->{one.target}": one.repeats for one in found.subscriptions.failovers},
+        },
+    }
+
+
+def _by_way(found: dict[tuple[str, str], int]) -> dict[str, int]:
+    return {f"{source}->{target}": count for (source, target), count in sorted(found.items())}
+
+
+def _problem_as_json(one: Problem) -> dict[str, Any]:
+    first = one.first
+    return {
+        "health": first.health.value, "level": first.level, "link": first.link, "subject": first.subject, "topic": first.topic,
+        "since": _time(first.since_us), "code": first.code and first.code.value, "reason": first.reason, "do": first.do,
+        "topics": one.count, "of_topics": one.of,
+    }  # fmt: skip
+
+
+def _cluster_as_json(one: ClusterLine) -> dict[str, Any]:
+    facts, lost = one.facts, one.lost
+    return {
+        "cluster": facts.cluster, "cannot_be_read": facts.unreadable,
+        "brokers": [
+            {"process": each.name, "does": each.does, "since": from_us(each.since_us), "silent_seconds": each.silent_s,
+             "ended": each.is_dead, "works": each.works}
+            for each in facts.brokers
+        ],
+        "topics": len(facts.topics), "published_per_second": facts.published,
+        "lost": {**_backlog_as_json(lost.backlog), "acknowledgements_seconds": lost.acks_s, "topics_in_no_other": lost.alone},
+        "verified": facts.verified and {
+            "at": from_us(facts.verified.at_us), "clean": facts.verified.clean, "what": facts.verified.what
+        },
+    }  # fmt: skip
+
+
+def _link_as_json(one: LinkLine) -> dict[str, Any]:
+    before = None if one.before is None else _backlog_as_json(one.before)
+    return {
+        "link": one.link, "topics": one.topics, "states": dict(one.states), "lag": _backlog_as_json(one.backlog),
+        "lag_before": before, "trend": None if one.trend.value == "?" else one.trend.value,
+    }  # fmt: skip
+
+
+def _backlog_as_json(one: Backlog) -> dict[str, Any]:
+    return {"messages": one.messages, "seconds": one.seconds, "complete": one.complete}
+
+
+def _time(at_us: int | None) -> datetime | None:
+    return None if at_us is None else from_us(at_us)
+
+
+Line = tuple[str, Colour | None]
+
+
+def screen(found: Status, version: str, width: int | None) -> Iterator[Line]:
+    """What people see, no wider than `width`. None: as wide as it is."""
+    count = len(found.problems)
+    told = counted(count, "problem") if count else "no problem"
+    stamp = f"{from_us(found.at_us):%Y-%m-%d %H:%M:%SZ}  geo {version}".rstrip()
+    colour = Colour.GOOD if not count else Colour.BAD if found.fails(warnings=False) else Colour.WARNS
+    yield f"{told}{stamp.rjust(max((width or 100) - len(told), len(stamp) + 2))}", colour
+    for problem in found.problems:
+        yield from _problem(problem, found.at_us, width)
+    rows = [_cluster(one, found.at_us) for one in found.clusters]
+    yield from _table(("CLUSTER", "BROKER", "ALIVE", "PUBLISHED/s", "IF LOST NOW", "VERIFIED"), rows, width)
+    head = ("LINK", "TOPICS", "RUNNING", "STOPPED", "PAUSED", "DELAYED", "FAILED", "LAG messages", "oldest", "5 min ago", "TREND")
+    yield from _table(head, [_link(one) for one in found.links], width)
+    for line in wrapped(_subscriptions(found.subscriptions), width, indent=2):
+        yield line, None
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[object, ...]], width: int | None) -> Iterator[Line]:
+    for at, line in enumerate(table_lines(head, rows, width)):
+        yield line, Colour.HEAD if at == 0 and line.startswith("  ".join(head[:1])) else None
+
+
+_INDENT = 11
+
+
+def _problem(one: Problem, now_us: int, width: int | None) -> Iterator[Line]:
+    first = one.first
+    colour = Colour.BAD if first.level == "error" else Colour.WARNS
+    what = first.subject if one.count <= 1 else f"{one.count:,} of {counted(one.of, 'topic')}"
+    parts = [first.health.value.ljust(_INDENT - 2), first.link, what, _since(first.since_us, now_us)]
+    why = f"{first.code.value}: {first.reason}" if first.code is not None else first.reason
+    head = "  ".join(printable(part) for part in (*parts, why) if part)
+    for at, line in enumerate(wrapped(head, width, indent=_INDENT)):
+        yield line, colour if at == 0 else None
+    more = first.topic if one.count > 1 or first.do is None else None
+    told = [*([] if first.do is None else [f"do: {first.do}"]), *([] if more is None else [f"more: geo explain {more}"])]
+    for said in told:
+        for line in wrapped(f"{' ' * _INDENT}{printable(said)}", width, indent=_INDENT + 4):
+            yield line, None
+
+
+def _since(at_us: int | None, now_us: int) -> str:
+    """When, and how long ago; the day where it is another one."""
+    if at_us is None:
+        return "since an unknown time"
+    at, now = from_us(at_us), from_us(now_us)
+    return (
+        f"since {at:%H:%M:%SZ}" + f" ({_age((now_us - at_us) / 1e6)})"
+        if at.date() == now.date()
+        else f"since {at:%Y-%m-%d %H:%M:%SZ} ({_age((now_us - at_us) / 1e6)})"
+    )
+
+
+def _age(seconds: float) -> str:
+    return lasting(max(0.0, seconds))
+
+
+def _cluster(one: ClusterLine, now_us: int) -> tuple[object, ...]:
+    facts, lost = one.facts, one.lost
+    if facts.unreadable is not None:
+        return facts.cluster, "unknown", "unknown", "unknown", "unknown", "unknown"
+    living = [each for each in facts.brokers if each.is_dead is None]
+    shown = min(living or facts.brokers, key=lambda each: each.silent_s or 0.0, default=None)
+    more = f" +{len(living) - 1}" if len(living) > 1 else ""
+    if shown is None:
+        who, alive = "none", ""
+    elif shown.is_dead is not None:
+        who, alive = shown.name, "dead" + ("" if shown.silent_s is None else f", {_age(shown.silent_s)} ago")
+    else:
+        does = "" if shown.does == "broker" else f" ({shown.does})"
+        who, alive = f"{shown.name}{does}{more}", "unknown" if shown.silent_s is None else f"{_age(shown.silent_s)} ago"
+    published = (
+        "unknown" if facts.published is None else f"{facts.published:,.0f}" if facts.published >= 10 else f"{facts.published:.1f}"
+    )
+    verified = "never, as far as is known"
+    if facts.verified is not None:
+        verified = f"{facts.verified.what}, {_age((now_us - facts.verified.at_us) / 1e6)} ago"
+    if not facts.topics:
+        return facts.cluster, who, alive, published, "nothing: it has no topic", verified
+    return facts.cluster, who, alive, published, _lost(lost.backlog, lost.acks_s, lost.alone), verified
+
+
+def _lost(backlog: Backlog, acks_s: float | None, alone: int) -> str:
+    if backlog.messages is None:
+        told = "unknown"
+    else:
+        least = "" if backlog.complete else "at least "
+        age = "of unknown age" if backlog.seconds is None else f"up to {_age(backlog.seconds)}" if backlog.seconds else "0 s"
+        told = f"{least}{counted(backlog.messages, 'message')}, {age}"
+    if acks_s:
+        told += f"; acknowledgements of {_age(acks_s)} come again"
+    if alone:
+        told += f"; all of {counted(alone, 'topic')} that no link carries"
+    return told
+
+
+def _link(one: LinkLine) -> tuple[object, ...]:
+    states = [one.states.get(state, 0) for state in ("RUNNING", "STOPPED", "PAUSED", "DELAYED", "FAILED")]
+    oldest = "unknown" if one.backlog.seconds is None else _age(one.backlog.seconds) if one.backlog.seconds else ""
+    before = "unknown" if one.before is None else _messages(one.before)
+    return one.link, f"{one.topics:,}", *states, _messages(one.backlog), oldest, before, one.trend.value
+
+
+def _messages(one: Backlog) -> str:
+    return "unknown" if one.messages is None else f"{'' if one.complete else '>'}{one.messages:,}"
+
+
+def _subscriptions(one: Subscriptions) -> str:
+    told = f"SUBSCRIPTIONS {one.count:,}"
+    if not one.behind:
+        return told + (", the same in all regions" if one.count else "")
+    worst = one.behind[0]
+    (source, target), lacking = max(worst.lacking.items(), key=lambda way: way[1])
+    told += f", behind {len(one.behind):,}: {worst.topic} {worst.name}, {counted(lacking, 'acknowledgement')} of {source} not in {target}"
+    ways = ", ".join(f"{way.source}->{way.target} {way.repeats:,}" for way in one.failovers if way.repeats)
+    return f"{told}; a failover would repeat: {ways}"

@@ -1,0 +1,343 @@
+"""What somebody who is woken at three asks of all regions at once: what is wrong, since when, what is lost if a region is lost now, how
+every link goes. Facts of the regions in, one value out. Pure: no Spark, clock or I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from geo.names import Topic
+from geo.ops.health import Finding, Health
+from geo.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What has not crossed a link. `messages`: an upper bound, and a lower one if it is not `complete`. `seconds`: the age of the oldest.
+    None: nobody knows."""
+
+    messages: int | None = 0
+    seconds: float | None = 0.0
+    complete: bool = True
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.messages == 0 and self.complete
+
+    def __add__(self, other: Backlog) -> Backlog:
+        """Of two topics. What is known of one is a lower bound if nothing is known of the other."""
+        known = [one.messages for one in (self, other) if one.messages is not None]
+        ages = [one.seconds for one in (self, other) if one.seconds is not None]
+        is_complete = self.complete and other.complete and len(known) == 2 and len(ages) == 2
+        return Backlog(sum(known) if known else None, max(ages, default=None), is_complete)
+
+
+UNKNOWN = Backlog(None, None, complete=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOfLink:
+    """A topic of a link, as it is now. `backlog`: UNKNOWN where its source cannot be read; `before`: what it was a while ago, None where
+    the logs do not tell."""
+
+    source: str
+    target: str
+    topic: Topic
+    state: str
+    finding: Finding
+    backlog: Backlog = UNKNOWN
+    before: Backlog | None = None
+
+    @property
+    def link(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A process that runs what a cluster needs. `silent_s`: for how long it gave no sign of life, by the storage's clock. `is_dead`: why
+    it runs nothing now; None: it lives, or may."""
+
+    name: str
+    since_us: int
+    silent_s: float | None
+    is_dead: str | None
+    works: int
+    does: str = "broker"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The last verify that ended: when, and whether it found nothing."""
+
+    at_us: int
+    clean: bool
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A subscription by what the regions have folded. `acknowledged`: messages, by region; `lacking`: those of the first region of
+    which the second does not know that they are acknowledged."""
+
+    topic: Topic
+    name: str
+    acknowledged: Mapping[str, int]
+    lacking: Mapping[tuple[str, str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What one region's tables say. `unreadable`: why they say nothing; all else is empty then. `topics`: that it has, those with
+    messages. `published`: messages a second, those that were published in it; None: not known."""
+
+    cluster: str
+    unreadable: str | None = None
+    unreadable_code: Reason | None = None
+    brokers: tuple[Broker, ...] = ()
+    published: float | None = None
+    verified: Verified | None = None
+    topics: tuple[Topic, ...] = ()
+    subscriptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a status is made of. `now_us`: by this host's clock. `links`: source and target of each link of the configuration."""
+
+    now_us: int
+    clusters: Sequence[ClusterFacts]
+    links: Sequence[tuple[str, str]]
+    topics: Sequence[TopicOfLink] = ()
+    subscriptions: Sequence[Subscribed] = ()
+    findings: Sequence[Finding] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Findings that are one: the same health for the same reason of the same link. `first`: the one that has been so for longest.
+    `count` of `of` topics of the link; 0 of 0: it is of a cluster."""
+
+    first: Finding
+    count: int = 0
+    of: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What would be lost with a region that is lost at this moment: `backlog` is what no other region holds. `acks_s`: the age of the
+    oldest acknowledgement that none holds; what they acknowledge is delivered again. `alone`: topics that no link carries anywhere."""
+
+    backlog: Backlog
+    acks_s: float | None = 0.0
+    alone: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLine:
+    """A region, and what would be lost with it."""
+
+    facts: ClusterFacts
+    lost: Lost
+
+
+class Trend(str, Enum):
+    """How the lag of a link moved."""
+
+    REST = "at rest"
+    GROWING = "growing"
+    FALLING = "falling"
+    STEADY = "steady"
+    UNKNOWN = "?"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLine:
+    """How all topics of a link go, those of acknowledgements too."""
+
+    source: str
+    target: str
+    states: Mapping[str, int]
+    backlog: Backlog
+    before: Backlog | None
+    trend: Trend
+
+    @property
+    def link(self) -> str:
+        return f"{self.source}->{self.target}"
+
+    @property
+    def topics(self) -> int:
+        return sum(self.states.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """What moving all subscriptions from one region to another would deliver again."""
+
+    source: str
+    target: str
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriptions:
+    """`worst`: those of which some region lacks the most acknowledgements."""
+
+    count: int
+    behind: Sequence[Subscribed]
+    failovers: Sequence[Failover]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All that is shown, worst first."""
+
+    at_us: int
+    problems: Sequence[Problem]
+    clusters: Sequence[ClusterLine]
+    links: Sequence[LinkLine]
+    subscriptions: Subscriptions
+
+    def fails(self, *, warnings: bool = True) -> bool:
+        """Whether a person has to do something, also if it can wait (`warnings`)."""
+        return any(warnings or one.first.level == "error" for one in self.problems)
+
+
+def status_of(facts: Facts, max_lag_s: float | None = None) -> Status:
+    """The status that these facts are. `max_lag_s`: a topic that is further behind is a problem, however it moves."""
+    topics = [one if max_lag_s is None else _judged_by_lag(one, facts.now_us, max_lag_s) for one in facts.topics]
+    away = [one.cluster for one in facts.clusters if one.unreadable is not None]
+    findings = [*(_of_cluster(one) for one in facts.clusters if one.cluster in away), *facts.findings]
+    return Status(
+        facts.now_us,
+        _problems(topics, findings, facts.now_us),
+        [ClusterLine(one, _lost(one, facts.links, topics, away)) for one in facts.clusters],
+        [_link(source, target, topics) for source, target in facts.links],
+        _subscriptions(facts.subscriptions),
+    )
+
+
+def _of_cluster(one: ClusterFacts) -> Finding:
+    """Of a region that cannot be read."""
+    reason = f"{one.cluster} cannot be read: {one.unreadable}"
+    code = one.unreadable_code
+    do = None if code is None else code.do
+    return Finding(
+        one.cluster,
+        None,
+        None,
+        Health.AWAY,
+        None,
+        code,
+        reason,
+        do or "put it back, or correct its place in the configuration: geo doctor says more",
+    )
+
+
+def _judged_by_lag(one: TopicOfLink, now_us: int, max_lag_s: float) -> TopicOfLink:
+    seconds = one.backlog.seconds
+    if one.finding.is_problem(now_us) or seconds is None or seconds <= max_lag_s:
+        return one
+    reason = f"it is {seconds:,.0f} s behind, more than the {max_lag_s:,.0f} s that were asked for"
+    return replace(one, finding=replace(one.finding, health=Health.BEHIND, reason=reason, since_us=now_us - int(seconds * 1e6)))
+
+
+def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], now_us: int) -> list[Problem]:
+    """Worst first; of one health those that have been so for longest."""
+    of_link: dict[str, int] = {}
+    groups: dict[tuple[Health, str, str], list[Finding]] = {}
+    for one in topics:
+        of_link[one.link] = of_link.get(one.link, 0) + 1
+        found = one.finding
+        if found.is_problem(now_us):
+            groups.setdefault((found.health, one.link, found.code or found.reason), []).append(found)
+    problems = [Problem(one) for one in findings if one.is_problem(now_us)]
+    away = {one.first.subject for one in problems if one.first.health is Health.AWAY}
+    for (_, link, _), group in groups.items():
+        first = min(group, key=lambda one: (_since(one), one.subject))
+        if first.health is Health.AWAY and not away.isdisjoint(link.split("->")):
+            continue  # that its region is away has been said
+        problems.append(Problem(first, len(group), of_link[link]))
+    return sorted(problems, key=lambda one: (one.first.health.rank, _since(one.first), one.first.link or "", one.first.subject))
+
+
+def _since(one: Finding) -> float:
+    return float("inf") if one.since_us is None else one.since_us
+
+
+def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[TopicOfLink], away: Collection[str]) -> Lost:
+    """What is held by one region alone. What one other region holds is not lost, however far the rest are behind."""
+    least: dict[Topic, Backlog] = {}
+    for topic in topics:
+        if topic.source == one.cluster:
+            before = least.get(topic.topic)
+            least[topic.topic] = topic.backlog if before is None else _less(before, topic.backlog)
+    if one.unreadable is not None:
+        return Lost(UNKNOWN, None)
+    messages, acks_s, acks_known = Backlog(), 0.0, True
+    for topic_name, backlog in least.items():
+        if topic_name == topic_name.acks:
+            acks_known &= backlog.seconds is not None
+            acks_s = max(acks_s, backlog.seconds or 0.0)
+        else:
+            messages += backlog
+    not_carried = [topic for topic in one.topics if topic not in least]
+    if not_carried and any(source == one.cluster and target in away for source, target in links):
+        return Lost(messages + UNKNOWN, None)  # a region that cannot be read may hold them
+    return Lost(messages, acks_s if acks_known else None, len(not_carried))
+
+
+def _less(one: Backlog, other: Backlog) -> Backlog:
+    """The smaller one; what is not known is not smaller than what is."""
+
+    def size(backlog: Backlog) -> tuple[bool, float, float]:
+        many = float("inf")
+        return (
+            not backlog.complete,
+            many if backlog.messages is None else backlog.messages,
+            many if backlog.seconds is None else backlog.seconds,
+        )
+
+    return min(one, other, key=size)
+
+
+def _link(source: str, target: str, topics: Iterable[TopicOfLink]) -> LinkLine:
+    own = [one for one in topics if (one.source, one.target) == (source, target)]
+    states: dict[str, int] = {}
+    backlog, before = Backlog(), Backlog()
+    knows_before = True
+    for one in own:
+        states[one.state] = states.get(one.state, 0) + 1
+        backlog += one.backlog
+        knows_before &= one.before is not None
+        before += one.before or Backlog()
+    known = before if knows_before else None
+    return LinkLine(source, target, states, backlog, known, _trend(backlog, known))
+
+
+STEADY = 0.1
+"""A lag that changed by less than this part of itself has not moved: a link that follows brings it in batches."""
+
+
+def _trend(now: Backlog, before: Backlog | None) -> Trend:
+    if now.is_nothing:
+        return Trend.REST if before is None or before.is_nothing else Trend.FALLING
+    if before is None or now.messages is None or before.messages is None:
+        return Trend.UNKNOWN
+    if abs(now.messages - before.messages) <= STEADY * max(now.messages, before.messages):
+        return Trend.STEADY
+    return Trend.GROWING if now.messages > before.messages else Trend.FALLING
+
+
+def _subscriptions(found: Sequence[Subscribed]) -> Subscriptions:
+    ways: dict[tuple[str, str], int] = {}
+    for one in found:
+        for way, lacking in one.lacking.items():
+            ways[way] = ways.get(way, 0) + lacking
+    behind = sorted(
+        (one for one in found if any(one.lacking.values())), key=lambda one: (-max(one.lacking.values()), one.topic, one.name)
+    )
+    return Subscriptions(len(found), behind, [Failover(*way, repeats) for way, repeats in sorted(ways.items())])
