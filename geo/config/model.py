@@ -190,6 +190,9 @@ class Link:
     carry: Carry = "both"
     num_fetchers: int = NUM_FETCHERS
     dispatch_rate: DispatchRate = DispatchRate()
+    expect_every_s: int | None = None
+    """How often it is run, where that is by a schedule; nobody is missed for so long and half as long again. None: it runs on, or as its
+    commits tell."""
     line: int | None = field(default=None, compare=False, repr=False)
     """Where it stands in the configuration's file; None: in none."""
 
@@ -197,6 +200,8 @@ class Link:
         check_cluster(self.source)
         check_cluster(self.target)
         check_within(f"link {self.name}: num_fetchers", self.num_fetchers, 1, MOST_FETCHERS)
+        if self.expect_every_s is not None:
+            check_within(f"link {self.name}: expect_every", self.expect_every_s, 1, MAX_DURATION_S, " s")
         if self.source == self.target:
             raise UsageError(f"link {self.name}: a cluster needs no link to itself")
         check_start(self.start)

@@ -23,6 +23,7 @@
         dispatch_rate:                     how much of each topic it brings per second; default any number
           messages_per_second: 1000
           bytes_per_second: 10000000
+        expect_every: 1 day                where it is run by a schedule, how often: only after one and a half of it it is missed; default none
     topics:                                default none; the first match wins
       - match: persistent://shop/*/*       required; a glob. System topics (__acks) only if its name starts with __
         message_ttl: 7 days                <int> seconds|minutes|hours|days|weeks; default none, messages do not expire
@@ -228,7 +229,7 @@ def _read_kafka(reader: Reader, servers: str, node: Node) -> dict[str, str | Sec
 
 
 def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | None:
-    more = ("topics", "start", "origins", "carry", "num_fetchers", "dispatch_rate")
+    more = ("topics", "start", "origins", "carry", "num_fetchers", "dispatch_rate", "expect_every")
     fields = reader.fields(node, "link", ("source", "target"), more)
     known = partial(check_known, clusters=clusters)
     reads: Reads = {
@@ -240,6 +241,7 @@ def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | 
         "origins": partial(_read_list, reader, check=known),
         "num_fetchers": partial(reader.word, check=_number),
         "dispatch_rate": partial(_read_dispatch_rate, reader),
+        "expect_every_s": partial(reader.word, check=duration_s),
     }
     given = _given(fields, reads)
     if not given.keys() >= {"source", "target"}:

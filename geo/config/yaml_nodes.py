@@ -34,7 +34,7 @@ _NULL = "tag:yaml.org,2002:null"
 _TEXT = "tag:yaml.org,2002:str"
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
-_DURATION = re.compile(rf"([1-9][0-9]{{0,11}}) ({'|'.join(_SECONDS)})s?")
+_DURATION = re.compile(rf"([1-9][0-9]{{0,11}})(?: ({'|'.join(_SECONDS)})s?|([{''.join(unit[0] for unit in _SECONDS)}]))")
 
 _URI = re.compile(r"([a-z][a-z0-9+.-]*):/")
 # Hadoop reads * ? [ ] { } as a pattern and ? # as the end of a path; a backtick would end delta.`path` in SQL.
@@ -207,13 +207,14 @@ def check_within(what: str, value: int, least: int, most: int, unit: str = "") -
 
 
 def duration_s(text: str) -> int:
-    """The seconds of `7 days`. Raises UsageError."""
+    """The seconds of `7 days`, or `7d`. Raises UsageError."""
     found = _DURATION.fullmatch(text)
-    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    unit = "" if found is None else found[2] or next(unit for unit in _SECONDS if unit[0] == found[3])
+    seconds = int(found[1]) * _SECONDS[unit] if found else 0
     if not 0 < seconds <= MAX_DURATION_S:
         raise UsageError(
             f"{show(text)} is not a duration; allowed: <int> {'|'.join(f'{unit}s' for unit in _SECONDS)},"
-            f" such as 7 days, up to {MAX_DURATION_S // 86_400} days"
+            f" such as 7 days or 7d, up to {MAX_DURATION_S // 86_400} days"
         )
     return seconds
 

@@ -224,7 +224,9 @@ class Broker:
             )
         # Whoever writes a log asks who reads it, where else it is, and for how long: routes, peers, expiry. How fast links are
         # changes while they run.
-        routes = tuple(replace(link, num_fetchers=NUM_FETCHERS, dispatch_rate=DispatchRate()) for link in config.links)
+        routes = tuple(
+            replace(link, num_fetchers=NUM_FETCHERS, dispatch_rate=DispatchRate(), expect_every_s=None) for link in config.links
+        )
         world = (config.clusters, routes, tuple(replace(policy, dispatch_rate=None) for policy in config.policies))
         wanted: list[tuple[object, Callable[[], Group[Any]]]] = [
             ((Kind.PUBLISHER, one, config.kafka.get(one.kafka or ""), world), partial(self._publisher, config, one))

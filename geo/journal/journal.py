@@ -123,6 +123,14 @@ class Journal:
             return self._collect(self._newest_of(self._whole(self.table.read()).where(to_sql(where))))
         return [small[at] for at in self._last_of(small)]
 
+    def there(self) -> list[Row]:
+        """All rows that are there, those too that others have replaced, where this process reads them; elsewhere as `newest`."""
+        began = time.monotonic()
+        if not self.exists():
+            return []
+        small = self._small(self._schema.names, ANY_ROW, began)
+        return self.newest() if small is None else small
+
     def _last_of(self, rows: Sequence[Row]) -> list[int]:
         """Which of some rows are the last ones of their subjects."""
         last: dict[tuple[Any, ...], int] = {}

@@ -7,11 +7,17 @@ consumers, for cursors of ours.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Literal
 
+from geo.ops.lag_history import Sample
 from geo.reasons import Reason
+from geo.replication.lag import Lag
+from geo.streams.life import State
+from geo.text import counted, lasting
 
 PAUSED_LONG_US = 24 * 3600 * 1_000_000
 """Who paused something for longer has forgotten it."""
@@ -79,3 +85,233 @@ class Finding:
     def level(self) -> Literal["ok", "warn", "error"]:
         """How bad it is, if it is a problem."""
         return "ok" if self.health in _FINE else "warn" if self.health in _WARNS else "error"
+
+
+SAMPLES, APART_US = 10, 60 * 1_000_000
+"""What a link is judged by, from the history of its commits: so many looks, a minute apart, the last of now. As many as Burrow takes. A turn that
+takes as long hangs (timetable.HANGS_S)."""
+
+_WINDOW_US = (SAMPLES - 1) * APART_US
+
+_GRACE = 1.5
+"""So many times as long as what runs by a schedule rests it may rest before it is missed: a run may begin late, and takes a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Who runs something, or ran it last. `dead`: why it runs nothing now; None: it lives, or may. `since_us`: of one that is dead when it
+    ended, as far as is known when it was heard of last. `ended_well`: it gave up by itself what it owned. `halted`: its processes on this
+    host that are stopped, and do nothing until they are continued. `is_broker`: it is, or was, its cluster's broker."""
+
+    dead: str | None = None
+    since_us: int | None = None
+    ended_well: bool = False
+    halted: tuple[int, ...] = ()
+    is_broker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinkNow:
+    """What the tables say of a topic of a link now.
+
+    `state`, `reason`, `code`, `since_us`: of its row, and whether it was asked to pause. `lag` None: its source cannot be read. `away`: why that,
+    or the target, is not there or cannot be read. `rewound`: why the source is not the one that was read. `stale`: why its next start
+    compares both logs, though it has a cursor.
+    """
+
+    source: str
+    target: str
+    topic: str
+    state: State
+    reason: str | None = None
+    code: Reason | None = None
+    since_us: int | None = None
+    lag: Lag | None = None
+    away: tuple[Reason, str] | None = None
+    rewound: Reason | None = None
+    stale: str | None = None
+
+    @property
+    def link(self) -> str:
+        return f"{self.source}->{self.target}"
+
+    @property
+    def ends(self) -> str:
+        """Of a verb that is about it."""
+        return f"--source {self.source} --target {self.target} --topic {self.topic}"
+
+    def finding(self, health: Health, since_us: int | None, code: Reason | None, reason: str, do: str | None) -> Finding:
+        return Finding(self.topic, self.link, self.topic, health, since_us, code, reason, do)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBefore:
+    """What is read besides of one that is not at rest.
+
+    `samples`: as many as there are of SAMPLES, oldest first, the last of now. `moved_us`, `behind_us`: when it came to where it stands, and since
+    when the target lacks something; None: nothing tells. `compared_us`: its newest step of a comparison. `owner`: who runs it; None:
+    nobody ever did. `broker`: of its target; None: it never had one. `rests_us`: how long it rests between two runs, where it runs by a
+    schedule.
+    """
+
+    samples: Sequence[Sample] = ()
+    moved_us: int | None = None
+    behind_us: int | None = None
+    compared_us: int | None = None
+    owner: Runner | None = None
+    broker: Runner | None = None
+    rests_us: int | None = None
+
+
+def judge_now(link: LinkNow) -> Finding | None:
+    """What is clear without a look at what was before; None: it lacks something, and is to be judged by that (`judge`)."""
+    if link.away is not None or link.lag is None:
+        code, why = link.away or (Reason.SOURCE_UNREADABLE, f"{link.source} cannot be read")
+        return link.finding(Health.AWAY, _of_fault(link), code, *_with_remedy(why, code))
+    if link.state is State.FAILED:
+        code = link.code or Reason.OTHER
+        return link.finding(Health.FAILED, link.since_us, code, link.reason or "it failed", _ends_failure(link, code))
+    if link.rewound is not None:
+        why = link.reason or "its source is not the one that was read"
+        return link.finding(Health.REWOUND, _of_fault(link), link.rewound, why, f"geo reconcile {link.ends}")
+    if link.state is State.PAUSED:
+        code = link.code or Reason.ASKED_TO_PAUSE
+        do = f"geo links resume {link.ends}" if code is Reason.ASKED_TO_PAUSE else None
+        return link.finding(Health.PAUSED, link.since_us, code, link.reason or "it rests", do)
+    if link.stale is None and link.lag.in_sync:
+        return link.finding(Health.OK, None, None, "", None)
+    return None
+
+
+def judge(link: LinkNow, before: LinkBefore, now_us: int) -> Finding:
+    """How a topic of a link is doing that lacks something, or may: by who runs it, and by how its cursor and what it lacks have moved. (Any other as
+    `judge_now`.)"""
+    if (found := judge_now(link)) is not None:
+        return found
+    assert link.lag is not None
+    since_us = _lacks_since(link.lag, before, now_us)
+    if (missed := _nobody(link, before, since_us, now_us)) is not None:
+        return missed
+    owner, lacks = before.owner, _lacks(link.lag)
+    if owner is not None and owner.halted:
+        pids = " ".join(map(str, owner.halted))
+        why = f"{lacks}; who runs it is halted (process {pids})"
+        return link.finding(Health.STALLED, _stalled_since(before, since_us), Reason.OWNER_SILENT, why, f"kill -CONT {pids}")
+    if link.state is State.DELAYED:
+        code = link.code or Reason.OTHER
+        why = f"{lacks}: {link.reason or 'it waits to be tried again'}"
+        return link.finding(Health.STALLED, link.since_us, code, why, code.do or "it is tried again by itself; end its cause")
+    return _by_samples(link, before, since_us, now_us)
+
+
+def _nobody(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: int) -> Finding | None:
+    """The finding where nobody runs a link that has work; None: somebody does, or may, or it rests by its schedule."""
+    owner, broker = before.owner, before.broker
+    if owner is not None and owner.dead is None:
+        return None
+    ended_us = None if owner is None else owner.since_us
+    known = [at for at in (ended_us, since_us) if at is not None]
+    since = None if since_us is None or (owner is not None and ended_us is None) else max(known)
+    if broker is not None and broker.dead is None and since is not None and now_us - since <= _WINDOW_US:
+        why = f"{_lacks(link.lag)}; its broker lives, and takes it up within some minutes"
+        return link.finding(Health.CATCHING_UP, since, None, why, None)
+    rested_us = now_us - (known[0] if known else 0)
+    if before.rests_us is not None and rested_us <= _GRACE * before.rests_us:
+        why = f"it runs by a schedule, and is missed when it rests for longer than {lasting(_GRACE * before.rests_us / 1e6)}"
+        return link.finding(Health.OK, None, None, why, None)
+    health, code, start = Health.STOPPED, Reason.NO_OWNER, f"geo replicate --cluster {link.target}"
+    if broker is not None and broker.dead is not None and (owner is None or owner.is_broker):
+        health, why, start = Health.NO_BROKER, f"its broker is gone: {broker.dead}", f"geo broker --cluster {link.target}"
+    elif owner is None:
+        code, why = Reason.NEVER_RAN, "nobody has ever run it"
+    else:
+        why = f"{owner.dead}"
+    if link.state is State.DELAYED and link.code is not None:
+        code, why = link.code, f"{why}; {link.reason or 'it had failed'}"
+    return link.finding(health, since, code, f"{_lacks(link.lag)}, and {why}", start)
+
+
+def _by_samples(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: int) -> Finding:
+    """Burrow's rules."""
+    assert link.lag is not None
+    lacks, samples = _lacks(link.lag), before.samples
+    if link.stale is not None:
+        lacks = f"both logs are to be compared: {link.stale}"
+    fine = link.finding(Health.CATCHING_UP, since_us, None, lacks, None)
+    if any(one.is_zero for one in samples) and link.stale is None:
+        return fine  # what it lacks came since
+    if len(samples) < SAMPLES:  # it began lately, or the logs do not reach back so far
+        age_s = link.lag.seconds
+        is_told = bool(samples) or before.moved_us is not None or before.compared_us is not None
+        if is_told or (link.lag.complete and age_s is not None and age_s * 1e6 <= _WINDOW_US):
+            return fine
+        why = f"{lacks}; nothing tells whether that becomes less"
+        return link.finding(Health.BEHIND, None, Reason.OTHER, why, f"geo links restart {link.ends}")
+    moved = len({one.cursor for one in samples}) > 1
+    if not moved and (before.compared_us is None or now_us - before.compared_us > _WINDOW_US):
+        why = f"{lacks}, and it has not moved for {lasting((now_us - (_stalled_since(before, since_us) or samples[0].at_us)) / 1e6)}"
+        code = Reason.STALE_CURSOR if link.stale is not None else Reason.NOT_MOVING
+        do = f"geo links restart {link.ends}"
+        return link.finding(Health.STALLED, _stalled_since(before, since_us), code, why, do)
+    measures = _measures(samples)
+    half = len(measures) // 2
+    if moved and min(measures[half:]) >= min(measures[:half]):
+        why = f"{lacks}, and that does not become less; it has been so for {lasting((now_us - samples[0].at_us) / 1e6)} at least"
+        do = f"let the link bring more at once (num_fetchers, dispatch_rate of {link.link} in the configuration)"
+        return link.finding(Health.BEHIND, since_us, Reason.GROWING, why, do)
+    return fine
+
+
+def _measures(samples: Sequence[Sample]) -> list[int]:
+    """What was lacking at each, in messages where all of them tell that, else in versions."""
+    messages = [one.lag.messages for one in samples if one.lag.complete and one.lag.messages is not None]
+    return messages if len(messages) == len(samples) else [one.lag.versions for one in samples]
+
+
+def _lacks_since(lag: Lag, before: LinkBefore, now_us: int) -> int | None:
+    """Since when the target lacks something; where the logs do not tell, since when it lacks the oldest that it does."""
+    if before.behind_us is not None:
+        return before.behind_us
+    return None if lag.seconds is None else now_us - round(lag.seconds * 1e6)
+
+
+def _stalled_since(before: LinkBefore, since_us: int | None) -> int | None:
+    """Since when its source is ahead of a cursor that stands still."""
+    return since_us if before.moved_us is None or since_us is None else max(before.moved_us, since_us)
+
+
+def _of_fault(link: LinkNow) -> int | None:
+    """Since when its runner has met what is wrong; None: nobody says."""
+    return link.since_us if link.state in (State.DELAYED, State.FAILED) else None
+
+
+_OF_SOURCE = (Reason.SOURCE_RECREATED, Reason.SOURCE_RESTORED, Reason.SOURCE_ROWS_GONE, Reason.SOURCE_CHANGED)
+
+
+def _ends_failure(link: LinkNow, code: Reason) -> str:
+    if code in _OF_SOURCE:
+        return f"geo links resolve {link.ends}"
+    again = f"geo links restart {link.ends}"
+    return again if code.do is None else f"{code.do}, then {again}"
+
+
+def _with_remedy(why: str, code: Reason) -> tuple[str, str | None]:
+    """A reason that ends with what to do, apart from that."""
+    what, _, do = why.partition(". ")
+    return what, do or code.do or "put it back, or correct its place in the configuration"
+
+
+def _lacks(lag: Lag | None) -> str:
+    if lag is None or (lag.messages is None and lag.seconds is None):
+        return "nobody knows how much it lacks"
+    count = "messages in an unknown number" if lag.messages is None else counted(lag.messages, "message")
+    more = "" if lag.complete or lag.messages is None else "at least "
+    age = "" if lag.seconds is None else f", the oldest for {lasting(lag.seconds)}"
+    return f"it lacks {more}{count}{age}"
+
+
+def longest_rest_us(runs: Iterable[tuple[int, int]]) -> int | None:
+    """The longest time for which a link rested between two runs, by the claims under which it brought something, each with the time of that, in
+    order; None: it was run once, as far as is known."""
+    rests = [later - earlier for (was, earlier), (now, later) in pairwise(runs) if now != was]
+    return max(rests, default=None)

@@ -78,7 +78,10 @@ class LagHistory:
         self._dues = [due_of(one, rule) for one in source.commits]
         self._came = source.times
         self._versions = [one.version for one in source.commits]
-        self._stood = _stood(link, source.table_id, target, rows, starts_at_end=starts_at_end)
+        own = [] if target is None else _own(link, target)
+        self._stood = _stood(own, source.table_id, target, rows, starts_at_end=starts_at_end)
+        self.compared_us = max((at_us for _, at_us, record in own if record.reconciling), default=None)
+        """When the newest step of a comparison came; None: there is none."""
         self._next_due = _next_due(self._dues)
         told = next((at_us for at_us in self._came if at_us), None)
         self.since_us = max(told, self._stood[0].at_us) if self._stood and told is not None else None
@@ -133,15 +136,21 @@ def _next_due(dues: Sequence[Due]) -> list[int | None]:
     return found[::-1]
 
 
-def _stood(link: str, source_id: str, target: Read | None, rows: Sequence[Recorded], *, starts_at_end: bool) -> list[_Stood]:
-    """Where the link stood, in the order of time, by its rows and the commits of its target, as far as they tell."""
-    own = [] if target is None else _own(link, target)
+def _stood(
+    own: Sequence[tuple[int, int, LinkRecord]],
+    source_id: str,
+    target: Read | None,
+    rows: Sequence[Recorded],
+    *,
+    starts_at_end: bool,
+) -> list[_Stood]:
+    """Where the link stood, in the order of time, by its rows and its own commits in its target, as far as they tell."""
     first = None if target is None or not target.commits else target.commits[0].version
     # What happened: a row was written, or a commit brought a cursor. A row counts for the commits above the one that it names.
     events: list[tuple[int, int, Recorded | tuple[int, CommitName]]] = [
         (at_us, 1, row) for at_us, row in zip(accumulate((one.at_us for one in rows), max), rows, strict=True)
     ]
-    events += [(at_us, 0, (version, cursor)) for version, at_us, cursor in own]
+    events += [(at_us, 0, (version, record.cursor)) for version, at_us, record in own if not record.reconciling]
     found: list[_Stood] = []
     row: LinkState | None = None
     newest_own: tuple[int, CommitName] | None = None
@@ -152,33 +161,30 @@ def _stood(link: str, source_id: str, target: Read | None, rows: Sequence[Record
             newest_own = event
         if row is None:
             continue  # rows that are gone may have said more than these commits
-        cursor: CommitName | None
-        if row.target is None or row.cursor is None:
-            cursor = None
-        elif (
-            target is None or row.target.table_id != target.table_id or newest_own is None or newest_own[0] <= row.target.version
-        ):
-            if (
-                target is not None
-                and row.target.table_id == target.table_id
-                and first is not None
-                and first > row.target.version + 1
-            ):
+        cursor: CommitName | None = None
+        if row.target is not None and row.cursor is not None:
+            cursor, is_here = row.cursor, target is not None and row.target.table_id == target.table_id
+            if is_here and newest_own is not None and newest_own[0] > row.target.version:
+                cursor = newest_own[1]
+            elif is_here and first is not None and first > row.target.version + 1:
                 found.clear()  # a commit that is gone may have brought it further
                 continue
-            cursor = row.cursor
-        else:
-            cursor = newest_own[1]
         at = -1 if cursor is None or cursor.table_id != source_id else cursor.version
         found.append(_Stood(at_us, at, starts_at_end and begins(row)))
     return found
 
 
-def _own(link: str, target: Read) -> list[tuple[int, int, CommitName]]:
-    """Version, time and cursor of the link's own commits that are no steps of a comparison."""
+def _own(link: str, target: Read) -> list[tuple[int, int, LinkRecord]]:
+    """Version, time and record of the link's own commits."""
     found = []
     for commit, at_us in zip(target.commits, target.times, strict=True):
         record = LinkRecord.decode(commit.user_metadata)
-        if record is not None and record.link == link and not record.reconciling:
-            found.append((commit.version, at_us, record.cursor))
+        if record is not None and record.link == link:
+            found.append((commit.version, at_us, record))
     return found
+
+
+def runs_of(link: str, target: Read, rows: Sequence[Recorded]) -> list[tuple[int, int]]:
+    """By which claims a link was run, each with a time at which it brought or recorded something, in the order of time."""
+    of_commits = [(record.generation, at_us) for _, at_us, record in _own(link, target)]
+    return sorted([*of_commits, *((one.state.generation, one.at_us) for one in rows)], key=lambda one: one[1])

@@ -32,6 +32,8 @@ class Request:
     topics: str
     action: Action
     number: int
+    asked_us: int | None = None
+    """When, by the clock of who asked; None: nobody says."""
 
 
 class Requests:
@@ -48,8 +50,17 @@ class Requests:
 
     def is_paused(self, source: str, topic: Topic) -> bool:
         """Whether the last of the requests to pause or resume that match says so; of two at the same moment the pause."""
+        return self._pause(source, topic) is not None
+
+    def paused_us(self, source: str, topic: Topic) -> int | None:
+        """When it was asked to pause; None: it is not to, or nobody says when."""
+        pause = self._pause(source, topic)
+        return None if pause is None else pause.asked_us
+
+    def _pause(self, source: str, topic: Topic) -> Request | None:
         found = self._of(source, topic, "pause")
-        return max(((one.number, one.action is Action.PAUSE) for one in found), default=(0, False))[1]
+        last = max(found, key=lambda one: (one.number, one.action is Action.PAUSE), default=None)
+        return last if last is not None and last.action is Action.PAUSE else None
 
     def last_restart(self, source: str, topic: Topic) -> int:
         """The number of the last request to restart it; 0: there is none."""

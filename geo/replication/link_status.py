@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from geo.config.model import Config, Link
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.engine import Seen
 from geo.delta.table import Table
 from geo.errors import OtherClusterError, RetryableError
-from geo.faults import Tried
+from geo.faults import Tried, reason_of
 from geo.journal.cluster import ClusterTables
 from geo.log.absence import is_new, nothing_in_target
 from geo.log.ledgers import LINK_KEY
 from geo.log.topics import Registered, absent, gone_error, known_topics
 from geo.names import Topic, topic_glob_matches
+from geo.reasons import Reason
 from geo.replication.carried import replicates, topics_of_source
 from geo.replication.lag import Lag, due_of, lag_of
 from geo.replication.link_requests import Requests
@@ -51,6 +52,20 @@ class LinkStatus:
     """Rows that it left out since no producer can have written them; None: it has not counted them."""
     lacks: str | None = None
     """Something that should be in the source, or in the target, and is not, with its remedy."""
+    row: LinkState | None = None
+    """What its runner recorded last; None: nobody has run it."""
+    since_us: int | None = None
+    """Since when it is in its state, by the clock of who recorded that, or asked for it; None: nobody knows."""
+    code: Reason | None = None
+    """Why it is, as `reason`; None: nobody says."""
+    is_wanted: bool = True
+    """Nobody asked it to rest."""
+    away: tuple[Reason, str] | None = None
+    """Why its source cannot be read, or what should be there is not; None: all is there."""
+    rewound: Reason | None = None
+    """Why the source is not the one that was read last, as far as its end tells; None: it is."""
+    stale: str | None = None
+    """Why its next start compares both logs, of one that stood somewhere."""
 
     @property
     def is_finding(self) -> bool:
@@ -81,7 +96,8 @@ def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], c
             carried = [one for one in registered if replicates(config, link, one) and one.topic not in gone]
         away = None
         if tried.fault is not None:
-            carried, away = [Registered.unknown(topic, None) for topic in replicated], first_line(tried.fault)
+            carried = [Registered.unknown(topic, None) for topic in replicated]
+            away = reason_of(tried.fault), first_line(tried.fault)
         for one in carried:
             if topic_glob_matches(glob, one.topic):
                 yield _status(link, one, rows.get((link.source, str(one.topic))), requests, target, source, away, lacks)
@@ -94,31 +110,42 @@ def _status(
     requests: Requests,
     target: ClusterTables,
     source: ClusterTables,
-    away: str | None,
+    away: tuple[Reason, str] | None,
     target_lacks: str | None,
 ) -> LinkStatus:
     topic = registered.topic
     state, reason = told_state(row, requests, link.source, topic)
-    expired, impossible = (None, None) if row is None else (row.expired, row.impossible)
+    so_far = LinkStatus(link, topic, state, reason, None, None, None, row=row)
+    so_far = replace(so_far, is_wanted=not requests.is_paused(link.source, topic))
+    if row is not None:
+        so_far = replace(so_far, expired=row.expired, impossible=row.impossible)
+    if row is not None and row.state is state:
+        so_far = replace(so_far, since_us=in_us(row.state_since), code=row.reason_code)
+    elif state is State.PAUSED:
+        so_far = replace(so_far, since_us=requests.paused_us(link.source, topic), code=Reason.ASKED_TO_PAUSE)
     if away is None:
-        lacks = None
+        lacks, code = None, Reason.REGISTRY_EMPTY
         with Tried() as tried:
             log = source.log(topic)
             seen = log.look()
             lacks = absent(source, registered, seen)
             now_us = storage_now_us(target, writes=False)
             of_target = None if is_new(in_us(registered.created_at), now_us) else target_lacks
+            code = Reason.SOURCE_GONE if seen is None else Reason.TARGET_GONE if lacks is None else code
             lacks = "; ".join(filter(None, (lacks, of_target))) or None
             stands, at_end = stands_at(row, link, target.log(topic)), begins_at(row, link, topic) == "latest"
             if seen is None:
-                raise RetryableError(f"{log}: there is no table now.")
-            at, newest, lag, why = _behind(log, seen, stands, link, now_us, begins_at_end=at_end)
-            told = "; ".join(filter(None, (reason or why, lacks))) or None
-            return LinkStatus(link, topic, state, told, at, newest, lag, expired, impossible, lacks)
+                raise RetryableError(f"{log}: there is no table now.", code=code)
+            stood = _behind(log, seen, stands, link, now_us, begins_at_end=at_end)
+            told = "; ".join(filter(None, (reason or stood.why, lacks))) or None
+            return replace(
+                so_far, reason=told, at=stood.at, newest=seen.version, lag=stood.lag, lacks=lacks, away=(code, lacks) if lacks else None,
+                rewound=stood.rewound, stale=stood.why if stands.cursor is not None else None,
+            )  # fmt: skip
         assert tried.fault is not None
-        away = lacks or first_line(tried.fault)
-    told = f"{link.source} cannot be read: {away}"
-    return LinkStatus(link, topic, state, told if reason is None else f"{reason}; {told}", None, None, None, expired, impossible)
+        away = (code, lacks) if lacks else (reason_of(tried.fault), first_line(tried.fault))
+    told = f"{link.source} cannot be read: {away[1]}"
+    return replace(so_far, reason=told if reason is None else f"{reason}; {told}", away=away)
 
 
 def told_state(row: LinkState | None, requests: Requests, source: str, topic: Topic) -> tuple[State, str | None]:
@@ -144,14 +171,21 @@ def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = 
     return standing(row, looked, link.name, link.origins)
 
 
-def _behind(
-    log: Table, seen: Seen, stands: Standing, link: Link, now_us: int, *, begins_at_end: bool
-) -> tuple[int | None, int, Lag, str | None]:
-    """Up to which version the target holds everything, the newest of the source, which was `seen`, the lag, and why the first is not
-    known."""
-    cursor, why = stands.cursor, stands.why
+@dataclass(frozen=True, slots=True)
+class _Stood:
+    """Up to which version the target holds everything, the lag, why the first is not known, and why the source is not the one of before."""
+
+    at: int | None
+    lag: Lag
+    why: str | None
+    rewound: Reason | None
+
+
+def _behind(log: Table, seen: Seen, stands: Standing, link: Link, now_us: int, *, begins_at_end: bool) -> _Stood:
+    """Of a source that was `seen`."""
+    cursor, why, rewound = stands.cursor, stands.why, None
     if cursor is not None and cursor.table_id != seen.table_id:
-        cursor, why = None, "the source is another table now"
+        cursor, why, rewound = None, "the source is another table now", Reason.SOURCE_RECREATED
     newest, at = seen.version, -1 if cursor is None else cursor.version
     rule = Rule.of(link)
     lag = lag_of(at, newest, (due_of(one, rule) for one in log.commits(at + 1, newest)), now_us)
@@ -159,9 +193,10 @@ def _behind(
         lag = Lag(lag.versions)
     if cursor is not None and cursor.version > newest:
         why = why or f"the source ends at version {newest}, before the one that was read last"
+        rewound = Reason.SOURCE_RESTORED
     if why is not None or cursor is None:
-        return None, newest, lag, why and f"its next start compares both logs: {why}"
-    return cursor.version, newest, lag, None
+        return _Stood(None, lag, why and f"its next start compares both logs: {why}", rewound)
+    return _Stood(cursor.version, lag, None, None)
 
 
 HighWatermarks = Mapping[tuple[str, Topic], int | None]

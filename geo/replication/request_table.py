@@ -8,6 +8,7 @@ import logging
 from geo.journal.cluster import ClusterTables
 from geo.now import utc_now
 from geo.replication.link_requests import Action, Request, Requests
+from geo.times import in_us
 from schemas import REQUESTS
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ def read_requests(tables: ClusterTables) -> Requests:
         if row["action"] not in {action.value for action in Action}:  # of a newer program
             log.warning("%s: nobody here knows what %r asks of links from %s", journal, row["action"], row["source"])
             continue
-        found.append(Request(row["source"], row["topics"], Action(row["action"]), row["sequence"]))
+        found.append(Request(row["source"], row["topics"], Action(row["action"]), row["sequence"], in_us(row["asked_at"])))
     return Requests(found)
 
 

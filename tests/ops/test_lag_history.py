@@ -68,7 +68,6 @@ class Sampled:
                 self.sample()
         except (FailedError, AgainError, ReplacedError):
             pass
-        run.close()
         self.sample()
 
     def history(self, source_first: int = 0, target_first: int = 0, rows_first: int = 0) -> LagHistory:
@@ -183,6 +182,24 @@ def test_a_killed_comparison_moves_nothing(steps: int) -> None:
         assert sample.cursor is None
         assert sample.lag.messages == 5
         assert history.moved_at(played.live[-1].at_us) is None
+
+
+def test_a_step_of_a_comparison_is_not_where_a_link_stands() -> None:
+    played = _played([("publish", 5, None), ("link", 100, False), ("publish", 5, None), ("link", 3, True)])
+    stood, now_us = played.rows[-1].state.cursor, played.live[-1].at_us
+    history = played.history()
+    sample = history.at(now_us)
+    assert stood is not None
+    assert sample is not None
+    assert (sample.cursor, sample.lag.messages) == (stood.version, 5)
+    assert history.compared_us == played.log("eu").commits[-1].committed_us
+
+
+def test_nothing_is_told_of_the_time_before_a_row_whose_commit_is_gone() -> None:
+    played = _played([("publish", 1, None), ("link", 4, False), ("back", 1, None), ("back", 1, None)])
+    history = played.history(target_first=3)
+    assert history.since_us is None
+    assert played.history(target_first=2).since_us is not None
 
 
 def test_when_it_moved_and_since_when_it_is_behind() -> None:

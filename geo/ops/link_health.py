@@ -1,0 +1,184 @@
+"""How the topics of the links into a cluster are doing: reads what `health` judges them by.
+
+Of what is in sync nothing is read beside what `link_statuses` has. Of what is not it is who runs it, and how its cursor and its lag have
+moved. It looks only, and needs no Spark where tables are native.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from geo.config.model import Config, Link
+from geo.coordination.claims import Owner
+from geo.coordination.ownership import origin_runners, why_dead
+from geo.coordination.signs import last_seen
+from geo.coordination.storage_clock import storage_now_us
+from geo.delta.process import Process
+from geo.delta.scan import few_added
+from geo.delta.table import Table
+from geo.journal.cluster import ClusterTables
+from geo.journal.rows import from_row
+from geo.names import Topic
+from geo.ops.health import APART_US, SAMPLES, Finding, LinkBefore, LinkNow, Runner, judge, judge_now, longest_rest_us
+from geo.ops.lag_history import LagHistory, Read, Recorded, runs_of
+from geo.reasons import Reason
+from geo.replication.link_state import LinkState
+from geo.replication.link_status import LinkStatus, link_statuses
+from geo.replication.rule import Rule
+from geo.streams.life import State
+from geo.times import in_us
+from schemas import LINKS, OWNERS
+
+MOST, MOST_FAR = 5_000, 50
+"""So many commits of each log are read at most: a tenth of a second, and where each may be a request some."""
+
+_ROWS_BACK = 64
+"""So many of the newest commits of `system/links` are read for rows that were cleaned up since: an hour, where something moves. A clean leaves the
+newest of each topic."""
+
+_RESTS = (Reason.ASKED_TO_PAUSE, Reason.PLACED_ELSEWHERE)
+
+
+def link_findings(
+    target: ClusterTables, sources: Mapping[str, ClusterTables], config: Config, glob: str
+) -> Iterator[tuple[LinkStatus, Finding, LagHistory | None]]:
+    """Of each of `link_statuses` how it is doing, and the history that tells it; None where nothing had to be looked at. Raises as that."""
+    before, links = LinksBefore(target), {(link.source, link.target): link for link in config.inbound(target.cluster.name)}
+    for status in link_statuses(target, sources, config, glob):
+        now = _now(status)
+        if (found := judge_now(now)) is not None:
+            yield status, found, None
+            continue
+        link, source = links[status.link.source, status.link.target], sources[status.link.source]
+        now_us = storage_now_us(target, writes=False)
+        history = before.history(link, source, status.topic, now_us - SAMPLES * APART_US)
+        yield status, judge(now, before.of(link, status.topic, history, now_us), now_us), history
+
+
+def _now(status: LinkStatus) -> LinkNow:
+    link, state = status.link, status.state
+    if state is State.PAUSED and status.is_wanted and status.code in _RESTS:
+        state = State.STOPPED  # who runs it does not know yet that it may go on, or nobody does
+    return LinkNow(
+        link.source, link.target, str(status.topic), state, status.reason, status.code, status.since_us,
+        status.lag, status.away, status.rewound, status.stale,
+    )  # fmt: skip
+
+
+class LinksBefore:
+    """What the tables of a cluster tell of its inbound links before now. What is of all of them is read once, when it is first needed."""
+
+    def __init__(self, target: ClusterTables) -> None:
+        self._target = target
+
+    def history(self, link: Link, source: ClusterTables, topic: Topic, since_us: int) -> LagHistory | None:
+        """The lag of a topic of a link from about that time on, as far as a few thousand commits tell; of a storage where each may be a request
+        some. None: one of both logs is not there, or nobody has recorded anything."""
+        rows: Sequence[Recorded] = self._rows.get((link.source, str(topic)), ())
+        source_log, target_log = source.log(topic), self._target.log(topic)
+        if not rows or (seen := source_log.look()) is None or (there := target_log.look()) is None:
+            return None
+        most = MOST if source_log.is_near and target_log.is_near else MOST_FAR
+        rows = _from(rows, since_us, seen.version - most, there.version - most)
+        cursor, at = rows[0].state.cursor, rows[0].state.target
+        of_source = 0 if cursor is None else cursor.version
+        of_target = 0 if at is None else at.version
+        return LagHistory(
+            link.name,
+            Rule.of(link),
+            _read(source_log, seen.table_id, max(of_source, seen.version - most), seen.version),
+            _read(target_log, there.table_id, max(of_target, there.version - most), there.version),
+            rows,
+            starts_at_end=link.start == "latest" and not topic.is_system,
+        )
+
+    def of(self, link: Link, topic: Topic, history: LagHistory | None, now_us: int) -> LinkBefore:
+        """What a link's topic is judged by besides of what it is now."""
+        owner = self._owner(link, topic)
+        rests_us = None if link.expect_every_s is None else link.expect_every_s * 1_000_000
+        if rests_us is None and owner is not None and owner.dead is not None and owner.ended_well:
+            rests_us = self._longest_rest_us(link, topic)
+        broker = self._broker
+        if history is None:
+            return LinkBefore(owner=owner, broker=broker, rests_us=rests_us)
+        return LinkBefore(
+            history.samples(now_us, SAMPLES, APART_US),
+            history.moved_at(now_us),
+            history.behind_since(now_us),
+            history.compared_us,
+            owner,
+            broker,
+            rests_us,
+        )
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], list[Recorded]]:
+        """The rows of `system/links` that are there, those too that others have replaced: none between two of a topic's is gone."""
+        journal = self._target.journal(LINKS)
+        found = journal.there()
+        if found and journal.table.is_near:
+            newest = journal.table.latest_version()
+            added = few_added(journal.table, max(0, newest - _ROWS_BACK), newest)
+            found += [] if added is None else added.to_pylist()
+        rows: dict[tuple[str, str], dict[tuple[int, int], Recorded]] = {}
+        for one in found:
+            state = from_row(LinkState, {**dict.fromkeys(LINKS.names), **one})
+            recorded = Recorded(in_us(one["updated_at"]), state)
+            rows.setdefault((state.source, state.topic), {})[state.generation, state.sequence] = recorded
+        return {key: [of[order] for order in sorted(of)] for key, of in rows.items()}
+
+    @cached_property
+    def _owners(self) -> dict[str, Owner]:
+        return {one.runner: one for one in self._target.journal(OWNERS).read(Owner)}
+
+    def _owner(self, link: Link, topic: Topic) -> Runner | None:
+        """Who brings what of a link's origins; None: nobody ever did."""
+        runners = origin_runners(frozenset(link.origins), topic, self._target.cluster.name)
+        owners = [self._owners[one.name] for one in runners if one.name in self._owners]
+        if not owners:
+            return None
+        return self._runner(max(owners, key=lambda one: (one.generation, one.sequence)))
+
+    @cached_property
+    def _brokers(self) -> list[Owner]:
+        of = f" of {self._target.cluster.name}"
+        return [one for name, one in self._owners.items() if name.startswith("broker ") and name.endswith(of)]
+
+    @cached_property
+    def _broker(self) -> Runner | None:
+        """The broker of the cluster, one that lives if there are several; None: it never had one."""
+        found = [self._runner(one) for one in sorted(self._brokers, key=lambda one: one.since, reverse=True)]
+        return next((one for one in found if one.dead is None), found[0] if found else None)
+
+    def _runner(self, owner: Owner) -> Runner:
+        holder = Process.decode(owner.holder)
+        is_broker = any(one.holder == owner.holder for one in self._brokers)
+        if (dead := why_dead(self._target, owner)) is None:
+            halted = holder.stopped if holder is not None and holder.is_here else ()
+            return Runner(halted=halted, is_broker=is_broker)
+        signs = [owner.since] if holder is None or not owner.is_owned else [owner.since, last_seen(self._target, holder)]
+        return Runner(dead, in_us(max(signs)), not owner.is_owned, (), is_broker)
+
+    def _longest_rest_us(self, link: Link, topic: Topic) -> int | None:
+        """The longest time for which it rested between two runs, as far as its rows and the commits of its target tell."""
+        log = self._target.log(topic)
+        if (seen := log.look()) is None:
+            return None
+        first = max(0, seen.version - MOST) if log.is_near else seen.version
+        read = _read(log, seen.table_id, first, seen.version)
+        return longest_rest_us(runs_of(link.name, read, self._rows.get((link.source, str(topic)), ())))
+
+
+def _from(rows: Sequence[Recorded], since_us: int, least_source: int, least_target: int) -> Sequence[Recorded]:
+    """The rows from the last one at or before a time on, or from that on above whose versions no more are read than may be."""
+    first = max((at for at, one in enumerate(rows) if one.at_us <= since_us), default=0)
+    for at in range(first, len(rows) - 1):
+        cursor, target = rows[at].state.cursor, rows[at].state.target
+        if cursor is not None and target is not None and cursor.version >= least_source and target.version >= least_target:
+            return rows[at:]
+    return rows[first:] if first == len(rows) - 1 or rows[-1].state.cursor is None else rows[-1:]
+
+
+def _read(log: Table, table_id: str, first: int, newest: int) -> Read:
+    return Read(table_id, list(log.commits(first, newest)))
