@@ -8,8 +8,9 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
-from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, add_take_over
+from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, add_take_over, brief_duration_s
 from geo.cli.arguments import start as parse_start
+from geo.cli.findings import finding_fields, since
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, starting, stop_on_signals
 from geo.config import load
@@ -18,6 +19,8 @@ from geo.fleet.replicator import Replicator
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_topic_glob, topic_glob_matches
+from geo.now import now_us
+from geo.ops.link_health import link_findings
 from geo.replication.carried import topics_of_source
 from geo.replication.lag import Lag
 from geo.replication.link_requests import Action, Requests
@@ -53,9 +56,15 @@ def add_links(verbs: Verbs, does: str) -> None:
     p = of_links.add("list", "list the links of every cluster with their states", list_links)
     add_glob(p)
     add_engine(p)
-    p = of_links.add("status", "how far every link is behind its source, whether or not it runs", links_status)
+    p = of_links.add(
+        "status", "how every link is doing and how far it is behind its source, whether or not it runs", links_status
+    )
     add_glob(p)
     add_engine(p)
+    does = "exit code 1 also if something has been lacking for longer, or nobody knows, such as 60s"
+    p.add_argument("--max-lag", type=brief_duration_s, metavar="DURATION", help=does)
+    does = "the least that makes the exit code 1: warn, what is behind or was paused a day ago; error, what does not go on (default: %(default)s)"
+    p.add_argument("--fail-on", choices=("warn", "error"), default="warn", help=does)
     for action, does in _ASKED.items():
         p = of_links.add(action.value, does, ask_links)
         p.set_defaults(action=action)
@@ -164,18 +173,39 @@ def _say_reconciled(
 def links_status(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     looked, glob = LookedAt("geo links", config, args.engine), check_topic_glob(args.topic)
-    found, unreadable = looked.read_each(lambda tables: link_statuses(tables, looked.clusters, config, glob))
-    found.sort(key=lambda one: (str(one.topic), one.link.name))
+    each, unreadable = looked.read_each(lambda tables: link_findings(tables, looked.clusters, config, glob))
+    found = sorted(((one, how) for one, how, _ in each), key=lambda both: (both[1].health.rank, *_name(both[0])))
     away = [link for one in unreadable for link in config.inbound(one["cluster"])]
-    every, of_in_sync = high_watermarks(found, away, in_sync=False), high_watermarks(found, away, in_sync=True)
-    output.data([*(_status(one, every, of_in_sync) for one in found), *unreadable])
-    rows = [
-        (one.topic, one.link.name, one.state.value, "yes" if one.in_sync else "no", *_lag(one.lag), one.at, one.newest,
-         _reason(one))
-        for one in found
-    ]  # fmt: skip
-    output.table(("TOPIC", "LINK", "STATE", "IN SYNC", "LAG", "BYTES", "SECONDS", "VERSION", "OF", "REASON"), rows)
-    return say_unreadable(output, unreadable) or int(any(one.is_finding for one in found))
+    statuses, now = [one for one, _ in found], now_us()
+    every, of_in_sync = high_watermarks(statuses, away, in_sync=False), high_watermarks(statuses, away, in_sync=True)
+    rows = [{**_status(one, every, of_in_sync), **finding_fields(how, now)} for one, how in found]
+    output.data([*sorted(rows, key=lambda row: (row["topic"], row["link"])), *unreadable])
+    head = ("TOPIC", "LINK", "HEALTH", "SINCE", "STATE", "IN SYNC", "LAG", "BYTES", "SECONDS", "VERSION", "OF", "REASON")
+    output.table(
+        head,
+        [
+            (one.topic, one.link.name, how.health.value, since(how.since_us, now), one.state.value, "yes" if one.in_sync else "no",
+             *_lag(one.lag), one.at, one.newest, _reason(one))
+            for one, how in found
+        ],
+    )  # fmt: skip
+    problems = [how for _, how in found if how.is_problem(now)]
+    for how in problems:
+        output.text(
+            "", f"{how.health.value} {how.link} {how.topic}: {how.code and how.code.value}: {how.reason}", f"  do: {how.do}"
+        )
+    fails = any(args.fail_on == "warn" or how.level == "error" for how in problems)
+    late = args.max_lag is not None and any(_is_later(one.lag, args.max_lag) for one in statuses)
+    return say_unreadable(output, unreadable) or int(fails or late)
+
+
+def _name(one: LinkStatus) -> tuple[str, str]:
+    return str(one.topic), one.link.name
+
+
+def _is_later(lag: Lag | None, most_s: float) -> bool:
+    """Whether something has been lacking for longer, or may have been."""
+    return lag is None or not lag.complete or lag.seconds is None or lag.seconds > most_s
 
 
 def _reason(one: LinkStatus) -> str | None:
@@ -204,10 +234,17 @@ def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks) 
     return {
         "link": one.link.name, "topic": str(one.topic), "state": one.state.value, "reason": one.reason,
         "source_version": one.at, "source_newest": one.newest, "in_sync": one.in_sync,
-        "lag_versions": lag and lag.versions, "lag_messages": lag and lag.messages, "lag_bytes": lag and lag.bytes,
-        "lag_seconds": None if lag is None or lag.seconds is None else round(lag.seconds, 3), "lag_complete": lag and lag.complete,
+        **_lag_fields(lag),
         "expired": one.expired, "impossible": one.impossible,
         "high_watermark": every[key], "high_watermark_in_sync": of_in_sync[key], "lacks": one.lacks,
+    }  # fmt: skip
+
+
+def _lag_fields(lag: Lag | None) -> dict[str, Any]:
+    """None: nobody knows."""
+    return {
+        "lag_versions": lag and lag.versions, "lag_messages": lag and lag.messages, "lag_bytes": lag and lag.bytes,
+        "lag_seconds": None if lag is None or lag.seconds is None else round(lag.seconds, 3), "lag_complete": lag and lag.complete,
     }  # fmt: skip
 
 
@@ -250,21 +287,29 @@ def resolve(args: argparse.Namespace, output: Output) -> int:
 
 
 def list_links(args: argparse.Namespace, output: Output) -> int:
+    config, glob = load(args.config), check_topic_glob(args.topic)
+    looked = LookedAt("geo links", config, args.engine)
+
     def rows(tables: ClusterTables) -> list[dict[str, Any]]:
         requests = read_requests(tables)
+        lags = {(one.link.source, str(one.topic)): one.lag for one in link_statuses(tables, looked.clusters, config, glob)}
         return [
             {"link": f"{source}->{tables.cluster.name}", "topic": topic, **_told(state, requests),
-             "source_version": state.cursor.version if state.cursor else None, "floors": state.floors, "expired": state.expired}
+             "source_version": state.cursor.version if state.cursor else None, "floors": state.floors, "expired": state.expired,
+             **_lag_fields(lags.get((source, topic)))}
             for (source, topic), state in read_links(tables).items()
-            if topic_glob_matches(args.topic, Topic.parse(topic))
+            if topic_glob_matches(glob, Topic.parse(topic))
         ]  # fmt: skip
 
-    found, unreadable = LookedAt("geo links", load(args.config), args.engine).read_each(rows)
+    found, unreadable = looked.read_each(rows)
     found.sort(key=lambda row: (row["topic"], row["link"]))
     output.data([*found, *unreadable])
     output.table(
-        ("TOPIC", "LINK", "STATE", "SOURCE VERSION", "REASON"),
-        [(r["topic"], r["link"], r["state"], r["source_version"], r["reason"]) for r in found],
+        ("TOPIC", "LINK", "STATE", "SOURCE VERSION", "LAG", "SECONDS", "REASON"),
+        [
+            (r["topic"], r["link"], r["state"], r["source_version"], r["lag_messages"], r["lag_seconds"], r["reason"])
+            for r in found
+        ],
     )
     return say_unreadable(output, unreadable) or int(any(r["state"] == State.FAILED.value for r in found))
 

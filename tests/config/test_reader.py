@@ -371,6 +371,7 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         (MESH + "  - {source: us, target: eu, origins: [us, us]}", 7, "origins has a cluster twice"),
         (MESH + "  - {source: us, target: eu, origins: [us, eu]}", 7, "origins has the target"),
         (_link("num_fetchers: 0"), 7, "link us->eu: num_fetchers 0; allowed: 1 to 64"),
+        (_link("expect_every: daily"), 7, "expect_every: 'daily' is not a duration; allowed: <int> seconds"),
         (_link("num_fetchers: many"), 7, "num_fetchers: 'many' is no whole number; expected: digits only, such as 1000"),
         (_link("dispatch_rate: {messages_per_second: -1}"), 7, "messages_per_second: '-1' is no whole number"),
         (
@@ -693,6 +694,14 @@ topics:
     assert rate("web/__acks") == DispatchRate(), "acknowledgements wait for nothing"
 
 
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("1 day", 86_400), ("1d", 86_400), ("90m", 5400), ("30s", 30), ("2w", 1_209_600)]
+)
+def test_how_often_a_link_is_run_by_a_schedule(written: str, seconds: int) -> None:
+    (link,) = parse(_link(f"expect_every: {written}"), path="geo.yaml").links
+    assert link.expect_every_s == seconds
+
+
 # Whether regions share subscriptions
 
 
@@ -749,5 +758,6 @@ def test_every_key_is_described_where_the_configuration_is_read() -> None:
         "messages_per_second",
         "bytes_per_second",
         "replicate_subscription_state",
+        "expect_every",
     ):
         assert f" {key}:" in described

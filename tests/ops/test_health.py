@@ -297,5 +297,5 @@ def test_twenty_minutes_at_rest_and_the_first_message_after_an_hour_are_no_findi
 
 
 def test_words_are_in_the_order_of_how_bad_they_are() -> None:
-    assert [one for one in sorted(Health, key=lambda one: one.rank)] == list(Health)
+    assert sorted(Health, key=lambda one: one.rank) == list(Health)
     assert (Health.AWAY.rank, Health.OK.rank) == (0, len(Health) - 1)
