@@ -5,7 +5,24 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+Counts = Mapping[str, int]
+"""How much was done since the start, by what was done, such as "published"."""
+
+_step = ""
+
+
+def set_step(what: str) -> None:
+    """What this process is at now, for who asks how it goes."""
+    global _step
+    _step = what
+
+
+def step() -> str:
+    """What this process was at last; empty if it never said."""
+    return _step
+
 
 EVERY_S = 5.0
 """Between two lines. What ends before the first says nothing."""
@@ -33,13 +50,31 @@ class Progress:
             self._told = now
             if part is None and self._total:
                 part = self._done / self._total
-            self._log.info("%s", self._line(now - self._began, part))
+            took_s = now - self._began
+            said = {"event": "progress", "work": self._what, "messages": self._done, "seconds": round(took_s, 3)}
+            self._log.info("%s", self._line(took_s, part), extra=said)
 
     def _line(self, took_s: float, part: float | None) -> str:
         of = f" of {self._total:,}" if self._total is not None else ""
-        rate = self._done / took_s
-        text = f"{self._what}: {self._done:,}{of} {self._unit}, {rate:,.{0 if rate >= 10 else 1}f} a second"
+        text = f"{self._what}: {self._done:,}{of} {self._unit}, {_rate(self._done / took_s)} a second"
         if part is None or not 0 < part < 1:
             return text
-        left_s = round(took_s * (1 - part) / part)
-        return f"{text}, {part:.0%}, {left_s // 60}:{left_s % 60:02} left"
+        return f"{text}, {part:.0%}, {elapsed(took_s * (1 - part) / part)} left"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.{0 if rate >= 10 else 1}f}"
+
+
+def elapsed(seconds: float) -> str:
+    """As people read how long something takes: 0:05, 12:30, 3:12:04."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+def rates(now: Counts, before: Counts, seconds: float) -> str:
+    """What was done since the start, and how fast since `before`, so many seconds ago; without these, how much alone."""
+    return ", ".join(
+        f"{count:,} {what}" + (f" ({_rate((count - before.get(what, 0)) / seconds)} a second)" if seconds > 0 else "")
+        for what, count in now.items()
+    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -31,6 +32,10 @@ from tests.world import World
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
+_OF_RUN = re.compile(r"^\S+ \S+Z \w+ +geo \w+ (started|goes on|ended).*\n", re.MULTILINE)
+"""What is logged of a run that takes long (`cli/test_run_log.py`)."""
+
+
 def _run(command: str, world: World) -> tuple[int, str]:
     """Exit code, and what was printed to stdout and stderr, in its order. A verb runs in this process."""
     if command.startswith("found "):
@@ -41,7 +46,7 @@ def _run(command: str, world: World) -> tuple[int, str]:
         return done.returncode, done.stdout
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(out):
-        return main(shlex.split(command)[1:]), out.getvalue()
+        return main(shlex.split(command)[1:]), _OF_RUN.sub("", out.getvalue())
 
 
 @pytest.fixture(autouse=True)

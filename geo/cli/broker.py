@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
 
 from geo.cli.arguments import Verbs, add_running
 from geo.cli.output import Output
-from geo.cli.running import load_for, on_signal, start_spark, stop_on_signals
+from geo.cli.running import load_for, start_spark, stop_on_signals
+from geo.cli.signals import at_signal
 from geo.fleet.broker import TRIGGER, Broker, BrokerReport, Kind
 from geo.now import utc_now
 from geo.streams.life import State
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.text import counted
-
-log = logging.getLogger(__name__)
 
 _BROUGHT = {
     Kind.PUBLISHER: ("message", "published"),
@@ -36,10 +34,15 @@ def broker(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
     config = load_for(args)
 
+    ends = args.trigger == AVAILABLE_NOW
+
     def event(report: BrokerReport) -> None:
-        output.text(_line(report))
-        if args.trigger != AVAILABLE_NOW:  # a run that ends says all at its end, as one document
+        if ends:  # for programs it says all at its end, as one document
+            output.text(_line(report))
+        else:
             output.line({"time": utc_now(), **_fields(report)})
+        if output.as_json or not ends:  # what people read on stdout is not said twice
+            args.run.changed(_line(report), report.kind.value, report.state, report.reason, report.fields)
 
     runner = Broker(
         start_spark("geo broker", config),
@@ -49,12 +52,13 @@ def broker(args: argparse.Namespace, output: Output) -> int:
         take_over=args.take_over,
         name=args.name,
         on_event=event,
-        say=lambda line: log.info("%s", line) if output.as_json else output.text(line),
+        say=args.run.say,
     )
+    args.run.follow(runner.counts, runner.status if ends else None, speaks=ends)
     stop_on_signals(args, runner.stop)
-    on_signal("SIGHUP", runner.reload)
+    at_signal("SIGHUP", runner.reload)
     reports = runner.run()
-    if args.trigger == AVAILABLE_NOW:
+    if ends:
         output.data([_fields(report) for report in reports])
     return 1 if any(report.state in (State.FAILED, State.DELAYED) for report in reports) else 0
 

@@ -98,11 +98,13 @@ def consume(args: argparse.Namespace, output: Output) -> int:
     if many:
         subscriptions = Subscriptions(spark, args.topic, args.subscription, **options)
         stop_on_signals(args, subscriptions.stop)
+        args.run.follow(lambda: asdict(subscriptions.done))
         done = subscriptions.run(listener, trigger=args.trigger, for_s=args.for_s)
         unfinished = subscriptions.unfinished
     else:
         subscription = Subscription(spark, args.topic, args.subscription, standby=args.standby, **options)
         stop_on_signals(args, subscription.stop)
+        args.run.follow(lambda: asdict(subscription.done), lambda: "delivers" if subscription.has_begun else "waits for its turn")
         done = subscription.run(listener, trigger=args.trigger, limit=args.limit, for_s=args.for_s)
     counts = ", ".join(
         f"{count:,} {what.replace('_', ' ')}" for what, count in asdict(done).items() if count or what == "delivered"

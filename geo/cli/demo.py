@@ -216,7 +216,7 @@ _COLUMNS = {"origin": "airport"}
 
 def regions_main(config_path: str) -> int:
     """Publish both inboxes and run both links until both logs hold all that is expected; then verify."""
-    from geo.cli.output import configure_logging
+    from geo.cli.logs import configure_logging
     from geo.config import load
     from geo.fleet.replicator import Replicator
     from geo.journal.cluster import connect

@@ -33,7 +33,7 @@ from geo.replication.repair import Reconciled, reconcile_links, resolve_links
 from geo.replication.request_table import ask, read_requests
 from geo.streams import timetable
 from geo.streams.life import State
-from geo.streams.trigger import parse_trigger
+from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.text import counted, first_line
 
 
@@ -110,7 +110,14 @@ def _add_link(p: argparse.ArgumentParser) -> None:
 
 def replicate(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
-    config = load(args.config)
+    config, ends = load(args.config), args.trigger == AVAILABLE_NOW
+
+    def event(report: LinkReport) -> None:
+        if ends:
+            output.text(_report_line(report))
+        if output.as_json or not ends:  # what people read on stdout is not said twice
+            args.run.changed(_report_line(report), "link topic", report.state, report.reason, report.fields)
+
     runner = Replicator(
         starting("geo replicate", config),
         config,
@@ -119,8 +126,9 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
         topics=check_topic_glob(args.topic),
         trigger=args.trigger,
         take_over=args.take_over,
-        on_event=lambda report: output.text(_report_line(report)),
+        on_event=event,
     )
+    args.run.follow(runner.counts, runner.status)
     stop_on_signals(args, runner.stop)
     reports = runner.run()
     output.data([{**r.fields, "state": r.state.value, "reason": r.reason} for r in reports])

@@ -4,19 +4,25 @@ chosen."""
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from geo.cli.arguments import EPILOG, Verbs, was_cut_short
+from geo.cli.logs import clear_line
 from geo.cli.noted import note_verb
-from geo.cli.output import Output, configure_logging
+from geo.cli.output import Output
+from geo.cli.run_log import RunLog
+from geo.cli.signals import Signals
 from geo.errors import GeoError, NoSparkError
 from geo.late import spare_pandas
 from geo.remedies import OF_STORE
 from geo.text import printable_lines
 from geo.version import program_version
+
+log = logging.getLogger(__name__)
 
 VERBS = {
     "status": ("status", "what is wrong in all regions, since when, what is lost if one is lost now"),
@@ -71,6 +77,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] and arguments[0] in _NOUNS and _names_no_verb(arguments[1:]):
         arguments.insert(1, "list")  # a noun with no verb lists
+    with RunLog(arguments) as run, Signals(run.ended) as signals:
+        try:
+            run.code = code = _run(arguments, run, signals)
+        except KeyboardInterrupt:
+            run.code = code = signals.interrupted()
+    return code
+
+
+def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
     try:
         args = _parser(arguments[0] if arguments else None).parse_args(arguments)
     except ModuleNotFoundError as error:
@@ -78,8 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"geo: {error}. Where the runtime brings no Spark: pip install 'delta-geo[spark]'", file=sys.stderr)
         return 2
-    output = Output(as_json=args.output == "json")
-    configure_logging(verbose=args.verbose, as_json=output.as_json)
+    args.run, args.signals, output = run, signals, Output(as_json=args.output == "json")
+    run.configure(verbose=args.verbose, as_json=output.as_json)
     code = 1
     fault: Exception | None = None
     if argv is None and arguments[0] in _WITHOUT_PANDAS:  # of a process of its own
@@ -87,27 +102,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = int(args.verb(args, output) or 0)
         if not code and was_cut_short(args):
-            print("geo: a signal ended it before all was done. Run it again for the rest.", file=sys.stderr)
+            _fail(run, output, "a signal ended it before all was done. Run it again for the rest.")
             code = 1
     except (GeoError, NoSparkError) as error:
         code, fault = error.exit_code, error
-        print(f"geo: {printable_lines(str(error))}", file=sys.stderr)
+        _fail(run, output, str(error))
         if args.verbose:
             raise
     except KeyboardInterrupt:
-        code = 130
+        code = signals.interrupted()
     except Exception as error:
         from geo.faults import faults_here, message, of_spark
 
         fault = error
         if args.verbose or not isinstance(error, faults_here()):
             raise
-        said = printable_lines(message(error))
+        said = message(error)
         what = "Spark failed" if of_spark(error) and not said.startswith(OF_STORE) else "a file or a storage failed"
-        print(f"geo: {what}: {said} (--verbose shows where)", file=sys.stderr)
+        _fail(run, output, f"{what}: {said} (--verbose shows where)")
     finally:
         note_verb(arguments, args, code, fault)
     return code
+
+
+def _fail(run: RunLog, output: Output, why: str) -> None:
+    """Say why it does not end well: of what is long, and tells programs, in the log's form."""
+    run.reason = why
+    if run.is_long and output.as_json:
+        log.error("%s", why, extra={"event": "error", "reason": why, "work": run.verb})
+    else:
+        clear_line()
+        print(f"geo: {printable_lines(why)}", file=sys.stderr)
 
 
 def run_job(verb: str) -> None:

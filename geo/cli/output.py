@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, timezone
+from datetime import date, datetime
 from enum import Enum
 from math import isfinite, isnan
 from textwrap import wrap
 from typing import Any
 
-from geo.text import printable, printable_lines
+from geo.cli.logs import clear_line
+from geo.text import printable
 from geo.times import utc
 
 
@@ -77,18 +77,18 @@ class Output:
     def data(self, value: Any) -> None:
         """The result as one JSON document; nothing in text mode."""
         if self.as_json:
-            print(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False, indent=2), flush=True)
+            _print(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False, indent=2))
 
     def line(self, value: Any) -> None:
         """One of many results as a JSON document on a line; nothing in text mode."""
         if self.as_json:
-            print(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False), flush=True)
+            _print(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False))
 
     def text(self, *lines: str) -> None:
         """Lines for people; nothing in JSON mode."""
         if not self.as_json:
             for line in lines:
-                print(line, flush=True)
+                _print(line)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Rows in columns as wide as they need to be; where a terminal is narrower, each row as lines of its own."""
@@ -121,24 +121,6 @@ def wrapped(line: str, width: int | None, *, indent: int) -> list[str]:
                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
 
 
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, timezone.utc)
-        fields = {"ts": to_json(time), "level": record.levelname, "logger": record.name, "message": record.getMessage()}
-        return json.dumps(fields, ensure_ascii=False)
-
-
-class _TextFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, timezone.utc)
-        return f"{time:%H:%M:%S} {record.levelname.lower():7} {printable_lines(record.getMessage())}"
-
-
-def configure_logging(*, verbose: bool, as_json: bool) -> None:
-    """The log of this package to stderr; of the libraries below it only what is serious."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter())
-    logging.basicConfig(handlers=[handler], level=logging.ERROR, force=True)
-    logging.getLogger("geo").setLevel(logging.DEBUG if verbose else logging.INFO)
-    for name in ("py4j", "pyspark"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+def _print(text: str) -> None:
+    clear_line()
+    print(text, flush=True)

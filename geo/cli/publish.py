@@ -96,6 +96,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         runner.stop()
 
     stop_on_signals(args, stop)
+    args.run.follow(lambda: {"published": runner.work.published.rows, "rejected": runner.work.published.rejected}, runner.status)
     tables = connect(spark, config.cluster(args.cluster))
     waits_for = partial(Replicas.of, args.wait_for, tables, config, topic, args.producer)
     if args.wait_for not in (None, "in-sync"):

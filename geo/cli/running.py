@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
-import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from geo.cli.logs import redirected_log
 from geo.cli.output import Output
+from geo.cli.signals import launching
 from geo.config import load
 from geo.config.model import Config
 from geo.delta.driver import Reads
@@ -31,8 +34,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NOISE = (b"WARNING: Using incubator modules:", b"Starting Streaming TransformWithState", b"Streaming TransformWithState")
+log = logging.getLogger(__name__)
+
+_NOISE = ("WARNING: Using incubator modules:", "Starting Streaming TransformWithState", "Streaming TransformWithState")
 """How lines begin that Java and Spark's Python workers write to stderr, and that nobody can act on."""
+
+_CONTEXTS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers by which PySpark prints an error as JSON, kilobytes of it, before it raises it."""
 
 _LAST_WORDS_S = 2.0
 """How long what a Spark that does not start still has to say is waited for."""
@@ -42,43 +50,50 @@ def start_spark(name: str, config: Config, *locations: str | None) -> SparkSessi
     """A session that reaches the storages of the configuration, and these locations. Only now: parsing and configuration errors need
     no JVM. What that prints by itself (VACUUM does) goes to stderr; what other threads print meanwhile stays where it was."""
     schemes = config.schemes | {scheme_of(location) for location in locations if location is not None}
-    if sys.stderr.isatty() and spark_sql.SparkSession.getActiveSession() is None:
-        print("geo: starting Spark, some seconds", file=sys.stderr, flush=True)
+    began, is_there = time.monotonic(), spark_sql.SparkSession.getActiveSession() is not None
+    if not is_there:
+        log.info("Spark is starting, some seconds", extra={"event": "spark"})
     sys.stdout.flush()
     ours, errors = os.dup(1), os.dup(2)
     read, write = os.pipe()
-    passing_on = threading.Thread(target=_pass_on, args=(read, errors), name="geo-stderr-of-spark", daemon=True)
+    passing_on = threading.Thread(target=_pass_on, args=(read,), name="geo-stderr-of-spark", daemon=True)
     passing_on.start()
-    with redirect_stdout(_writing(os.dup(1)) if sys.stdout is sys.__stdout__ else sys.stdout):
+    stdout = _writing(os.dup(1), sys.stdout) if sys.stdout is sys.__stdout__ else sys.stdout
+    stderr = _writing(os.dup(2), sys.stderr) if sys.stderr is sys.__stderr__ else sys.stderr
+    with launching(), redirect_stdout(stdout), redirect_stderr(stderr), redirected_log(stderr):
         os.dup2(2, 1)
         os.dup2(write, 2)  # what Spark's process gets
         os.close(write)
         try:
-            return session(name, schemes=schemes)
+            started = session(name, schemes=schemes)
         finally:
             os.dup2(errors, 2)
             os.dup2(ours, 1)
+            os.close(errors)
             os.close(ours)
-            if (
-                spark_sql.SparkSession.getActiveSession() is None
-            ):  # it did not start: what it said of that comes before this process ends
+            if isinstance(sys.exc_info()[1], Exception):  # what it said of that comes before this process ends
                 passing_on.join(_LAST_WORDS_S)
+    if not is_there:
+        took_s = time.monotonic() - began
+        log.info("Spark %s started in %.1f s", started.version, took_s, extra={"event": "spark", "seconds": round(took_s, 3)})
+        from pyspark.logger import PySparkLogger
+
+        for library in _CONTEXTS:
+            PySparkLogger.getLogger(library).setLevel(logging.CRITICAL)
+    return started
 
 
-def _writing(number: int) -> TextIO:
-    """As stdout, to this file descriptor. It is closed when nobody has it any more: a thread may be about to print."""
-    return open(number, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+def _writing(number: int, like: Any) -> TextIO:
+    """As stdout or stderr, to this file descriptor. It is closed when nobody has it any more: a thread may be about to print."""
+    return open(number, "w", encoding=like.encoding, errors=like.errors)
 
 
-def _pass_on(read: int, errors: int) -> None:
-    """Write what Spark's process writes to stderr to ours, but for noise and the empty line that may follow it."""
-    with open(read, "rb") as lines, open(errors, "wb", buffering=0) as into, suppress(OSError):
-        after_noise = False
+def _pass_on(read: int) -> None:
+    """Log what Spark's process writes to stderr, but for noise and empty lines."""
+    with open(read, encoding="utf-8", errors="replace") as lines, suppress(OSError, ValueError):
         for line in lines:
-            is_noise = line.startswith(_NOISE)
-            if not is_noise and not (after_noise and not line.strip()):
-                into.write(line)
-            after_noise = is_noise
+            if line.strip() and not line.startswith(_NOISE):
+                log.warning("Spark: %s", line.rstrip(), extra={"event": "spark"})
 
 
 def starting(name: str, config: Config) -> Start:
@@ -172,12 +187,4 @@ def stop_on_signals(args: argparse.Namespace, stop: Callable[[], None]) -> None:
         args.was_stopped = True
         stop()
 
-    on_signal("SIGTERM", stop_now)
-    on_signal("SIGINT", stop_now)
-
-
-def on_signal(name: str, call: Callable[[], None]) -> None:
-    """Call `call` at a signal, where the system has it. Python gives signals to its main thread alone, so a verb that a job's runtime
-    calls in another one ends when the process does."""
-    if hasattr(signal, name) and threading.current_thread() is threading.main_thread():
-        signal.signal(getattr(signal, name), lambda *_: call())
+    args.signals.stop_by(stop_now)

@@ -38,7 +38,7 @@ from geo.log.ledger_parts import count_where
 from geo.log.topic_log import user_columns
 from geo.log.topics import ensure_topic, grow
 from geo.names import ALL_TOPICS, Topic
-from geo.progress import Progress
+from geo.progress import Progress, set_step
 from geo.replication.both_logs import BothLogs
 from geo.replication.gaps import STEP_ROWS, Gap, gaps, steps
 from geo.replication.link_state import backfill_record
@@ -150,6 +150,7 @@ def backfill(
     for topic in carried_topics(config, link, there, here, topics):
         if stopped.is_set():
             break
+        set_step(f"compares both logs of {topic}")
         with Tried() as tried:
             filling = _Filling(here, there, config, link, topic, what, allowance, stopped, on_step, dry_run=dry_run)
             done.append(filling.preview() if dry_run else filling.run())

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ from geo.log.publish import PublishOptions, publish_source
 from geo.log.publish_stream import SourceStream
 from geo.log.publish_work import OneProducer, PublishWork
 from geo.names import ALL_TOPICS, check_broker
+from geo.progress import Counts, rates
 from geo.replication.absent_regions import refuse_to_begin_anew
 from geo.replication.link_topics import LinkTopics
 from geo.session import require_delta
@@ -128,6 +130,8 @@ class Broker:
         """What groups have brought that are gone."""
         self._changing = threading.Lock()
         self._status_at = self._asked_at = time.monotonic()
+        self._counted: Counts = {}
+        """What it had brought when it last said how all is."""
         self._is_leaving = False
         once = trigger == AVAILABLE_NOW
         self._parts = self._made_of(config)
@@ -276,9 +280,9 @@ class Broker:
     def _regroup(self) -> Sequence[Group[Any]] | None:
         """The groups of a changed configuration; None while it is as it was."""
         now = time.monotonic()
-        if now - self._status_at >= timetable.STATUS_S:
-            self._status_at = now
-            self._say(self.status())
+        if (seconds := now - self._status_at) >= timetable.STATUS_S:
+            self._say(self.status(self._counted, seconds))
+            self._status_at, self._counted = now, self.counts()
         if self._member is not None:
             if self._member.fault is not None:
                 raise self._member.fault
@@ -328,25 +332,28 @@ class Broker:
             self._lives[id(group), "" if work is None else str(work)] = group, work, life
         self._on_event(report_of(group, work, life))
 
-    def status(self) -> str:
-        """One line: how many works of each kind are in which state, and what all have brought since the start."""
+    def counts(self) -> Counts:
+        """What all have brought since the start."""
+        with self._changing:
+            told = [report_of(*one) for one in self._lives.values()]
+        brought = self._brought + Counter({kind: sum(one.brought for one in told if one.kind is kind) for kind in Kind})
+        published, replicated, written = (brought[kind] for kind in (Kind.PUBLISHER, Kind.LINK, Kind.VERSIONS))
+        return {"messages published": published, "replicated": replicated, "markers written": written}
+
+    def status(self, before: Counts = MappingProxyType({}), seconds: float = 0.0) -> str:
+        """One line: how many works of each kind are in which state, and what all have brought since the start; at which rates, if they had
+        brought `before` so many seconds ago."""
         running = {id(group) for _, group in self._parts}
         with self._changing:
-            told = [(id(group) in running, report_of(group, work, life)) for group, work, life in self._lives.values()]
-        counts: Counter[tuple[Kind, State]] = Counter((r.kind, r.state) for runs, r in told if runs)
+            told = [report_of(*one) for one in self._lives.values() if id(one[0]) in running]
+        counts = Counter((one.kind, one.state) for one in told)
         states = [
             f"{kind.value}s " + ", ".join(f"{counts[kind, state]} {state.value}" for state in State if counts[kind, state])
             for kind in Kind
             if any(of == kind for of, _ in counts)
         ]
-        brought = self._brought + Counter({kind: sum(r.brought for _, r in told if r.kind is kind) for kind in Kind})
-        published = counted(brought[Kind.PUBLISHER], "message")
-        written = counted(brought[Kind.VERSIONS], "marker")
         shared = "" if self._member is None else f"; {self._member.line}"
-        return (
-            f"{self._cluster}: {'; '.join(states) or 'nothing runs yet'}{shared}; {published} published, {brought[Kind.LINK]:,} replicated, "
-            f"{written} written"
-        )
+        return f"{self._cluster}: {'; '.join(states) or 'nothing runs yet'}{shared}; {rates(self.counts(), before, seconds)}"
 
 
 def report_of(group: Any, work: Any, life: Life) -> BrokerReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from pyspark.sql import SparkSession
@@ -12,6 +13,7 @@ from geo.fleet.turns import turns_of
 from geo.journal.cluster import Start, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import ALL_TOPICS
+from geo.progress import Counts
 from geo.replication.absent_regions import refuse_to_begin_anew
 from geo.replication.link_topics import LinkReport, LinkTopics, report_of_link
 from geo.replication.link_work import LinkWork
@@ -68,6 +70,15 @@ class Replicator:
     def stop(self) -> None:
         """Let running batches end, then stop; callable from a signal handler."""
         self._supervisor.stop()
+
+    def counts(self) -> Counts:
+        """What all have brought since the start."""
+        return {"replicated": sum(report_of_link(*one).replicated for one in self._supervisor.works())}
+
+    def status(self) -> str:
+        """How many topics of links are in which state."""
+        states = Counter(life.state.value for _, _, life in self._supervisor.works())
+        return "link topics " + (", ".join(f"{count} {state}" for state, count in states.items()) or "are looked for")
 
     def run(self) -> list[LinkReport]:
         """Replicate until stopped, or with the available-now trigger until everything there is has crossed.

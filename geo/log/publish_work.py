@@ -33,6 +33,10 @@ class Publishing:
         """Let the running batch end, then stop; callable from a signal handler."""
         self._supervisor.stop()
 
+    def status(self) -> str:
+        """Its state, and why."""
+        return self.life.state.value + (f": {self.life.reason}" if self.life.reason else "")
+
     def _changed(self, group: object, work: PublishWork | None, life: Life) -> None:
         self.life = life
         if life.error is None:

@@ -27,7 +27,7 @@ from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.ops.date_files import DateFiles, compact_date, counted_by_spark, date_files, footers, remove_dates
 from geo.ops.held_dates import Held, held_dates
-from geo.progress import Progress
+from geo.progress import Progress, set_step
 from geo.times import from_us
 from schemas import JOURNALS, LEDGERS
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
@@ -83,10 +83,12 @@ def maintain(
     progress, cutter = Progress(log, f"maintain {cluster}", "topics", len(logs)), LogCutter(tables, config)
     done = []
     for topic, table in logs:
+        set_step(f"maintains {topic}")
         one = _maintain_log(config, tables, topic, table, now, dry_run=dry_run, yes=yes)
         done.append(replace(one, log=cutter.cut(topic, dry_run=dry_run)))
         progress.add(1)
     for schema in JOURNALS:
+        set_step(f"maintains system/{schema.kind}")
         journal = tables.journal(schema)
         if schema is LEDGERS and not dry_run:
             move_ended(tables, now)

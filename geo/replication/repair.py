@@ -19,6 +19,7 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import deleted_topics, gone_error
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
+from geo.progress import set_step
 from geo.replication.both_logs import BothLogs
 from geo.replication.carried import has_log, replicates, topics_of_source, unclear
 from geo.replication.link_start import begins_at
@@ -70,6 +71,7 @@ def reconcile_links(
     open_for_writing(tables[target], config, rehearsal=dry_run)
     done = []
     for topic in carried_topics(config, link, tables[source], tables[target], topics):
+        set_step(f"compares both logs of {topic}")
         work = TopicLink(tables[target], tables[source], config, link, topic)
         if dry_run:
             done.append(_preview(work, read_links(tables[target]).get((source, str(topic))), start))

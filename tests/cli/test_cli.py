@@ -6,17 +6,13 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from geo.cli.arguments import was_cut_short
 from geo.cli.main import VERBS, _parser, main
-from geo.cli.running import stop_on_signals
 from tests.world import TOPIC, World
 
 
@@ -117,23 +113,3 @@ def test_doctor_finds_nothing_wrong_and_then_what_is(linked: World, capsys: pyte
     warned = told["warn", f"cluster eu, {TOPIC}"]
     assert "delta.enableChangeDataFeed is 'false'" in warned["what"]
     assert warned["fix"].startswith("ALTER TABLE")
-
-
-def test_signals_stop_what_runs_where_python_gives_them_and_are_left_alone_in_another_thread() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    stopped: list[str] = []
-    args = argparse.Namespace(was_stopped=False, trigger="available-now")
-    try:
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(stop_on_signals, args, lambda: stopped.append("thread")).result()
-        assert {number: signal.getsignal(number) for number in before} == before
-        stop_on_signals(args, lambda: stopped.append("main"))
-        assert not was_cut_short(args)
-        for number in before:
-            signal.raise_signal(number)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert stopped == ["main", "main"]
-    assert was_cut_short(args), "what was to end by itself ends with 1"
-    assert not was_cut_short(argparse.Namespace(was_stopped=True, trigger="1 second"))

@@ -28,7 +28,7 @@ from geo.ops.verify.comparison import Comparison, Pinned, Promises, Registries, 
 from geo.ops.verify.faults import faults, gone
 from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
 from geo.ops.verify.report import ClusterResult, LinkResult, VerifyReport
-from geo.progress import Progress
+from geo.progress import Progress, set_step
 from geo.times import in_us
 from schemas import LINKS
 
@@ -117,6 +117,7 @@ def _compared(seen: Pinned) -> Callable[[Topic], TopicResult]:
     progress = Progress(log, "verify", "topics", len(seen.topics))
 
     def compare(topic: Topic) -> TopicResult:
+        set_step(f"compares {topic}")
         *_, late = seen.of(topic)
         # Those that replicated it before the pins or after: a policy may change meanwhile.
         carried = {*carrying(seen.config, topic, seen.registries, seen.ends), *carrying(seen.config, topic, later, seen.floors)}
@@ -149,10 +150,12 @@ def verify_each(
 ) -> VerifyReport:
     """Pin all logs of the topics that match so many times, then check each topic by what `checks` makes of it. All clusters go through each
     step before the next begins. Raises UsageError if there is no topic."""
+    set_step("reads registries")
     registries = read_registries(clusters, read_ends(clusters))
     topics = matching_topics(registries, glob)
     # A log whose registry row is not written yet counts too.
     logs = {(topic, name): tables.log(topic) for topic in topics for name, tables in clusters.items()}
+    set_step(f"pins {len(logs)} logs")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         ends, promises = read_ends(clusters), read_all_promises(clusters, topics)  # step 1
         pinned = [pin(pool, logs) for _ in range(pins)]  # a step each

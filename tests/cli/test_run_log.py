@@ -1,0 +1,225 @@
+"""What a run that takes long says of itself, in which form, and what is never in it. No Spark."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geo.cli.logs import FIELDS, PROGRESS, RUN_ID, JsonFormatter, LogHandler, TextFormatter, configure_logging
+from geo.cli.main import main
+from geo.cli.run_log import RunLog
+from geo.progress import elapsed, rates
+from geo.streams import timetable
+from geo.streams.life import State
+
+CONFIG = """\
+version: 1
+clusters:
+  eu: {root: eu}
+  us: {root: us}
+links:
+  - {source: us, target: eu}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    """The log goes where it went before."""
+    root, own = logging.getLogger(), logging.getLogger("geo")
+    handlers, levels = root.handlers[:], (root.level, own.level)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    own.setLevel(levels[1])
+    logging.captureWarnings(capture=False)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "geo.yaml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+def _documents(text: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in text.splitlines()]
+    for one in found:
+        assert one.keys() <= set(FIELDS)
+        assert one.keys() >= {"ts", "level", "event", "run_id", "logger", "message"}
+        assert one["run_id"] == RUN_ID
+    return found
+
+
+def _record(message: str, **extra: object) -> logging.LogRecord:
+    return logging.makeLogRecord({"name": "geo.log", "levelno": 20, "levelname": "INFO", "msg": message, "created": 0.5, **extra})
+
+
+@pytest.mark.parametrize(
+    "text", ["a\n2026-11-30 12:00:00Z error   forged", "\x1b[2Jgone", "\x9b2J", "one\rtwo", "\u2028x", '{"ts": 1}\n{"ts": 2}']
+)
+def test_no_text_moves_the_cursor_or_forges_a_line(text: str) -> None:
+    first, *more = TextFormatter().format(_record(text)).split("\n")
+    assert first.startswith("1970-01-01 00:00:00Z info    ")
+    assert all(line.startswith("    ") for line in more), "only a line of the log begins with a time"
+    assert not any(char in "\x1b\x9b\r" for line in (first, *more) for char in line)
+    in_json = JsonFormatter().format(_record(text, topic=text))
+    assert in_json.isascii()
+    assert in_json.isprintable()
+    assert json.loads(in_json)["message"] == json.loads(in_json)["topic"] == text
+
+
+def test_how_long_and_how_fast_is_said_as_people_read_it() -> None:
+    assert [elapsed(seconds) for seconds in (0.4, 59.6, 750, 11_524)] == ["0:00", "1:00", "12:30", "3:12:04"]
+    assert rates({"published": 1_204, "rejected": 0}, {"published": 4}, 60.0) == (
+        "1,204 published (20 a second), 0 rejected (0.0 a second)"
+    )
+    assert rates({"published": 1_204}, {}, 0.0) == "1,204 published"
+    assert rates({}, {}, 1.0) == ""
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_one_line_that_is_drawn_over_and_a_file_has_them_all() -> None:
+    for stream, drawn in ((_Terminal(), True), (io.StringIO(), False)):
+        handler = LogHandler(stream, as_json=False)
+        for text in ("verify: 1 of 3 topics", "verify: 2 of 3 topics"):
+            handler.handle(_record(text, event=PROGRESS))
+        handler.handle(_record("something else"))
+        handler.draw("")
+        assert handler.progress == "verify: 2 of 3 topics"
+        lines = stream.getvalue()
+        if drawn:
+            assert lines.startswith("\r\x1b[2Kverify: 1 of 3 topics\r\x1b[2Kverify: 2 of 3 topics\r\x1b[2K")
+            assert lines.endswith("info    something else\n")
+            assert lines.count("\n") == 1
+        else:
+            assert "\x1b" not in lines
+            assert lines.count("\n") == 3
+
+
+def test_a_long_run_says_its_start_each_change_and_its_end_and_a_short_one_nothing(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = [["topics", "list", "--config", config], ["broker"], ["broker", "--config", config, "--help"], [], ["--version"],
+             ["publish", "--config", config], ["publish", "--config", config, "--trigger", "available-now"]]  # fmt: skip
+    for arguments in short:
+        with RunLog(arguments):
+            pass
+    assert capsys.readouterr().err == ""
+    arguments = ["broker", "--config", config, "--cluster", "eu", "-o", "json"]
+    with RunLog(arguments) as run:
+        published = {"messages published": 0, "replicated": 0}
+        run.follow(lambda: published, speaks=False)
+        fields = {"link": "us->eu", "topic": "persistent://a/b/c", "replicated": 7, "source_version": 3}
+        run.changed("link topic …: RUNNING", "link topic", State.RUNNING, None, fields)
+        run.changed("link topic …: FAILED: why", "link topic", State.FAILED, "why", fields)
+        published["messages published"] = 1_200
+        run.code = 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    start, up, failed, stop = _documents(err)
+    assert [one["event"] for one in (start, up, failed, stop)] == ["start", "RUNNING", "FAILED", "stop"]
+    assert start["message"].startswith("geo broker started: delta-geo ")
+    assert f"process {os.getpid()} on " in start["message"]
+    assert f"{config} (sha256 " in start["message"]
+    named = {"source": "us", "target": "eu", "topic": "persistent://a/b/c", "work": "link topic", "versions": 3, "messages": 7}
+    assert named.items() <= up.items()
+    assert (failed["level"], failed["reason"]) == ("WARNING", "why")
+    assert (stop["messages"], stop["cluster"]) == (1_200, "eu")
+    assert stop["message"].endswith("with exit code 0: 1,200 messages published, 0 replicated")
+
+
+def test_a_run_goes_on_each_minute_with_what_it_does(
+    config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timetable, "STATUS_S", 0.02)
+    with RunLog(["verify", "--config", config]) as run:
+        run.follow(lambda: {"compared": 12}, lambda: "compares")
+        err, deadline = "", time.monotonic() + 30
+        while "goes on" not in err and time.monotonic() < deadline:
+            time.sleep(0.01)
+            err += capsys.readouterr().err
+    assert "info    geo verify goes on, 0:00: compares; 12 compared (" in err
+
+
+def test_an_end_by_an_error_is_said_once_in_the_form_of_the_log(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(config).write_text(CONFIG + "wrong: 1\n")
+    assert main(["replicate", "--config", config, "--cluster", "eu", "-o", "json"]) == 2
+    start, error, stop = _documents(capsys.readouterr().err)
+    assert (start["event"], error["event"], stop["event"]) == ("start", "error", "stop")
+    assert "wrong" in error["reason"]
+    assert stop["reason"] == error["reason"]
+    assert main(["replicate", "--config", config, "--cluster", "eu"]) == 2
+    start_line, why, stop_line = capsys.readouterr().err.splitlines()
+    assert why.startswith(f"geo: {config}")
+    assert (" started: " in start_line, " with exit code 2" in stop_line) == (True, True)
+
+
+def test_what_other_libraries_log_is_not_heard_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(verbose=False, as_json=False)
+    for name in ("kafka.conn", "py4j.clientserver", "pyspark.sql", "root"):
+        logging.getLogger(None if name == "root" else name).error("refused")
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("of a library", stacklevel=1)
+    assert capsys.readouterr().err == ""
+    logging.getLogger("geo.log").warning("ours")
+    assert capsys.readouterr().err.endswith("warning ours\n")
+
+
+_STARTS = """
+import sys
+from geo.cli.run_log import RunLog
+with RunLog(["broker", "--config", "geo.yaml", "--cluster", "eu"]) as run:
+    run.code = 0
+    large = {"pyspark", "pandas", "pyarrow", "delta", "obstore"} & sys.modules.keys()
+assert not large, large
+"""
+
+
+def test_a_start_is_said_before_anything_large_is_imported(config: str) -> None:
+    done = subprocess.run([sys.executable, "-c", _STARTS], cwd=Path(config).parent, env={**os.environ, "PYTHONPATH": os.getcwd()},
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "geo broker started: " in done.stderr
+
+
+@pytest.mark.slow
+def test_a_link_of_which_the_source_is_not_there_is_named_and_ctrl_c_ends_what_follows(config: str) -> None:
+    """A real process, without Spark: both regions are on this disk."""
+    folder = Path(config).parent
+    command = [sys.executable, "-m", "geo", "replicate", "--config", config, "--cluster", "eu", "--trigger", "1 second"]
+    (folder / "us").write_text("no folder")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stderr is not None
+            began = time.monotonic()
+            said = next(line for line in process.stderr if "us->eu" in line)
+            assert "DELAYED" in said
+            assert time.monotonic() - began < 30
+            process.send_signal(signal.SIGINT)
+            asked = time.monotonic()
+            rest = process.stderr.read()
+            assert process.wait(30) in (0, 1, 130)
+            assert time.monotonic() - asked < 3.5  # as the rule is, and half a second for a busy machine
+            assert "geo replicate ended after" in rest
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
