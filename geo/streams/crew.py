@@ -90,6 +90,8 @@ class Crew(Generic[W]):
         """Because of which nothing of it could be begun at the start, and a person must act."""
         self.look = self.looked = 0
         """Another thread counts `look` up to have the group asked at once; it was, since, once `looked` is as much."""
+        self.asked_at: float | None = None
+        """When the group was asked what there is, of a question that has no answer yet."""
         self._left = threading.Event()
         """Nobody waits for it any more."""
         self._ask_at: float | None = None
@@ -186,7 +188,7 @@ class Crew(Generic[W]):
         now, first = time.monotonic(), self._ask_at is None
         if self.life.done or not (hurry or self._ask_at is None or now >= self._ask_at):
             return
-        self._ask_at = now + timetable.DISCOVERY_S
+        self._ask_at, self.asked_at = now + timetable.DISCOVERY_S, now
         try:
             with may_be_old(0.0 if hurry or first or self._once else timetable.REMOTE_DISCOVERY_S):
                 found = self.group.discover({key: (slot.work, slot.life.state) for key, slot in self.slots.items()})
@@ -199,6 +201,8 @@ class Crew(Generic[W]):
             if first and needs_person(error):
                 self.refusal = error
             return
+        finally:
+            self.asked_at = None
         self.refusal = None
         self._set_own_life(self.life.after(Event.DONE if self._once else Event.UP))
         for key in found.resolved:

@@ -56,6 +56,8 @@ class Supervisor(Generic[W]):
         self._crews: list[Crew[W]] = []
         self._groups, self._has_regrouped = groups, False
         self._looks = 0
+        self._silent: dict[int, float] = {}
+        """Crews whose groups have not answered for long, and when they were asked."""
 
     def stop(self) -> None:
         """Let running batches end, then stop; callable from a signal handler."""
@@ -87,6 +89,7 @@ class Supervisor(Generic[W]):
                         crew.thread.join(timetable.SUPERVISOR_LOOK_S / len(self._crews))
                 else:
                     self._stop.wait(timetable.SUPERVISOR_LOOK_S)
+                self._name_the_silent()
                 if any(crew.fault is not None for crew in self._crews) or self._refusal() is not None:
                     break
                 if (groups := self._regroup()) is not None:
@@ -98,6 +101,16 @@ class Supervisor(Generic[W]):
             if raised is not None:
                 raise raised
         return [ended for crew in self._crews for ended in crew.ended()]
+
+    def _name_the_silent(self) -> None:
+        """Say, once for each question, which groups have not answered for long."""
+        now = time.monotonic()
+        silent = {id(crew): at for crew in self._crews if (at := crew.asked_at) is not None and now - at > timetable.ANSWER_S}
+        for crew in self._crews:
+            if id(crew) in silent and self._silent.get(id(crew)) != silent[id(crew)]:
+                why = "it was asked what there is, and has not answered yet"
+                log.warning("%s: %s", crew.group, why, extra={"event": "silent", "work": str(crew.group), "reason": why})
+        self._silent = silent
 
     def _begin(self, groups: Sequence[Group[W]]) -> None:
         for group in groups:

@@ -25,6 +25,9 @@ RECORD_S = 60.0
 LOCKED_S = 1.0
 """After so long positions are recorded that could not be, since somebody else wrote there: that takes tenths of a second, or hangs."""
 
+ANSWER_S = 20.0
+"""After so long a group that was asked for works, and has not answered, is named: a storage that hangs says nothing by itself."""
+
 TICK_S, LEAST_TICK_S, OF_A_WORK_S = 0.2, 0.05, 0.0005
 """Between two looks at all works of a group: half a millisecond for each, within these bounds. A look at one takes some
 microseconds, so a few are followed closely and a thousand cost little."""

@@ -665,3 +665,16 @@ def test_a_fault_of_this_program_ends_everything_and_hands_nothing_over_of_its_g
             _ = running.ended
     assert group.released == []
     assert other.released == ["c"]
+
+
+def test_a_group_that_does_not_answer_is_named_once_for_each_question(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(timetable, "ANSWER_S", 0.05)
+    hang = Hang()
+    with Running(Jobs([], "link us->eu", asked=hang), Jobs([Job("well")], "link ap->eu")) as running:
+        running.until(lambda: "not answered" in caplog.text)
+        hang.over.set()
+        running.until_is(State.RUNNING, "well")
+    said = [record.getMessage() for record in caplog.records if "not answered" in record.getMessage()]
+    assert said == ["link us->eu: it was asked what there is, and has not answered yet"]
