@@ -77,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] and arguments[0] in _NOUNS and _names_no_verb(arguments[1:]):
         arguments.insert(1, "list")  # a noun with no verb lists
+    if argv is None and arguments[:1] and arguments[0] in _WITHOUT_PANDAS:  # of a process of its own
+        spare_pandas()
     with RunLog(arguments) as run, Signals(run.ended) as signals:
         try:
             run.code = code = _run(arguments, run, signals)
@@ -97,8 +99,6 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
     run.configure(verbose=args.verbose, as_json=output.as_json)
     code = 1
     fault: Exception | None = None
-    if argv is None and arguments[0] in _WITHOUT_PANDAS:  # of a process of its own
-        spare_pandas()
     try:
         code = int(args.verb(args, output) or 0)
         if not code and was_cut_short(args):

@@ -77,7 +77,8 @@ class Signals:
         self._interrupts += asked is Asked.PERSON
         if Does.END_NOW in follows:
             self._end(INTERRUPTED)
-        if not {Does.END_SOON, Does.END_UNTIDILY}.isdisjoint(follows):  # a handler may have interrupted what writes, so another thread does that
+        if not {Does.END_SOON, Does.END_UNTIDILY}.isdisjoint(follows):
+            # A handler may have interrupted what writes, so another thread does that.
             threading.Thread(target=self._go_out, args=(follows,), name="geo-end", daemon=True).start()
         if Does.STOP in follows and self._stop is not None:
             self._stop()
@@ -88,11 +89,10 @@ class Signals:
         deadline = time.monotonic() + (END_S if Does.END_SOON in follows else 0.0)
         if Does.CANCEL in follows:
             threading.Thread(target=_cancel_jobs, name="geo-cancel", daemon=True).start()
-        with suppress(Exception):
-            log.warning(
-                "stopping%s", "; Ctrl-C again ends it at once" if Does.END_SOON in follows else "", extra={"event": "stopping"}
-            )
-        self._said.set()
+        if Does.END_SOON in follows:
+            time.sleep(_SAY_S)
+            with suppress(Exception):
+                log.warning("stopping; Ctrl-C again ends it at once", extra={"event": "stopping"})
         while (left_s := deadline - time.monotonic()) > 0:
             time.sleep(left_s)
         with suppress(Exception):

@@ -25,9 +25,7 @@ def test_a_manager_waits_for_what_runs_and_a_person_some_seconds_and_the_second_
         assert on_signal(Asked.PERSON, 1 + interrupts, can_stop=True, launches=bool(interrupts)) == (Does.END_NOW,)
     assert on_signal(Asked.PERSON, 0, can_stop=True, launches=False) == (Does.END_SOON, Does.STOP)
     assert on_signal(Asked.PERSON, 0, can_stop=False, launches=False) == (Does.END_SOON, Does.CANCEL, Does.RAISE)
-    assert on_signal(Asked.PERSON, 0, can_stop=False, launches=True) == (Does.END_UNTIDILY,), (
-        "it is not left by an error"
-    )
+    assert on_signal(Asked.PERSON, 0, can_stop=False, launches=True) == (Does.END_UNTIDILY,), "it is not left by an error"
 
 
 def test_signals_stop_what_runs_where_python_gives_them_and_are_left_alone_in_another_thread(
