@@ -23,6 +23,13 @@ def local_path(location: str) -> Path | None:
     return None if has_scheme(plain) else Path(plain)
 
 
+def full_at(error: OSError, place: object) -> OSError | None:
+    """The error of a disk without space, with the place that was to be written. None: `error` says something else."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    return error if error.filename is not None else OSError(error.errno, os.strerror(error.errno), str(place))
+
+
 def syncs() -> bool:
     """Whether anything is written out at all."""
     return os.environ.get(SETTING, "").lower() != "off"

@@ -20,6 +20,7 @@ from geo.delta.predicate import Among
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError
 from geo.fleet.replicator import Replicator
+from geo.journal.events import SETTING, flush_all, read_events
 from geo.journal.journal import Journal
 from geo.log.housekeeping import (
     FILES,
@@ -33,6 +34,7 @@ from geo.log.housekeeping import (
 from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.now import now_us
+from geo.reasons import Reason
 from geo.replication.link_topics import LinkReport
 from geo.replication.topic_link import TopicLink
 from geo.streams import timetable
@@ -106,6 +108,44 @@ def test_a_pass_in_which_one_link_has_no_news_and_another_is_someone_else_s_tell
     far.publish(20, taken)
     assert reports() == {str(rests): State.STOPPED, str(taken): State.DELAYED}
     release(owned)
+
+
+def test_what_becomes_of_a_link_is_an_event_and_a_pass_without_news_tells_and_asks_nothing(
+    far: Far, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SETTING)
+    topic = Topic.parse("persistent://shop/told/clicks")
+
+    def told() -> list[tuple[str, str | None, str, Reason | None]]:
+        flush_all()
+        rows = [one for one in read_events(far.tables("eu"), EPOCH) if str(topic) in one.subject]
+        return [(one.kind.value, one.from_state, one.to_state, one.reason_code) for one in rows]
+
+    far.publish(10, topic)
+    assert _pass(far, topic).replicated == 10
+    before = s3.counts()
+    assert _pass(far, topic).replicated == 0
+    assert (s3.counts() - before).total() <= 30
+    assert told() == []
+    two = far.on_host("two")
+    other = TopicLink(two.tables("eu"), two.tables("us"), two.config, two.config.link("us", "eu"), topic)
+    owned = claim(other.target, [other.runners])
+    far.publish(20, topic)
+    with pytest.raises(AlreadyOwnedError):
+        _pass(far, topic)
+    release(owned)
+    assert told() == [("LINK", None, "DELAYED", Reason.OWNED_ELSEWHERE)]
+    owned = claim(other.target, [other.runners])
+    report = Replicator(_no_spark, far.config, "eu", topics=str(topic), take_over=True).run()
+    assert [one.state for one in report] == [State.STOPPED]
+    kinds = {kind: (code, to_state) for kind, _, to_state, code in told()}
+    assert kinds["OWNER"] == (Reason.TAKEN_OVER, str(far.tables("eu").me))
+    flush_all()
+    before = s3.counts()
+    flush_all()
+    assert (s3.counts() - before).total() == 0
+    for ownership in owned:
+        ownership.abandon()
 
 
 def test_a_row_of_a_link_that_could_not_be_recorded_is_due_again_and_else_it_rests(far: Far, s3: S3) -> None:

@@ -14,6 +14,7 @@ from geo.config.model import Publication
 from geo.config.yaml_nodes import duration_s
 from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
+from geo.journal.events import events_of
 from geo.log.other_producer import refuse_same
 from geo.log.publish import PublishOptions, publish_source, waited
 from geo.log.publish_stream import SourceStream
@@ -21,6 +22,7 @@ from geo.log.publish_work import Publishing
 from geo.log.replicas import WAIT_S, Replicas, WaitFor
 from geo.log.sources import jsonl, kafka
 from geo.names import DEFAULT_PRODUCER, Topic
+from geo.streams.life_events import LifeEvents
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.text import counted
 
@@ -88,7 +90,9 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         now = replace(options, take_over=take_over, again=not runner.work.has_begun)
         return publish_source(spark, what, config=config, options=now)
 
-    runner = Publishing(begin, what, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over)
+    tables = connect(spark, config.cluster(args.cluster))
+    lives = LifeEvents(events_of(tables))
+    runner = Publishing(begin, what, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over, lives=lives)
     stopped = threading.Event()
 
     def stop() -> None:
@@ -97,7 +101,6 @@ def publish(args: argparse.Namespace, output: Output) -> int:
 
     stop_on_signals(args, stop)
     args.run.follow(lambda: {"published": runner.work.published.rows, "rejected": runner.work.published.rejected}, runner.status)
-    tables = connect(spark, config.cluster(args.cluster))
     waits_for = partial(Replicas.of, args.wait_for, tables, config, topic, args.producer)
     if args.wait_for not in (None, "in-sync"):
         waits_for({})  # what is wrong with it is said before anything is published

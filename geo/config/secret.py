@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geo.errors import UsageError
+from geo.reasons import Reason
 
 SECRET_FORMS = "secret://env/NAME or secret://file/ABSOLUTE_PATH"
 _SECRET = re.compile(r"secret://(?:env/[A-Za-z_][A-Za-z0-9_]*|file/{1,2}[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*)")
@@ -35,12 +36,14 @@ class Secret:
         if kind == "env":
             if place in os.environ:
                 return os.environ[place]
-            raise UsageError(f"the environment variable {place} is not set, which {self.reference} refers to")
+            raise UsageError(
+                f"the environment variable {place} is not set, which {self.reference} refers to", code=Reason.KEYS_REFUSED
+            )
         try:
             return Path("/", place).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise UsageError(f"the file of {self.reference} cannot be read: {reason}") from None
+            raise UsageError(f"the file of {self.reference} cannot be read: {reason}", code=Reason.KEYS_REFUSED) from None
 
 
 def keep_silent(library: str) -> None:

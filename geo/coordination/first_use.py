@@ -17,6 +17,7 @@ from geo.delta.store import StorePath, WritePath
 from geo.errors import AlreadyOwnedError, UnsafeError
 from geo.journal.cluster import ClusterTables
 from geo.now import now_us
+from geo.reasons import Reason
 
 _FOR_EVER_S = 10**10
 _LATER = "later-program"
@@ -86,7 +87,8 @@ def _probe(tables: ClusterTables, root: WritePath) -> None:
     if (why := why_unfit(root)) is not None:
         raise UnsafeError(
             f"cluster {tables.cluster.name}: the store of {root} is not fit for logs: {why}. Nothing was written. Use a store that keeps "
-            "put-if-absent (If-None-Match: *), such as Amazon S3, MinIO, R2 or Ceph."
+            "put-if-absent (If-None-Match: *), such as Amazon S3, MinIO, R2 or Ceph.",
+            code=Reason.STORAGE,
         )
     root.store.put(str(_probed(root)), json.dumps(_where(root)).encode())
 

@@ -61,10 +61,13 @@ from geo.delta.writer import Written
 from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, UnsafeError
 from geo.faults import faults_here, spark_errors_here
 from geo.journal.cluster import ClusterTables
+from geo.journal.event_rate import EventKind
+from geo.journal.events import events_of
 from geo.journal.journal import Journal
 from geo.late import F
 from geo.names import Topic
 from geo.now import now_us
+from geo.reasons import Reason
 from geo.sql_text import identifier
 from geo.times import from_us, in_us
 from schemas import OWNERS
@@ -436,11 +439,26 @@ def _claimed(
         return None
     if point is not None:
         reach(point)
+    _note_taken(tables, {name: before[name] for name in runners if name in before}, decision.dead, replaced)
     keep_alive(tables, len(wanted))
     return [
         Ownership(tables, group, decision.generation, token, in_flight=any(runner.name in decision.in_flight for runner in group))
         for group in wanted
     ]
+
+
+def _note_taken(tables: ClusterTables, before: Mapping[str, Owner], dead: Collection[str], asked: Collection[str]) -> None:
+    """The event of taking over what others still owned; `dead`: holders that ended, `asked`: runners whose owner may have lived."""
+    by_holder: dict[str, list[str]] = {}
+    for name, owner in before.items():
+        if owner.is_owned and owner.holder != tables.me.encode():
+            by_holder.setdefault(owner.holder, []).append(name)
+    for holder, names in by_holder.items():
+        code = Reason.NO_OWNER if holder in dead else Reason.TAKEN_OVER if names[0] in asked else Reason.OWNER_SILENT
+        others = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        events_of(tables).note(
+            EventKind.OWNER, f"{names[0]}{others}", str(tables.me), from_state=str(Process.decode(holder)), code=code
+        )  # fmt: skip
 
 
 def _looked(

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from geo.delta.actions import Actions, Effect, actions_of, column_names
 from geo.delta.operations import actions_by_operation
 from geo.errors import RetryableError, SchemaError
+from geo.reasons import Reason
 from geo.text import first_line
 from geo.times import LAST_US, from_us, in_us, utc
 
@@ -194,7 +195,9 @@ def of_file(version: int, lines: Iterable[str]) -> Commit:
     try:
         return _of_file(version, list(lines))
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise RetryableError(f"the file of commit {version} of a log is not whole: {first_line(error)}") from None
+        raise RetryableError(
+            f"the file of commit {version} of a log is not whole: {first_line(error)}", code=Reason.DAMAGED
+        ) from None
 
 
 def _of_file(version: int, lines: list[str]) -> Commit:

@@ -18,6 +18,7 @@ from geo.delta.commits import Commit, checksum_file, commit_file, of_file
 from geo.delta.store import ReadPath, WritePath, parquet, read_each
 from geo.errors import DamagedError, RetryableError
 from geo.now import now_s
+from geo.reasons import Reason
 
 _LOG_FILE = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
@@ -151,7 +152,9 @@ def newest_metadata(folder: ReadPath, newest: int) -> dict[str, Any] | None:
                     try:
                         return dict(json.loads(line)["metaData"])
                     except (ValueError, KeyError):
-                        raise RetryableError(f"the file of commit {version} in {folder} is not whole") from None
+                        raise RetryableError(
+                            f"the file of commit {version} in {folder} is not whole", code=Reason.DAMAGED
+                        ) from None
     return None
 
 

@@ -55,9 +55,11 @@ from geo.delta.writer import (
     write_files,
 )
 from geo.delta.young import refuse_gone
+from geo.disk import full_at
 from geo.errors import GeoError, RetryableError, SchemaError, UnknownAnswerError, UnsafeError
 from geo.faults import is_conflict
 from geo.late import F, spark_errors, spark_sql, spark_types
+from geo.reasons import Reason
 from geo.session import own_session
 from geo.sql_text import identifier, literal
 from geo.text import first_line
@@ -560,7 +562,9 @@ class Table:
             return False
         try:
             written = write_files(folder.parent, state, rows)
-        except OSError:
+        except OSError as error:
+            if (full := full_at(error, folder.parent)) is not None:
+                raise full from None
             if not self.may_spark_commit:
                 raise
             return False  # Spark meets it too, and its errors are known
@@ -637,9 +641,10 @@ class Table:
                             )
                         log.info("%s: another commit came between, trying again", self)
                 except OSError as error:
-                    if not self.may_spark_commit:
+                    full = full_at(error, self)
+                    if full is not None or not self.may_spark_commit:
                         self._remove(files)
-                        raise
+                        raise full or error from None
                     log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
         except UnknownAnswerError:
             self._forget_committed()
@@ -713,7 +718,10 @@ class Table:
                 continue
             self._remove(files)
             return None
-        raise RetryableError(f"{self}: {COMMIT_ATTEMPTS} changes in a row met another writer's; nothing was written. Try again.")
+        raise RetryableError(
+            f"{self}: {COMMIT_ATTEMPTS} changes in a row met another writer's; nothing was written. Try again.",
+            code=Reason.CONFLICT,
+        )
 
     def remove_written(self, written: Written) -> None:
         """Remove files that no commit will add."""
@@ -762,7 +770,10 @@ class Table:
                         raise
                     conflict = error
             log.info("%s: another commit came between, trying again: %s", self, first_line(conflict))
-        raise RetryableError(f"{self}: {COMMIT_ATTEMPTS} commits in a row met another writer's; nothing was written. Try again.")
+        raise RetryableError(
+            f"{self}: {COMMIT_ATTEMPTS} commits in a row met another writer's; nothing was written. Try again.",
+            code=Reason.CONFLICT,
+        )
 
     def vacuum(self) -> None:
         """Remove the files that no version within the table's retention needs. It makes no commit, so no lock is held for it."""

@@ -10,6 +10,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from geo.errors import RetryableError, UsageError
+from geo.reasons import Reason
 from geo.text import printable
 
 _ANSWER_S = 10
@@ -34,7 +35,7 @@ def path_keys(workspace_url: str, token: str, location: str) -> dict[str, str]:
     except HTTPError as error:
         raise (UsageError if error.code < 500 else RetryableError)(f"{where}: {error.code}{_said(error)}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RetryableError(f"{where}: {type(error).__name__}: {printable(str(error))}") from None
+        raise RetryableError(f"{where}: {type(error).__name__}: {printable(str(error))}", code=Reason.KEYS_REFUSED) from None
 
 
 def _said(error: HTTPError) -> str:

@@ -39,6 +39,7 @@ from geo.log.topic_log import user_columns
 from geo.log.topics import ensure_topic, grow
 from geo.names import ALL_TOPICS, Topic
 from geo.progress import Progress, set_step
+from geo.reasons import Reason
 from geo.replication.both_logs import BothLogs
 from geo.replication.gaps import STEP_ROWS, Gap, gaps, steps
 from geo.replication.link_state import backfill_record
@@ -258,7 +259,9 @@ class _Filling:
             told = judged.message(self._link.source, self._link.target, str(self._topic), cursor)
             raise SourceChangedError(told, code=judged.code)
         if judged is not None and judged.unseen:
-            raise RetryableError(f"{self}: {judged.why}. Let the link run first: its next start compares both logs.")
+            raise RetryableError(
+                f"{self}: {judged.why}. Let the link run first: its next start compares both logs.", code=Reason.STALE_CURSOR
+            )
         return target, cursor
 
     def _rows_at(self, at: CommitName, target: CommitName) -> tuple[Callable[[], DataFrame], Callable[[], DataFrame]]:

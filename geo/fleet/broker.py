@@ -25,11 +25,13 @@ from geo.config.placement import Placement
 from geo.coordination.heartbeat import keep_house_anew
 from geo.coordination.ownership import Ownership, broker_runner, claim, giving_back
 from geo.errors import FencedError, UsageError
-from geo.faults import Tried
+from geo.faults import Tried, reason_of
 from geo.fleet.config_file import ConfigFile
 from geo.fleet.member import Activity, Member
 from geo.fleet.turns import LinkTurns, turns_of
 from geo.journal.cluster import connect
+from geo.journal.event_rate import EventKind
+from geo.journal.events import events_of
 from geo.log.housekeeping import open_for_writing
 from geo.log.publish import PublishOptions, publish_source
 from geo.log.publish_stream import SourceStream
@@ -37,10 +39,11 @@ from geo.log.publish_work import OneProducer, PublishWork
 from geo.names import ALL_TOPICS, check_broker
 from geo.progress import Counts, rates
 from geo.replication.absent_regions import refuse_to_begin_anew
-from geo.replication.link_topics import LinkTopics
+from geo.replication.link_topics import LinkTopics, note_link
 from geo.session import require_delta
 from geo.streams import timetable
 from geo.streams.life import Life, State
+from geo.streams.life_events import LifeEvents
 from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
@@ -126,6 +129,8 @@ class Broker:
         """What each group was made from, and the group."""
         self._lives: dict[tuple[int, str], tuple[Group[Any], Any, Life]] = {}
         """What became of each work, by its group and name, and of each group, by an empty name."""
+        self._events = events_of(self._tables)
+        self._life_events = LifeEvents(self._events)
         self._brought: Counter[Kind] = Counter()
         """What groups have brought that are gone."""
         self._changing = threading.Lock()
@@ -168,9 +173,23 @@ class Broker:
             (ownership,) = claim(self._tables, [[broker_runner(self._tables)]], take_over=self._take_over)
             self._ownership, self._take_over = ownership, False  # who begins later takes nobody's place
             with giving_back([ownership]):
-                reports = self._run_all()
+                reports = self._run_told(f"broker of {self._cluster}")
         kinds = list(Kind)
         return sorted(reports, key=lambda report: (kinds.index(report.kind), report.name))
+
+    def _run_told(self, subject: str) -> list[BrokerReport]:
+        """As `_run_all`, with an event at either end."""
+        self._events.note(EventKind.OWNER, subject, State.RUNNING.value, reason=str(self._tables.me))
+        try:
+            reports = self._run_all()
+        except BaseException as error:
+            ended, code = State.FAILED.value, reason_of(error)
+            self._events.note(
+                EventKind.OWNER, subject, ended, from_state=State.RUNNING.value, code=code, reason=first_line(error)
+            )
+            raise
+        self._events.note(EventKind.OWNER, subject, State.STOPPED.value, from_state=State.RUNNING.value)
+        return reports
 
     def _run_all(self) -> list[BrokerReport]:
         if self._trigger != AVAILABLE_NOW:
@@ -199,7 +218,7 @@ class Broker:
         member.begin(take_over=take_over)
         try:
             member.start()
-            reports = self._run_all()
+            reports = self._run_told(f"broker {member.name} of {self._cluster}")
             member.close()
         finally:
             member.abandon()
@@ -303,6 +322,9 @@ class Broker:
             keep_house_anew(open_for_writing(self._tables, config))
         if tried.fault is not None:
             self._file.refuse()
+            self._events.note(
+                EventKind.CONFIG, str(self._file), "refused", code=reason_of(tried.fault), reason=first_line(tried.fault)
+            )
             log.warning("%s has changed and is not taken, what runs goes on: %s", self._file, tried.fault)
             return None
         for _, group in parts:
@@ -314,6 +336,7 @@ class Broker:
         self._forget_those_gone()
         self._parts = parts
         self._file.take()
+        self._events.note(EventKind.CONFIG, str(self._file), "taken")
         self._say(f"{self._file} has changed and is taken")
         return [group for _, group in parts]
 
@@ -331,6 +354,12 @@ class Broker:
         with self._changing:
             self._lives[id(group), "" if work is None else str(work)] = group, work, life
         self._on_event(report_of(group, work, life))
+        if isinstance(group, LinkTopics):
+            note_link(self._life_events, group, work, life)
+        else:
+            self._life_events.note(
+                EventKind.WORK, str(group if work is None else work), None if work is None else work.topic, life
+            )
 
     def counts(self) -> Counts:
         """What all have brought since the start."""

@@ -11,15 +11,19 @@ from geo.config.model import Config
 from geo.errors import UsageError
 from geo.fleet.turns import turns_of
 from geo.journal.cluster import Start, connect
+from geo.journal.events import events_of
 from geo.log.housekeeping import open_for_writing
 from geo.names import ALL_TOPICS
 from geo.progress import Counts
 from geo.replication.absent_regions import refuse_to_begin_anew
-from geo.replication.link_topics import LinkReport, LinkTopics, report_of_link
+from geo.replication.link_topics import LinkReport, LinkTopics, note_link, report_of_link
 from geo.replication.link_work import LinkWork
 from geo.session import require_delta
+from geo.streams.life import Life
+from geo.streams.life_events import LifeEvents
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.streams.work import Group
 
 
 class Replicator:
@@ -63,9 +67,12 @@ class Replicator:
             )
             for link in links
         ]
-        self._supervisor = Supervisor[LinkWork](
-            groups, once=trigger == AVAILABLE_NOW, on_change=lambda group, work, life: on_event(report_of_link(group, work, life))
-        )
+        self._on_event, self._lives = on_event, LifeEvents(events_of(own_tables))
+        self._supervisor = Supervisor[LinkWork](groups, once=trigger == AVAILABLE_NOW, on_change=self._changed)
+
+    def _changed(self, group: Group[LinkWork], work: LinkWork | None, life: Life) -> None:
+        self._on_event(report_of_link(group, work, life))
+        note_link(self._lives, group, work, life)
 
     def stop(self) -> None:
         """Let running batches end, then stop; callable from a signal handler."""

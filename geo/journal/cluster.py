@@ -32,6 +32,7 @@ from geo.journal.journal import Journal
 from geo.late import spark_errors
 from geo.locations import scheme_of
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.session import set_what_is_needed
 from schemas import TOPICS, TableSchema
 from schemas.table import CLUSTER_PROPERTY
@@ -273,7 +274,7 @@ class ClusterTables:
         nobody may write."""
         self._driver.refuse_connect()
         if (why := self.why_unsafe()) is not None:
-            raise UnsafeError(f"cluster {self.cluster.name}: {why}")
+            raise UnsafeError(f"cluster {self.cluster.name}: {why}", code=Reason.STORAGE)
 
     def why_unsafe(self) -> str | None:
         """Why two drivers would lose commits on this storage, so that it may not be written, with the ways out; None if they do not."""

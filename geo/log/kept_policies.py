@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 
 from geo.errors import RetryableError
+from geo.reasons import Reason
 
 Policies = Mapping[str, str]
 """Of a topic, as its row in the registry has them."""
@@ -63,5 +64,6 @@ def refuse_forbidden(told: str | None, source: str, target: str, who: str, table
         raise RetryableError(
             f"{who}: its log {table} says that it replicates between {', '.join(among)} alone, and the registry of {source} says "
             "otherwise: an older copy of that was put back, or who set it died. Nothing was replicated. Say it again: geo topics set "
-            f"--cluster {source} --topic {topic} --replication-clusters …, or --inherit"
+            f"--cluster {source} --topic {topic} --replication-clusters …, or --inherit",
+            code=Reason.REGISTRY_EMPTY,
         )

@@ -26,6 +26,7 @@ from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
 from geo.names import Topic
 from geo.now import steady_us
+from geo.reasons import Reason
 from geo.streams import timetable
 from geo.text import first_line
 from geo.times import in_us
@@ -79,7 +80,9 @@ class LedgerWriter:
             self.ledgers = LedgerTable(tables, config, topic, producer, log_table, self._ownership.generation)
             seen = log_table.look()
             if seen is None:
-                raise SourceChangedError(f"{topic}: its log in {tables.cluster.name} went away. Nothing was published.")
+                raise SourceChangedError(
+                    f"{topic}: its log in {tables.cluster.name} went away. Nothing was published.", code=Reason.TARGET_GONE
+                )
             self._check_clock(in_us(log_table.committed_at(seen.version)))
             self._progress: Progress
             self._progress, self._changed = self.ledgers.resume(seen, clock())

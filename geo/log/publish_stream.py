@@ -14,6 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from geo.errors import UnsafeError
+from geo.journal.event_rate import EventKind
+from geo.journal.events import events_of
 from geo.log.numbering.tallies import Rejected
 from geo.log.other_producer import NAMED, Continued, OtherProducer
 from geo.log.publisher import Published, Publisher
@@ -21,6 +23,7 @@ from geo.log.source_identity import by_batch, by_columns
 from geo.log.source_note import SourceNote
 from geo.log.sources.source import Place, Position, Source, SourceBatch
 from geo.progress import Progress
+from geo.reasons import Reason
 from geo.streams.checkpoint import checkpoint_id, last_planned_batch
 from geo.streams.loop import BatchLoop
 from geo.streams.query import BatchQuery
@@ -106,6 +109,10 @@ class PublishStream:
         self.rejects_file = f"{self._rejects}/{name}.jsonl"
         self.publisher.tables.files.replace(self.rejects_file, lines)
         log.warning("%s: %s rejected, see %s", self.publisher.topic, counted(len(bad), "row"), self.rejects_file)
+        events_of(self.publisher.tables).note(
+            EventKind.REJECT, f"producer {self.publisher.producer} of {self.publisher.topic}", "rejected", topic=self.publisher.topic,
+            code=Reason.REFUSED_ROWS, reason=f"{counted(len(bad), 'row')}, see {self.rejects_file}",
+        )  # fmt: skip
 
 
 class FrameStream(PublishStream):

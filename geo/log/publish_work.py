@@ -6,11 +6,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from geo.config.model import Publication
 from geo.errors import GeoError
+from geo.journal.event_rate import EventKind
 from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.other_producer import Continued
 from geo.log.publish_stream import PublishStream, SourceStream
 from geo.log.publisher import Published
 from geo.streams.life import Life, State, Why
+from geo.streams.life_events import LifeEvents
 from geo.streams.query_work import QueryWork, QueryWorks
 from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor, log_fault
@@ -23,7 +25,17 @@ class Publishing:
     `begin` starts the stream; it is told whether to take its producer over from an owner that lives.
     """
 
-    def __init__(self, begin: Callable[[bool], PublishStream], what: Publication, *, once: bool, take_over: bool = False) -> None:
+    def __init__(
+        self,
+        begin: Callable[[bool], PublishStream],
+        what: Publication,
+        *,
+        once: bool,
+        take_over: bool = False,
+        lives: LifeEvents | None = None,
+    ) -> None:
+        """`lives`: notes what becomes of it."""
+        self._lives = lives
         self.work = PublishWork(begin, what, once=once, take_over=take_over)
         self.life = Life()
         """Where it is in its life; its reason and error are those of the last fault."""
@@ -39,6 +51,8 @@ class Publishing:
 
     def _changed(self, group: object, work: PublishWork | None, life: Life) -> None:
         self.life = life
+        if self._lives is not None:
+            self._lives.note(EventKind.WORK, str(self.work), self.work.topic, life)
         if life.error is None:
             return
         log_fault(group, work, life)

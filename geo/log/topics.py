@@ -237,7 +237,9 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     there = registry.one(Registered, topic=str(topic))
     if there is not None and there.is_deleted:
         if not again:
-            raise RetryableError(f"{topic} was deleted in {tables.cluster.name}. `geo topics create` makes it again.")
+            raise RetryableError(
+                f"{topic} was deleted in {tables.cluster.name}. `geo topics create` makes it again.", code=Reason.DELETED
+            )
         if there.unended is not None or table.exists():
             raise _half_deleted(tables, topic)
     if there is None and table.exists():
@@ -277,7 +279,8 @@ def refuse_deleted(tables: ClusterTables, topic: Topic) -> None:
     if topic in deleted_topics(tables):
         raise UnsafeError(
             f"{topic} was deleted in {tables.cluster.name}. Nothing was published. `geo topics create` makes it again; who does not want "
-            "that lets nobody publish to it."
+            "that lets nobody publish to it.",
+            code=Reason.DELETED,
         )
 
 

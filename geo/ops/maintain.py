@@ -28,6 +28,7 @@ from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.ops.date_files import DateFiles, compact_date, counted_by_spark, date_files, footers, remove_dates
 from geo.ops.held_dates import Held, held_dates
 from geo.progress import Progress, set_step
+from geo.reasons import Reason
 from geo.times import from_us
 from schemas import JOURNALS, LEDGERS
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
@@ -110,7 +111,8 @@ def _check_retention(table: Table, topic: Topic, policy: TopicPolicy) -> None:
             wanted = f"interval {-(-policy.longest_outage_s // 86_400)} days"
             raise UnsafeError(
                 f"{topic}: {key} is {properties[key]}, shorter than longest_outage ({policy.longest_outage_s // 86_400} days). A link that "
-                f"is away that long would find its place gone. Nothing was removed. Raise it: {table.how_to_set(key, wanted)}"
+                f"is away that long would find its place gone. Nothing was removed. Raise it: {table.how_to_set(key, wanted)}",
+                code=Reason.SHORT_RETENTION,
             )
 
 

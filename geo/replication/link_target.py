@@ -20,6 +20,7 @@ from geo.delta.table import Table
 from geo.errors import GeoError, RetryableError, UnknownAnswerError
 from geo.log.topic_log import ID
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.replication.link_start import TargetSeen, lacks, look_at_target
 from geo.replication.link_state import LinkRecord
 from geo.replication.source_look import LOOKED_FOR
@@ -90,7 +91,8 @@ class TargetWatch:
         given = rows.column_names if isinstance(rows, pa.Table) else rows.columns
         if new := [name for name in given if name not in self.columns]:
             raise RetryableError(
-                f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them."
+                f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them.",
+                code=Reason.SCHEMA,
             )
         if isinstance(rows, pa.Table) or given == list(self.columns):
             return rows
@@ -123,7 +125,10 @@ class TargetWatch:
                 version += 1
         looked = look_at_target("", since, since.table_id, version, self.target.commits(since.version, version))
         if looked.why is not None:
-            raise RetryableError(f"{self.what}: {looked.why}; nothing was appended, both logs are to be compared again.")
+            raise RetryableError(
+                f"{self.what}: {looked.why}; nothing was appended, both logs are to be compared again.",
+                code=Reason.TARGET_CHANGED,
+            )
         self.passed(looked.newest)
 
 
@@ -156,7 +161,7 @@ class LinkTarget:
     def _look(self, since: CommitName) -> TargetSeen:
         seen = self.log.look()
         if seen is None:
-            raise RetryableError(f"{self}: the target's log {self.log} is not there.")
+            raise RetryableError(f"{self}: the target's log {self.log} is not there.", code=Reason.TARGET_GONE)
         commits = self.log.commits(since.version, seen.version, only=LOOKED_FOR)
         return look_at_target(self._link.name, since, seen.table_id, seen.version, commits)
 
@@ -172,10 +177,12 @@ class LinkTarget:
         self._found += looked.by_token.get(self.ownership.token, 0)
         if looked.why is None and self._found < appended:
             # An older copy was put back of which all that is there is as it was.
-            raise RetryableError(f"{self}: the target lacks what was appended to it; comparing both logs.")
+            raise RetryableError(
+                f"{self}: the target lacks what was appended to it; comparing both logs.", code=Reason.TARGET_CHANGED
+            )
         own = {name for name, record in looked.brought.items() if record.token == self.ownership.token}
         if (why := lacks(looked, self._link.name, set(self._link.origins) - own)) is not None:
-            raise RetryableError(f"{self}: {why}; comparing both logs.")
+            raise RetryableError(f"{self}: {why}; comparing both logs.", code=Reason.TARGET_CHANGED)
         assert self._watch is not None, "it came with what was seen"
         self._watch.passed(looked.newest)
         self.seen = looked.newest

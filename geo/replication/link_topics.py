@@ -17,6 +17,7 @@ from geo.delta.store import read_each
 from geo.errors import AlreadyOwnedError, LockedError
 from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables
+from geo.journal.event_rate import EventKind
 from geo.log.promised_ends import SharedPromises, read_promises
 from geo.log.topics import Registered, deleted_topics, gone_error
 from geo.names import Topic, topic_glob_matches
@@ -30,6 +31,7 @@ from geo.replication.request_table import read_requests
 from geo.replication.topic_link import TopicLink
 from geo.replication.turns import Turns
 from geo.streams.life import Life, State, Why
+from geo.streams.life_events import LifeEvents
 from geo.streams.share import ALL, Share
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.streams.work import Failed, Found, Group, Told
@@ -237,3 +239,9 @@ def report_of_link(group: Group[LinkWork], work: LinkWork | None, life: Life) ->
     return LinkReport(
         group.link.name, str(link.topic), life.state, life.reason, link.row.replicated, position, link.row.expired, link.row.impossible, work.begun_anew
     )  # fmt: skip
+
+
+def note_link(lives: LifeEvents, group: Group[LinkWork], work: LinkWork | None, life: Life) -> None:
+    """The event of what becomes of a link's topic, or of a link whose source cannot be asked."""
+    topic, was = (None, None) if work is None else (work.topic, work.was)
+    lives.note(EventKind.LINK, str(work or group), topic, life, was)

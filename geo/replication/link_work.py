@@ -73,6 +73,11 @@ class LinkWork:
         return str(self.link)
 
     @property
+    def was(self) -> tuple[State, Reason | None] | None:
+        """State and code of the row that was the newest when it was claimed; None: there was none, or it was not claimed."""
+        return None if self.recorded is None else (self.recorded.state, self.recorded.reason_code)
+
+    @property
     def topic(self) -> Topic:
         return self.link.topic
 
@@ -181,7 +186,7 @@ class LinkWork:
             return fresh, NoProgressError(
                 f"{what}, the second time there; nothing was skipped. Once the cause is gone: geo links restart {ends}"
             )
-        return fresh, RetryableError(f"{what}; begun anew, {counted(fresh.begun_anew, 'time')} by now.")
+        return fresh, RetryableError(f"{what}; begun anew, {counted(fresh.begun_anew, 'time')} by now.", code=Reason.NOT_MOVING)
 
     def end(self) -> bool:
         self._busy = 0

@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from geo.delta.history import CommitName
 from geo.errors import RetryableError, SourceChangedError
 from geo.journal.cluster import ClusterTables
+from geo.journal.event_rate import EventKind
+from geo.journal.events import events_of
 from geo.log.promises import Promise, told_range
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.replication.both_logs import BothLogs
 from geo.replication.link_row import LinkRow
 from geo.replication.link_target import LinkTarget
@@ -40,7 +43,7 @@ class OpenLink:
         if isinstance(judged, Fault):
             raise self.refusal(judged, cursor)
         if judged is not None:
-            raise RetryableError(f"{self}: {judged.why}; comparing both logs.")
+            raise RetryableError(f"{self}: {judged.why}; comparing both logs.", code=Reason.STALE_CURSOR)
 
     def refusal(self, fault: Fault, cursor: CommitName | None) -> SourceChangedError:
         """The error of a fault, with the messages that are no longer in the source."""
@@ -50,6 +53,10 @@ class OpenLink:
             lost = [*self.logs.gone_from_source(), *self.lost(version, promises, cursor)]
             is_new = cursor is not None and cursor.table_id != self.logs.source.table_id()
             fault = replace(fault, lost=lost[:10], beside=self.logs.beside(version) if is_new else 0)
+        if fault.lost:
+            events_of(self.target_tables).note(
+                EventKind.GAP, str(self), "lost", topic=self.topic, code=Reason.SOURCE_ROWS_GONE, reason=", ".join(fault.lost)
+            )
         told = fault.message(self.logs.rule.source, self.logs.rule.target, str(self.topic), cursor)
         return SourceChangedError(told, code=fault.code)
 

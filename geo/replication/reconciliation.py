@@ -138,7 +138,8 @@ class Reconciliation:
         raise UnsafeError(
             f"somebody else appended messages in {rule.source} under ids that are used: it holds {', '.join(found)} more than once, with other "
             f"content (these are the first). Nothing was brought of this and of what came later. Delete what is not the producer's from the "
-            f"log of {topic} in {rule.source}. Then run: geo reconcile --source {rule.source} --target {rule.target} --topic {topic}"
+            f"log of {topic} in {rule.source}. Then run: geo reconcile --source {rule.source} --target {rule.target} --topic {topic}",
+            code=Reason.SOURCE_CHANGED,
         )
 
     def _refuse_differing(self, version: int, touched: Touched) -> None:
@@ -152,7 +153,8 @@ class Reconciliation:
         raise UnsafeError(
             f"somebody else changed or appended messages in {rule.target}, which now holds {' and '.join(found)} (these are the first). What was "
             f"missing was brought. Delete these rows from the log of {topic} in {rule.target}: the link then brings them once more by "
-            f"itself. To keep them as they are, run: geo reconcile --source {rule.source} --target {rule.target} --topic {topic}"
+            f"itself. To keep them as they are, run: geo reconcile --source {rule.source} --target {rule.target} --topic {topic}",
+            code=Reason.TARGET_CHANGED,
         )
 
     def _refuse_ahead(self, version: int, promises: Sequence[Promise], touched: Touched) -> None:
@@ -163,7 +165,8 @@ class Reconciliation:
         source, target, topic = self.opened.logs.rule.source, self.opened.logs.rule.target, self.opened.into.topic
         raise RetryableError(
             f"somebody else appended messages in {target} that {source} has not published: {', '.join(found[:10])}. What was missing was brought. "
-            f"Both logs are compared again until {source} has published them. If it never will, delete them from the log of {topic} in {target}."
+            f"Both logs are compared again until {source} has published them. If it never will, delete them from the log of {topic} in {target}.",
+            code=Reason.TARGET_CHANGED,
         )
 
     def _refuse_loss(self, version: int, cursor: CommitName | None, promises: Sequence[Promise], *, gaps: bool) -> None:

@@ -21,6 +21,7 @@ from geo.log.ledgers import RECORDS
 from geo.log.promises import Promise
 from geo.log.topic_log import seen_log
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.replication.source_history import Compare, Fault, judge
 from schemas.table import POLICIES_PROPERTY
 
@@ -63,7 +64,7 @@ class SourceLook:
         RetryableError if the log is not there."""
         promises = self._promises() if self.is_local else ()  # before the log
         if (seen := self._log.look()) is None:
-            raise RetryableError(f"{self._what}: the source's log {self._log} is not there.")
+            raise RetryableError(f"{self._what}: the source's log {self._log} is not there.", code=Reason.SOURCE_GONE)
         newest = seen.version
         before = list(self._log.commits(max(0, cursor.version - LOOK_BACK), min(cursor.version, newest), only=LOOKED_FOR))
         since = self._log.commits(cursor.version + 1, newest, only=LOOKED_FOR)
@@ -107,7 +108,8 @@ class SourceLook:
         there = self._log.commit_at(cursor.version)
         if there is None or there.commit_id != cursor.commit_id:
             raise RetryableError(
-                f"{self._what}: the source is not what it was at version {cursor.version}; looking at all of it."
+                f"{self._what}: the source is not what it was at version {cursor.version}; looking at all of it.",
+                code=Reason.SOURCE_CHANGED,
             )
         self._found_at_cursor, self._found_at = at_cursor, time.monotonic()
         return False

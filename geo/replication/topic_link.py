@@ -28,6 +28,7 @@ from geo.log.promises import unaccepted
 from geo.log.topic_log import user_columns
 from geo.log.topics import deleted_topics, ensure_topic, grow
 from geo.names import Topic
+from geo.reasons import Reason
 from geo.replication.both_logs import BothLogs
 from geo.replication.link_row import LinkRow
 from geo.replication.link_start import Reconcile, StartFacts, begins_at, new_at_end, standing, start
@@ -222,7 +223,7 @@ class TopicLink:
         """Raises RetryableError if the source's log, which this link has read, is not there now. To be asked before the link is
         owned, too."""
         if recorded is not None and recorded.cursor is not None and not self.source.log(self.topic).exists():
-            raise RetryableError(f"{self}: the source's log {self.source.log(self.topic)} is not there.")
+            raise RetryableError(f"{self}: the source's log {self.source.log(self.topic)} is not there.", code=Reason.SOURCE_GONE)
 
     def _count_impossible(self, logs: BothLogs, cursor: CommitName) -> bool:
         """Count what the row, an older program's, does not say: the rows up to the cursor that no producer can have written. Whether that

@@ -22,6 +22,7 @@ from geo.delta.delta_log import newest_version
 from geo.delta.disk_store import on_disk
 from geo.delta.locks import table_lock
 from geo.delta.process import this_process
+from geo.faults import reason_of
 from geo.journal import events
 from geo.journal.cluster import ClusterTables, without_spark
 from geo.journal.event_rate import Event, EventKind
@@ -146,6 +147,17 @@ def test_what_cannot_be_written_is_written_with_what_comes_next(
     noted.note(EventKind.LINK, "after", "RUNNING")
     assert noted.flush()
     assert [one.subject for one in _read(eu)] == ["before", "meanwhile", "after"]
+
+
+def test_a_full_disk_is_told_with_its_place(eu: ClusterTables) -> None:
+    noted = Events(eu)
+    noted.note(EventKind.LINK, "before", "RUNNING")
+    assert noted.flush()
+    journal = eu.journal(EVENTS)
+    with _full(eu), pytest.raises(OSError, match="No space left") as met:
+        journal.append(_read(eu))
+    assert str(met.value).endswith(f"'{journal.table.name}'")
+    assert reason_of(met.value) is Reason.TARGET_DISK_FULL
 
 
 def test_nothing_is_made_where_the_region_is_not(eu: ClusterTables) -> None:

@@ -30,6 +30,7 @@ from kafka.errors import (
 from geo.errors import RetryableError, SourceChangedError, UsageError
 from geo.log.ledgers import SourceEnd
 from geo.log.sources.source import Place, Position
+from geo.reasons import Reason
 from geo.times import FIRST_US, LAST_US
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,9 @@ def refuse_other_topic(topic: str, topic_id: str, known: Position) -> None:
     """Raises SourceChangedError if a place is known of a partition of a topic with another id."""
     for _, before in known.values():
         if before and topic_id and before != topic_id:
-            raise SourceChangedError(f"{_not_the_one(topic, f'its id is {topic_id}, it was {before}')}")
+            raise SourceChangedError(
+                f"{_not_the_one(topic, f'its id is {topic_id}, it was {before}')}", code=Reason.SOURCE_RECREATED
+            )
 
 
 def _not_the_one(topic: str, what: str) -> str:
@@ -235,22 +238,25 @@ class KafkaReader:
             except OffsetOutOfRangeError:
                 raise SourceChangedError(
                     f"{named}: offset {position} was deleted while the batch was read. Nothing of the batch was published; the next start "
-                    "says which offsets are gone."
+                    "says which offsets are gone.",
+                    code=Reason.SOURCE_ROWS_GONE,
                 ) from None
             except UnsupportedCodecError as error:
                 raise UsageError(f"{named}: {error}. {NATIVE_PARTS}, on the driver and the workers.") from None
             except LogTruncationError as error:
-                raise SourceChangedError(f"{_not_the_one(self._topic, f'partition {partition}: {error}')}") from None
+                raise SourceChangedError(
+                    f"{_not_the_one(self._topic, f'partition {partition}: {error}')}", code=Reason.SOURCE_RECREATED
+                ) from None
             except KafkaError as error:
                 _forget(self._settings)
-                raise RetryableError(f"{named}: {type(error).__name__}: {error}") from None
+                raise RetryableError(f"{named}: {type(error).__name__}: {error}", code=Reason.NO_ANSWER) from None
             if rows := [record for record in records if record.offset < end]:
                 yield _block(rows)
             waited = time.monotonic() - progressed
             if after > position:
                 progressed, warned = time.monotonic(), 0.0
             elif waited > WAIT_S:
-                raise RetryableError(f"{named}: no answer for {waited:.0f} s at {position}.")
+                raise RetryableError(f"{named}: no answer for {waited:.0f} s at {position}.", code=Reason.NO_ANSWER)
             elif waited - warned > 10:
                 warned = waited
                 log.warning("%s: no answer for %.0f s, waiting", named, waited)
@@ -261,7 +267,9 @@ class KafkaReader:
         begins, ends = self._bounds()
         if offset >= ends.get(partition, 0):
             there = f"ends at {ends[partition]}" if partition in ends else "it is not there"
-            raise SourceChangedError(_not_the_one(self._topic, f"partition {partition}: {there}, read up to {offset}"))
+            raise SourceChangedError(
+                _not_the_one(self._topic, f"partition {partition}: {there}, read up to {offset}"), code=Reason.SOURCE_RECREATED
+            )
         if offset < begins[partition]:
             return None
         return next((row for block in self.read(Span(partition, offset, offset + 1)) for row in block.to_pylist()), None)
@@ -311,7 +319,8 @@ class KafkaReader:
                 waited = time.monotonic() - began
                 if waited > WAIT_S:
                     raise RetryableError(
-                        f"Kafka at {self._settings['bootstrap_servers']} did not answer for {waited:.0f} s: {type(error).__name__}: {error}"
+                        f"Kafka at {self._settings['bootstrap_servers']} did not answer for {waited:.0f} s: {type(error).__name__}: {error}",
+                        code=Reason.NO_ANSWER,
                     ) from None
                 log.warning("Kafka at %s: %s, trying again", self._settings["bootstrap_servers"], error)
                 time.sleep(pause)
@@ -338,7 +347,7 @@ class KafkaReader:
         gone += [f"partition {p}: ends at {ends[p]}, read up to {o}" for p, o in sorted(known.items()) if o > ends.get(p, o)]
         if gone or (topic_id and (now := self.topic_id()) and now != topic_id):
             what = "; ".join(gone) or f"its id is {now}, it was {topic_id}"
-            raise SourceChangedError(_not_the_one(self._topic, what))
+            raise SourceChangedError(_not_the_one(self._topic, what), code=Reason.SOURCE_RECREATED)
         lost = gone_offsets(known, begins)
         if lost and not self._accept_lost:
             raise SourceChangedError(
