@@ -50,6 +50,7 @@ def faults_here() -> tuple[type[Exception], ...]:
 
 @cache
 def _spark_errors() -> tuple[type[PySparkException], type[Exception]]:
+    import pyspark  # noqa: F401  # first, and whole: another thread may be at it
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -49,6 +49,7 @@ class _Late:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        import_module(self._name.partition(".")[0])  # another thread may be at it, and what is in it begins in its middle
         return getattr(import_module(self._name), name)
 
 

@@ -63,6 +63,14 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=("auto", "native", "spark"), default="auto", help=does)
 
 
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """`--max-lag` and `--fail-on` of what judges links."""
+    does = "exit code 1 also if something has been lacking for longer, or nobody knows, such as 60s"
+    parser.add_argument("--max-lag", type=brief_duration_s, metavar="DURATION", help=does)
+    does = "the least that makes the exit code 1: warn, what is behind or was paused a day ago; error, what does not go on (default: %(default)s)"
+    parser.add_argument("--fail-on", choices=("warn", "error"), default="warn", help=does)
+
+
 def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch", type=watched_seconds, metavar="SECONDS", help="show it again every so many seconds, until Ctrl-C"

@@ -24,8 +24,11 @@ from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, names_of, read
 from geo.fleet.placement.load_data import encode
 from geo.fleet.placement.views import SILENT, once_each, owner_of, told_state
 from geo.journal.cluster import ClusterTables
+from geo.ops.brokers import brokers_of
+from geo.ops.status import Broker
 from geo.replication.absent_regions import refuse_gone
-from geo.text import counted, show
+from geo.text import counted, lasting, show
+from geo.times import from_us
 
 
 def add_brokers(verbs: Verbs, does: str) -> None:
@@ -85,6 +88,8 @@ def refuse_unknown_broker(cluster: str, name: str, known: Collection[str]) -> No
 
 
 def list_brokers(args: argparse.Namespace, output: Output) -> int:
+    if (config := load_for(args)).placement is None:
+        return _list_alone(args, output, LookedAt("geo brokers", config, args.engine).clusters)
     clusters, placement = looked_at(args)
     tables = clusters[args.cluster]
     reports, owners = read_reports(tables), read_owners(tables)
@@ -130,6 +135,29 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
     elif leader is not None and state_of(tables, reports[leader], placement.broker_timeout_s) == SILENT:
         output.text(f"{leader}, which leads, is silent; another broker leads soon, if one is up")
     return int(bool(dead) or (bool(rows) and leader is None))
+
+
+def _list_alone(args: argparse.Namespace, output: Output, clusters: Mapping[str, ClusterTables]) -> int:
+    """Of a cluster that no brokers share: who runs it, or what of it."""
+    tables = clusters[args.cluster]
+    found = list(brokers_of(tables))
+    output.data([
+        {"broker": one.name, "does": one.does, "state": UP if one.is_dead is None else SILENT, "since": from_us(one.since_us),
+         "silent_seconds": one.silent_s and round(one.silent_s, 1), "ended": one.is_dead, "works": one.works}
+        for one in found
+    ])  # fmt: skip
+    rows = [(one.name, one.does, f"{from_us(one.since_us):%Y-%m-%d %H:%M:%S}Z", _alive(one), one.works) for one in found]
+    if found:
+        output.table(("BROKER", "DOES", "SINCE", "ALIVE", "WORKS"), rows)
+    refuse_gone(tables, clusters.values())
+    if not any(one.is_dead is None for one in found):
+        output.text(f"nobody runs {args.cluster} now: geo broker --config {args.config} --cluster {args.cluster}")
+    return int(any(one.is_dead is not None for one in found))
+
+
+def _alive(one: Broker) -> str:
+    seen = "unknown" if one.silent_s is None else f"{lasting(one.silent_s)} ago"
+    return seen if one.is_dead is None else f"no: {one.is_dead}"
 
 
 def _row(r: Mapping[str, Any]) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
-from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, add_take_over, brief_duration_s
+from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_limits, add_running, add_take_over
 from geo.cli.arguments import start as parse_start
 from geo.cli.findings import finding_fields, since
 from geo.cli.output import Output
@@ -61,10 +61,7 @@ def add_links(verbs: Verbs, does: str) -> None:
     )
     add_glob(p)
     add_engine(p)
-    does = "exit code 1 also if something has been lacking for longer, or nobody knows, such as 60s"
-    p.add_argument("--max-lag", type=brief_duration_s, metavar="DURATION", help=does)
-    does = "the least that makes the exit code 1: warn, what is behind or was paused a day ago; error, what does not go on (default: %(default)s)"
-    p.add_argument("--fail-on", choices=("warn", "error"), default="warn", help=does)
+    add_limits(p)
     for action, does in _ASKED.items():
         p = of_links.add(action.value, does, ask_links)
         p.set_defaults(action=action)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from geo.cli.arguments import Verbs, add_engine, add_glob, add_watch
+from geo.cli.arguments import Verbs, add_engine, add_glob, add_limits, add_watch
+from geo.cli.findings import since
 from geo.cli.output import Colour, Output, table_lines, wrapped
 from geo.cli.running import LookedAt
 from geo.config import load
 from geo.names import check_topic_glob
-from geo.ops.status import Backlog, ClusterLine, LinkLine, Problem, Status, Subscriptions, status_of
+from geo.ops.status import Backlog, ClusterLine, LinkLine, Problem, Status, Subscriptions, Trend, status_of
 from geo.ops.status_facts import read_facts
 from geo.text import counted, lasting, printable
 from geo.times import from_us
@@ -23,6 +25,7 @@ def add_status(verbs: Verbs, does: str) -> None:
     p = verbs.add("status", does, status)
     add_glob(p)
     add_engine(p)
+    add_limits(p)
     add_watch(p)
 
 
@@ -31,13 +34,14 @@ def status(args: argparse.Namespace, output: Output) -> int:
 
     def show() -> int:
         looked = LookedAt("geo status", config, args.engine)
-        found = status_of(read_facts(looked.clusters, config, glob))
+        found = status_of(read_facts(looked.clusters, config, glob), args.max_lag)
         if args.watch is None:
             output.data(as_json(found))
         else:
             output.line(as_json(found))
-        output.text(*(output.painted(line, colour) for line, colour in screen(found, program_version(), output.width)))
-        return int(found.fails())
+        lines = screen(found, program_version(), output.width, args.config)
+        output.text(*(output.painted(line, colour) for line, colour in lines))
+        return int(found.fails(warnings=args.fail_on == "warn"))
 
     return output.watch(args.watch, show)
 
@@ -110,15 +114,15 @@ def _time(at_us: int | None) -> datetime | None:
 Line = tuple[str, Colour | None]
 
 
-def screen(found: Status, version: str, width: int | None) -> Iterator[Line]:
-    """What people see, no wider than `width`. None: as wide as it is."""
+def screen(found: Status, version: str, width: int | None, config: str) -> Iterator[Line]:
+    """What people see, no wider than `width` (None: as wide as it is), with verbs as they are typed for a configuration."""
     count = len(found.problems)
     told = counted(count, "problem") if count else "no problem"
     stamp = f"{from_us(found.at_us):%Y-%m-%d %H:%M:%SZ}  geo {version}".rstrip()
     colour = Colour.GOOD if not count else Colour.BAD if found.fails(warnings=False) else Colour.WARNS
     yield f"{told}{stamp.rjust(max((width or 100) - len(told), len(stamp) + 2))}", colour
     for problem in found.problems:
-        yield from _problem(problem, found.at_us, width)
+        yield from _problem(problem, found.at_us, width, config)
     rows = [_cluster(one, found.at_us) for one in found.clusters]
     yield from _table(("CLUSTER", "BROKER", "ALIVE", "PUBLISHED/s", "IF LOST NOW", "VERIFIED"), rows, width)
     head = ("LINK", "TOPICS", "RUNNING", "STOPPED", "PAUSED", "DELAYED", "FAILED", "LAG messages", "oldest", "5 min ago", "TREND")
@@ -135,32 +139,26 @@ def _table(head: tuple[str, ...], rows: list[tuple[object, ...]], width: int | N
 _INDENT = 11
 
 
-def _problem(one: Problem, now_us: int, width: int | None) -> Iterator[Line]:
+def _problem(one: Problem, now_us: int, width: int | None, config: str) -> Iterator[Line]:
     first = one.first
     colour = Colour.BAD if first.level == "error" else Colour.WARNS
     what = first.subject if one.count <= 1 else f"{one.count:,} of {counted(one.of, 'topic')}"
-    parts = [first.health.value.ljust(_INDENT - 2), first.link, what, _since(first.since_us, now_us)]
+    parts = [
+        first.health.value.ljust(_INDENT - 2),
+        first.link,
+        what,
+        f"since {since(first.since_us, now_us) or 'an unknown time'}",
+    ]
     why = f"{first.code.value}: {first.reason}" if first.code is not None else first.reason
     head = "  ".join(printable(part) for part in (*parts, why) if part)
     for at, line in enumerate(wrapped(head, width, indent=_INDENT)):
         yield line, colour if at == 0 else None
     more = first.topic if one.count > 1 or first.do is None else None
     told = [*([] if first.do is None else [f"do: {first.do}"]), *([] if more is None else [f"more: geo explain {more}"])]
+    told = [f"{said} --config {shlex.quote(config)}" if said.startswith(("do: geo ", "more: geo ")) else said for said in told]
     for said in told:
         for line in wrapped(f"{' ' * _INDENT}{printable(said)}", width, indent=_INDENT + 4):
             yield line, None
-
-
-def _since(at_us: int | None, now_us: int) -> str:
-    """When, and how long ago; the day where it is another one."""
-    if at_us is None:
-        return "since an unknown time"
-    at, now = from_us(at_us), from_us(now_us)
-    return (
-        f"since {at:%H:%M:%SZ}" + f" ({_age((now_us - at_us) / 1e6)})"
-        if at.date() == now.date()
-        else f"since {at:%Y-%m-%d %H:%M:%SZ} ({_age((now_us - at_us) / 1e6)})"
-    )
 
 
 def _age(seconds: float) -> str:
@@ -209,7 +207,8 @@ def _lost(backlog: Backlog, acks_s: float | None, alone: int) -> str:
 def _link(one: LinkLine) -> tuple[object, ...]:
     states = [one.states.get(state, 0) for state in ("RUNNING", "STOPPED", "PAUSED", "DELAYED", "FAILED")]
     oldest = "unknown" if one.backlog.seconds is None else _age(one.backlog.seconds) if one.backlog.seconds else ""
-    before = "unknown" if one.before is None else _messages(one.before)
+    rests = one.trend is Trend.REST and (one.before is None or not one.before.complete)
+    before = "" if rests else "unknown" if one.before is None else _messages(one.before)
     return one.link, f"{one.topics:,}", *states, _messages(one.backlog), oldest, before, one.trend.value
 
 

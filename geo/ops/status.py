@@ -11,6 +11,7 @@ from enum import Enum
 from geo.names import Topic
 from geo.ops.health import Finding, Health
 from geo.reasons import Reason
+from geo.text import lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +239,14 @@ def _of_cluster(one: ClusterFacts) -> Finding:
 
 
 def _judged_by_lag(one: TopicOfLink, now_us: int, max_lag_s: float) -> TopicOfLink:
-    seconds = one.backlog.seconds
-    if one.finding.is_problem(now_us) or seconds is None or seconds <= max_lag_s:
+    seconds, complete = one.backlog.seconds, one.backlog.complete
+    if one.finding.is_problem(now_us) or (complete and seconds is not None and seconds <= max_lag_s):
         return one
-    reason = f"it is {seconds:,.0f} s behind, more than the {max_lag_s:,.0f} s that were asked for"
-    return replace(one, finding=replace(one.finding, health=Health.BEHIND, reason=reason, since_us=now_us - int(seconds * 1e6)))
+    behind, since_us = "nobody knows for how long it has been lacking something", None
+    if seconds is not None and seconds > max_lag_s:
+        behind, since_us = f"it lacks what came {lasting(seconds)} ago", now_us - int(seconds * 1e6)
+    reason = f"{behind}, and {lasting(max_lag_s)} are allowed (--max-lag)"
+    return replace(one, finding=replace(one.finding, health=Health.BEHIND, code=None, reason=reason, since_us=since_us))
 
 
 def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], now_us: int) -> list[Problem]:
@@ -324,7 +328,7 @@ STEADY = 0.1
 
 def _trend(now: Backlog, before: Backlog | None) -> Trend:
     if now.is_nothing:
-        return Trend.REST if before is None or before.is_nothing else Trend.FALLING
+        return Trend.FALLING if before is not None and before.messages else Trend.REST
     if before is None or now.messages is None or before.messages is None:
         return Trend.UNKNOWN
     if abs(now.messages - before.messages) <= STEADY * max(now.messages, before.messages):

@@ -9,13 +9,8 @@ from functools import partial
 
 from geo.asking import ask_all
 from geo.config.model import Config
-from geo.coordination.claims import Owner
-from geo.coordination.liveness import silent_s
-from geo.coordination.ownership import RunnerKind, RunnerName, why_dead
-from geo.coordination.signs import signs
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.mirror import may_be_old
-from geo.delta.process import Process
 from geo.delta.table import Table
 from geo.faults import Tried, reason_of
 from geo.journal.cluster import ClusterTables
@@ -25,19 +20,25 @@ from geo.log.ledgers import Batch
 from geo.log.topics import known_topics
 from geo.names import Topic, topic_glob_matches
 from geo.now import now_us, utc_now
-from geo.ops.health import Finding, Health
-from geo.ops.status import UNKNOWN, Backlog, Broker, ClusterFacts, Facts, Subscribed, TopicOfLink, Verified
+from geo.ops.brokers import brokers_of
+from geo.ops.health import Finding
+from geo.ops.lag_history import LagHistory
+from geo.ops.link_health import link_findings
+from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, Facts, Subscribed, TopicOfLink, Verified
 from geo.replication.absent_regions import refuse_gone
-from geo.replication.link_status import LinkStatus, link_statuses
-from geo.streams.life import State
+from geo.replication.lag import Lag
+from geo.replication.link_status import LinkStatus
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.record import decode_all
 from geo.text import first_line
 from geo.times import in_us
-from schemas import CURSORS, OWNERS
+from schemas import CURSORS
 
 RATE_S, RATE_COMMITS = 60.0, 20
 """What was published in so many seconds is the rate; of so many commits of a log at most, those of busier ones tell a shorter time."""
+
+BEFORE_US = 300 * 1_000_000
+"""The lag of so long ago is shown beside that of now."""
 
 VERIFIED = timedelta(days=30)
 """So long events are kept."""
@@ -60,8 +61,8 @@ def read_facts(clusters: Mapping[str, ClusterTables], config: Config, glob: str)
         with Tried() as tried:
             facts, of_links, states = answer.result()
             read.append(facts)
-            topics += map(_topic_of_link, of_links)
-            for one in of_links:
+            topics += [topic for _, topic in of_links]
+            for one, _ in of_links:
                 if one.newest is not None:
                     newest.setdefault(one.link.source, {})[one.topic] = one.newest
             for key, state in states.items():
@@ -74,18 +75,21 @@ def read_facts(clusters: Mapping[str, ClusterTables], config: Config, glob: str)
     return Facts(now_us(), read, links, topics, subscriptions)
 
 
-_Read = tuple[ClusterFacts, list[LinkStatus], dict[tuple[Topic, str], AckState]]
+_Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], AckState]]
 
 
 def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, glob: str) -> _Read:
     with may_be_old(_SAME_S):
         refuse_gone(tables, clusters.values())
-        of_links = list(link_statuses(tables, clusters, config, glob))
+        of_links = [
+            (one, _topic_of_link(one, how, history, now_us()))
+            for one, how, history in link_findings(tables, clusters, config, glob)
+        ]
         known = [one.topic for one in known_topics(tables) if not one.is_deleted and topic_glob_matches(glob, one.topic)]
         states = _subscription_states(tables, glob)
         facts = ClusterFacts(
             tables.cluster.name,
-            brokers=tuple(_brokers(tables)),
+            brokers=tuple(brokers_of(tables)),
             verified=_verified(tables),
             topics=tuple(topic for topic in known if not topic.is_system),
             subscriptions=len(states),
@@ -93,20 +97,17 @@ def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: 
     return facts, of_links, states
 
 
-def _topic_of_link(one: LinkStatus) -> TopicOfLink:
-    lag = one.lag
-    backlog = UNKNOWN if lag is None else Backlog(lag.messages, lag.seconds, lag.complete)
-    health = (
-        Health.FAILED
-        if one.state is State.FAILED
-        else Health.AWAY
-        if lag is None
-        else Health.PAUSED
-        if one.state is State.PAUSED
-        else Health.OK
-    )
-    finding = Finding(str(one.topic), one.link.name, str(one.topic), health, None, None, one.reason or "", None)
-    return TopicOfLink(one.link.source, one.link.target, one.topic, one.state.value, finding, backlog)
+def _topic_of_link(one: LinkStatus, finding: Finding, history: LagHistory | None, now: int) -> TopicOfLink:
+    backlog = _backlog(one.lag)
+    before = None if history is None else history.at(now - BEFORE_US)
+    known = _backlog(before.lag) if before is not None else None
+    if history is None and backlog.is_nothing:
+        known = Backlog(complete=False)  # it rests; nothing of what was before was read
+    return TopicOfLink(one.link.source, one.link.target, one.topic, one.state.value, finding, backlog, known)
+
+
+def _backlog(lag: Lag | None) -> Backlog:
+    return UNKNOWN if lag is None else Backlog(lag.messages, lag.seconds, lag.complete)
 
 
 def _published(tables: ClusterTables, topics: Iterable[Topic], newest: Mapping[Topic, int]) -> float | None:
@@ -144,34 +145,6 @@ def _verified(tables: ClusterTables) -> Verified | None:
     last = found[-1]
     clean = last.to_state == "clean"
     return Verified(in_us(last.at), clean, "clean" if clean else last.to_state)
-
-
-_RUNS = ("broker", "bundle", "leader", "version sync")
-"""How the names of runners begin that are a broker's."""
-
-
-def _brokers(tables: ClusterTables) -> Iterable[Broker]:
-    """The processes that run links, folds or bundles of the cluster, or did and have not ended well."""
-    owners: dict[str, list[Owner]] = {}
-    for one in tables.journal(OWNERS).read(Owner):
-        if one.is_owned and _runs_cluster(one.runner):
-            owners.setdefault(one.holder, []).append(one)
-    if not owners:
-        return
-    now, told = storage_now_us(tables, writes=False), signs(tables)
-    for holder, owned in owners.items():
-        process, since = Process.decode(holder), min(in_us(one.since) for one in owned)
-        name = "?" if process is None else f"{process.host}:{process.pid}"
-        sign = None if process is None or process.name not in told else told[process.name][0]
-        is_broker = any(one.runner.startswith(_RUNS) for one in owned)
-        works = sum(RunnerName.parse(one.runner) is not None for one in owned)
-        last = [max(in_us(one.since) for one in owned), *([] if sign is None else [sign])]
-        yield Broker(name, since, silent_s(now, last), why_dead(tables, owned[0]), works, "broker" if is_broker else "links")
-
-
-def _runs_cluster(runner: str) -> bool:
-    name = RunnerName.parse(runner)
-    return runner.startswith(_RUNS) if name is None else name.kind is RunnerKind.ORIGIN
 
 
 def _subscription_states(tables: ClusterTables, glob: str) -> dict[tuple[Topic, str], AckState]:

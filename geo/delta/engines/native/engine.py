@@ -200,7 +200,7 @@ class NativeEngine(Engine):
         return not self._files(version)
 
     def _own_state(self, seen: int) -> DeltaState:
-        if not self.is_own():
+        if self.reads is not Reads.ALL and not self.is_own():  # who only looks appends nothing
             raise UnsupportedError("Spark alone appends to it")
         state = require_state(self.folder, seen)
         if state.is_mapped:
