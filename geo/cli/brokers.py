@@ -139,7 +139,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
 
 def _list_alone(args: argparse.Namespace, output: Output, clusters: Mapping[str, ClusterTables]) -> int:
     """Of a cluster that no brokers share: who runs it, or what of it."""
-    tables = clusters[args.cluster]
+    tables, every = clusters[args.cluster], clusters.values()
     found = list(brokers_of(tables))
     output.data([
         {"broker": one.name, "does": one.does, "state": UP if one.is_dead is None else SILENT, "since": from_us(one.since_us),
@@ -149,7 +149,7 @@ def _list_alone(args: argparse.Namespace, output: Output, clusters: Mapping[str,
     rows = [(one.name, one.does, f"{from_us(one.since_us):%Y-%m-%d %H:%M:%S}Z", _alive(one), one.works) for one in found]
     if found:
         output.table(("BROKER", "DOES", "SINCE", "ALIVE", "WORKS"), rows)
-    refuse_gone(tables, clusters.values())
+    refuse_gone(tables, every)
     if not any(one.is_dead is None for one in found):
         output.text(f"nobody runs {args.cluster} now: geo broker --config {args.config} --cluster {args.cluster}")
     return int(any(one.is_dead is not None for one in found))
