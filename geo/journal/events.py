@@ -20,7 +20,7 @@ from functools import cache
 
 from geo.crash import CrashPoint, reach
 from geo.delta.locks import without_waiting
-from geo.delta.predicate import All, Among, Compare, Predicate, TimeUs
+from geo.delta.predicate import ANY_ROW, All, Among, Compare, Predicate, TimeUs
 from geo.delta.writer import files_committed
 from geo.disk import local_path
 from geo.journal.cluster import ClusterTables, without_spark
@@ -91,7 +91,8 @@ class Events:
                     thread = threading.Thread(target=self._run, name=f"geo-events-{cluster}", daemon=True)
                     thread.start()
                     self._thread = thread
-        except Exception as error:  # an event stops nobody; at the end of the interpreter no thread is begun
+        except Exception as error:  # an event stops nobody
+            # Also at the end of the interpreter, where no thread begins.
             log.debug("%s %s: no event was noted: %s", kind.value, subject, error)
 
     def flush(self, limit_s: float = AT_EXIT_S) -> bool:
@@ -163,7 +164,8 @@ class Events:
         files = journal.files() if folder is None or folder.store.is_near else files_committed(folder)
         if files > FILES:
             of_spark = self._given.journal(EVENTS) if self._given.has_spark else journal  # where they are many
-            of_spark.clean(kept_since(utc_now()))
+            came_at = journal.came_at()  # by the storage's clock: this host's may be years ahead
+            of_spark.clean(ANY_ROW if came_at is None else kept_since(came_at))
             journal.cut()
 
 

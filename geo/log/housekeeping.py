@@ -29,6 +29,7 @@ from geo.delta.store import read_each
 from geo.delta.writer import files_committed
 from geo.disk import local_path
 from geo.journal.cluster import ClusterTables
+from geo.journal.events import kept_since
 from geo.log.finished import move_ended
 from geo.log.log_cutter import LogCutter
 from geo.log.topics import registered_topics
@@ -36,7 +37,7 @@ from geo.names import Topic
 from geo.streams import timetable
 from geo.text import first_line
 from geo.times import from_us, in_us
-from schemas import JOURNALS, LEDGERS, LOAD_REPORTS, PROCESSES, TableSchema
+from schemas import EVENTS, JOURNALS, LEDGERS, LOAD_REPORTS, PROCESSES, TableSchema
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,8 @@ def rows_kept(schema: TableSchema, now: datetime) -> Predicate:
     since_us = in_us(now - SILENT_FOR)
     if schema is LOAD_REPORTS:  # brokers whose names do not come back
         return Compare("sequence", ">", since_us)
+    if schema is EVENTS:
+        return kept_since(now)
     return Compare("renewed_at", ">", TimeUs(since_us)) if schema is PROCESSES else ANY_ROW
 
 
@@ -151,7 +154,7 @@ class Housekeeper:
             cut_topic_logs(self.tables, self._config, topics, 2 * KEEP if keeper else 2 * KEEP * NEGLECTED)
         if time.monotonic() - self._vacuumed_at >= timetable.VACUUM_S:
             self._vacuumed_at = time.monotonic()
-            for schema in JOURNALS if keeper else ():
+            for schema in (*JOURNALS, EVENTS) if keeper else ():
                 _try(f"system/{schema.kind}", self.tables, self.tables.journal(schema).vacuum)
             _try("held rows", self.tables, partial(remove_held, self.tables, timetable.VACUUM_S))
 

@@ -30,7 +30,7 @@ from geo.ops.held_dates import Held, held_dates
 from geo.progress import Progress, set_step
 from geo.reasons import Reason
 from geo.times import from_us
-from schemas import JOURNALS, LEDGERS
+from schemas import EVENTS, JOURNALS, LEDGERS
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def maintain(
         one = _maintain_log(config, tables, topic, table, now, dry_run=dry_run, yes=yes)
         done.append(replace(one, log=cutter.cut(topic, dry_run=dry_run)))
         progress.add(1)
-    for schema in JOURNALS:
+    for schema in (*JOURNALS, EVENTS):
         set_step(f"maintains system/{schema.kind}")
         journal = tables.journal(schema)
         if schema is LEDGERS and not dry_run:
