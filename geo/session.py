@@ -151,6 +151,8 @@ def _children_ignore_sigterm() -> Iterator[None]:
 
     A service manager (systemd's KillMode=control-group) sends SIGTERM to all processes at once, and this one must still end what runs.
     A JVM keeps ignoring what it was started to ignore. It ends when its standard input does, so also after a SIGKILL of this process.
+    Its Python workers have a handler of their own, to which nothing comes: they keep what they were started with blocked. They end when
+    the JVM does.
     """
     global _ignores_are_set
     if not _ignores_are_set and hasattr(os, "register_at_fork"):
@@ -171,6 +173,7 @@ def _ignore_sigterm_if_launched() -> None:
     """Called in every fork of this process that runs Python, as pyspark's is before it becomes the JVM."""
     if getattr(_launching, "jvm", False):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 def set_what_is_needed(spark: SparkSession) -> None:
