@@ -30,6 +30,18 @@ def full_at(error: OSError, place: object) -> OSError | None:
     return error if error.filename is not None else OSError(error.errno, os.strerror(error.errno), str(place))
 
 
+def fullest(locations: Iterable[str]) -> str | None:
+    """Of the local disks of some locations the one with the least space, and how much that is. None: none is local."""
+    found = list[tuple[int, int, Path]]()
+    for location in locations:
+        if (local := local_path(location)) is not None:
+            place = next(one for one in (local.absolute(), *local.absolute().parents) if one.exists())
+            of = os.statvfs(place)
+            found.append((of.f_bavail * of.f_frsize, of.f_blocks * of.f_frsize, local))
+    free, whole, path = min(found, default=(0, 0, None))
+    return None if path is None else f"{path} ({free / 2**20:,.1f} of {whole / 2**20:,.0f} MiB are left)"
+
+
 def syncs() -> bool:
     """Whether anything is written out at all."""
     return os.environ.get(SETTING, "").lower() != "off"

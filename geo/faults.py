@@ -16,7 +16,7 @@ from geo.errors import AlreadyOwnedError, GeoError, RetryableError, WrongClockEr
 from geo.late import has_spark, spark_errors
 from geo.reasons import Reason
 from geo.remedies import OF_STORE, reason_of_cause
-from geo.text import first_line
+from geo.text import first_line, is_of_task
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -164,6 +164,6 @@ def as_raised(error: BaseException) -> BaseException:
 def message(error: BaseException) -> str:
     """What an error of Spark or of a storage says, without the trace of the JVM."""
     line = first_line(error)
-    if not isinstance(error, spark_errors.PySparkException) or line.startswith(OF_STORE):
+    if not isinstance(error, spark_errors.PySparkException) or line.startswith(OF_STORE) or is_of_task(error):
         return line
     return str(error).split("JVM stacktrace")[0].strip()

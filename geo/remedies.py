@@ -70,7 +70,7 @@ def reason_of_cause(cause: str) -> Reason | None:
 
 
 def _known(cause: str) -> Iterator[tuple[Reason, str | None]]:
-    if _OF_JAVA.match(cause) or OF_STORE in cause:
+    if _OF_JAVA.match(cause) or OF_STORE in cause or NO_SPACE in cause:
         yield from ((code, remedy) for pattern, code, remedy in _REMEDIES if re.search(pattern, cause))
 
 

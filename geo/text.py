@@ -48,7 +48,8 @@ _CALLING, _CAUSE = "An error occurred while calling ", "Caused by: "
 _FROM_TASK, _OF_JAVA = "An exception was thrown from the Python worker", "JVM stacktrace"
 """How an error begins that Python raised in a task of Spark's, whose trace follows, and what comes behind that."""
 
-_RAISED = re.compile(r"^[A-Za-z_][\w.]*: (.+)$", re.MULTILINE)
+_TRACE = "Traceback (most recent call last):"
+"""Where Python's trace begins, also in an error of Java's."""
 
 
 def first_line(error: BaseException) -> str:
@@ -58,7 +59,22 @@ def first_line(error: BaseException) -> str:
     if first.startswith(_CALLING):
         causes = [line.removeprefix(_CAUSE) for line in rest if line.startswith(_CAUSE)]
         first = (causes or [line.removeprefix(": ") for line in rest[:1]] or [first])[-1]
-    elif first.startswith(_FROM_TASK) and (raised := list(_RAISED.finditer("\n".join(rest).partition(_OF_JAVA)[0]))):
-        first = raised[-1][1] if raised[-1][1].startswith(OF_STORE) else raised[-1][0]
+    if first.startswith(_FROM_TASK) or first.endswith(_TRACE):
+        first = _raised(str(error)) or first
     remedy = remedy_of(first)
-    return first if remedy is None else f"{first}; {remedy}"
+    return first if remedy is None or first.endswith(remedy) else f"{first}; {remedy}"
+
+
+def is_of_task(error: BaseException) -> bool:
+    """Whether it is what Python raised in a task of Spark's, with its trace."""
+    return str(error).startswith(_FROM_TASK)
+
+
+def _raised(text: str) -> str | None:
+    """What the last trace of Python's in a text says that was raised: the line behind those of the trace; None if there is none."""
+    lines = [line for line in text.partition(_OF_JAVA)[0].rpartition(_TRACE)[2].splitlines() if line.strip()]
+    traced = [number for number, line in enumerate(lines) if line.startswith("  ")]
+    behind = lines[traced[-1] + 1 :] if traced else []
+    last = next((line for line in behind or lines[-1:] if not line.startswith("\t")), None)
+    said = (last or "").partition(": ")[2]
+    return said if said.startswith(OF_STORE) else last

@@ -53,6 +53,18 @@ def test_an_error_of_a_task_says_what_was_raised_in_it_and_of_a_storage_what_to_
     said = "S3 bucket b: PUT http://h/b/part: 403 Forbidden, AccessDenied"
     told = first_line(of_task(f"PermissionError: {said}"))
     assert told.startswith(f"{said}; check the credential")
-    assert first_line(of_task("nothing")) == "An exception was thrown from the Python worker:"
+    for last in ("nothing", "AssertionError", "x.y.Error", "ValueError: one\n  and two"):
+        assert first_line(of_task(last)) in last, "the last line of a trace is always there"
     assert message(PySparkException(str(of_task(f"OSError: {said}")))) == told
-    assert "Traceback" in message(PySparkException(str(of_task("ValueError: bad row"))))
+    assert message(PySparkException(str(of_task("ValueError: bad row")))) == "ValueError: bad row"
+    trace = 'Traceback (most recent call last):\n  File "x.py", line 50, in y\n    f.write(z)\nOSError: [Errno 28] No space left on device\n\n'
+    for java in (
+        f"[STREAM_FAILED] Query [id = x] terminated: Task 0 failed: org.x.PythonException: {trace}\tat z\n",
+        f"An error occurred while calling o69.save.\n: SparkException: aborted\n\tat x\nCaused by: org.x.PythonException: {trace}\tat z\n",
+    ):
+        assert first_line(RuntimeError(java)) == (
+            "OSError: [Errno 28] No space left on device; free space there; it goes on by itself"
+        )
+    once = first_line(OSError(28, "No space left on device", "/data/us/x"))
+    assert once == "[Errno 28] No space left on device: '/data/us/x'; free space there; it goes on by itself"
+    assert first_line(RuntimeError(f"us: {once}")) == f"us: {once}"

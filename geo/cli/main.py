@@ -7,6 +7,7 @@ import argparse
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -16,8 +17,10 @@ from geo.cli.noted import note_verb
 from geo.cli.output import Output
 from geo.cli.run_log import RunLog
 from geo.cli.signals import Signals
+from geo.disk import fullest
 from geo.errors import GeoError, NoSparkError
 from geo.late import spare_pandas
+from geo.reasons import Reason
 from geo.remedies import OF_STORE
 from geo.text import printable_lines
 from geo.version import program_version
@@ -112,17 +115,35 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
     except KeyboardInterrupt:
         code = signals.interrupted()
     except Exception as error:
-        from geo.faults import faults_here, message, of_spark
+        from geo.faults import faults_here, message, of_spark, reason_of
 
         fault = error
         if args.verbose or not isinstance(error, faults_here()):
             raise
         said = message(error)
         what = "Spark failed" if of_spark(error) and not said.startswith(OF_STORE) else "a file or a storage failed"
+        if reason_of(error) is Reason.TARGET_DISK_FULL:
+            what, said = (
+                f"a disk is full, as it seems {_full_disk(args)}",
+                said.partition(";")[0] + "; free space there, and run it again",
+            )
         _fail(run, output, f"{what}: {said} (--verbose shows where)")
     finally:
         note_verb(arguments, args, code, fault)
     return code
+
+
+def _full_disk(args: argparse.Namespace, error: Exception) -> str:
+    """Which disk is full: where an error says so, else as it seems that with the least space of those that a verb writes to, which are those of its
+    configuration and where Spark puts what does not fit."""
+    from geo.config import load
+
+    if isinstance(error, OSError) and error.filename is not None:
+        return fullest([str(error.filename)]) or str(error.filename)
+    scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
+    clusters = load(args.config).clusters.values() if "config" in args else ()
+    seems = fullest([*(location for cluster in clusters for location in cluster.locations), *scratch])
+    return f"as it seems {seems}"
 
 
 def _fail(run: RunLog, output: Output, why: str) -> None:

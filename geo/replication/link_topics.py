@@ -86,6 +86,7 @@ class LinkTopics:
         self._restarts: dict[Hashable, int] = {}
         """The number of the last request to restart it that was followed, by topic."""
         self._told_unclear: set[Topic] = set()
+        self._told_empty = False
         self._has_asked = False
         """The first look is over: `take_over` is for what was found by it, not for what comes later."""
 
@@ -108,6 +109,10 @@ class LinkTopics:
         registered = topics_of_source(self._source, replicated)
         if not registered and rows():
             raise gone_error(self._source, [self.link.target], f"{self}: ")
+        if not registered and not self._told_empty and self._trigger != AVAILABLE_NOW:
+            self._told_empty = True  # a wrong root looks like a new region
+            ends = {"source": self.link.source, "target": self.link.target}
+            log.warning("%s: no topic is registered at %s yet", self, self._source.place, extra={"event": "empty", **ends})
         works: list[tuple[Hashable, LinkWork]] = []
         may_rest: list[tuple[Hashable, TopicLink, LinkState | None]] = []
         left_out: dict[Hashable, Why] = {}

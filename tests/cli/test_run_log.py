@@ -202,18 +202,22 @@ def test_a_start_is_said_before_anything_large_is_imported(config: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_link_of_which_the_source_is_not_there_is_named_and_ctrl_c_ends_what_follows(config: str) -> None:
-    """A real process, without Spark: both regions are on this disk."""
+def test_links_of_which_the_source_is_not_there_are_named_and_ctrl_c_ends_what_follows(config: str) -> None:
+    """A real process, without Spark: the regions are on this disk."""
     folder = Path(config).parent
+    Path(config).write_text(CONFIG.replace("links:", "  ap: {root: ap}\nlinks:\n  - {source: ap, target: eu}"))
     command = [sys.executable, "-m", "geo", "replicate", "--config", config, "--cluster", "eu", "--trigger", "1 second"]
     (folder / "us").write_text("no folder")
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stderr is not None
-            began = time.monotonic()
-            said = next(line for line in process.stderr if "us->eu" in line)
-            assert "DELAYED" in said
+            began, said = time.monotonic(), list[str]()
+            while not ("ap->eu" in "".join(said) and "us->eu" in "".join(said)):
+                said.append(process.stderr.readline())
+                assert said[-1], said
             assert time.monotonic() - began < 30
+            assert "us->eu: DELAYED: " in next(line for line in said if "us->eu" in line).replace(" persistent://*/*/*", "")
+            assert any(f"link ap->eu: no topic is registered at {folder}/ap yet" in line for line in said)
             process.send_signal(signal.SIGINT)
             asked = time.monotonic()
             rest = process.stderr.read()
