@@ -124,7 +124,7 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
         what = "Spark failed" if of_spark(error) and not said.startswith(OF_STORE) else "a file or a storage failed"
         if reason_of(error) is Reason.TARGET_DISK_FULL:
             what, said = (
-                f"a disk is full, as it seems {_full_disk(args)}",
+                f"a disk is full, {_full_disk(args, error)}",
                 said.partition(";")[0] + "; free space there, and run it again",
             )
         _fail(run, output, f"{what}: {said} (--verbose shows where)")
