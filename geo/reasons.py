@@ -123,6 +123,7 @@ _DO = {
     Reason.NO_ANSWER: "check root and end point of its cluster; it goes on by itself once somebody answers",
     Reason.NO_BUCKET: "make the bucket, or correct root or checkpoints of its cluster",
     Reason.DAMAGED: "bring that file back from a copy",
+    Reason.SCHEMA: "upgrade delta-geo here, or move the table away that its sentence names",
     Reason.CLOCK: "set this host's clock",
     Reason.SPARK_ENDED: "start it again",
 }

@@ -20,7 +20,7 @@ from geo.config import load
 from geo.config.model import Config
 from geo.delta.driver import Reads
 from geo.errors import GeoError, NoSparkError, OtherClusterError
-from geo.faults import Tried, faults_here
+from geo.faults import Tried, faults_here, reason_of
 from geo.journal.cluster import ClusterTables, Start, connect, connect_later
 from geo.late import spark_sql
 from geo.locations import scheme_of
@@ -127,7 +127,8 @@ class LookedAt:
                 refuse_gone(tables, self.clusters.values())
                 found += read(tables)
             if tried.fault is not None:
-                unreadable.append({"cluster": name, "cannot_be_read": first_line(tried.fault)})
+                told = {"cannot_be_read": first_line(tried.fault), "code": reason_of(tried.fault).value}
+                unreadable.append({"cluster": name, **told})
         return found, unreadable
 
     def _start(self) -> SparkSession:

@@ -29,7 +29,7 @@ def gone_region(name: str, place: str, readers: Sequence[str]) -> str:
     return (
         f"nothing is registered at {place}, and {', '.join(readers)} replicated from it: it was moved away, or its place in the "
         "configuration is wrong. Put its folder back (its system/topics too), or correct the configuration. "
-        f"If it is lost for good: geo rebuild, or geo clusters remove {name}"
+        f"If it is lost for good: geo rebuild --cluster {name} --from {readers[0]}, or geo clusters remove {name}"
     )
 
 

@@ -21,16 +21,19 @@ from geo.delta.store import StorePath
 from geo.errors import GeoError, SchemaError, UsageError
 from geo.faults import Tried, faults_here, reason_of
 from geo.journal.cluster import ClusterTables
+from geo.journal.events import KEPT, read_events
 from geo.locations import authority_of, storage_of
 from geo.log.absence import is_new, nothing_in_target
 from geo.log.topic_log import open_log
 from geo.log.topics import Registered, absent, all_topics, known_topics
-from geo.names import Topic
+from geo.names import ALL_TOPICS, Topic
 from geo.now import now_us
 from geo.ops.bucket import look_at
+from geo.ops.link_health import link_findings
 from geo.ops.looks.clocks import of_host, of_regions
+from geo.ops.looks.overdue import overdue
 from geo.ops.looks.owners import of_owner, two_owners
-from geo.ops.looks.retention import of_log
+from geo.ops.looks.retention import of_lag, of_log
 from geo.ops.looks.secrets import references
 from geo.ops.looks.space import free_space
 from geo.ops.looks.versions import of_processes, of_tables
@@ -43,7 +46,7 @@ from geo.replication.link_table import read_links
 from geo.session import HOW_TO_START, SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
 from geo.text import first_line
-from geo.times import in_us
+from geo.times import from_us, in_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,21 +81,25 @@ def examine(
             partial(_region, tables, clusters, config),
             partial(_tables, tables, config),
             partial(_owners, tables),
-            partial(_links, tables, config),
+            partial(_links, tables, clusters, config),
+            partial(_overdue, tables),
         )
         try:
             for look in looks:
                 findings.extend(look())  # also what it found before it failed
         except faults_here() as error:
-            findings.append(_unreadable(name, error))
+            findings.append(_unreadable(f"cluster {name}", error))
     return [*findings, *of_regions(clocks)]
 
 
-def _unreadable(name: str, error: BaseException) -> Symptom:
-    """Errors of this package say themselves what is to be done."""
-    code, what = reason_of(error), f"cannot be read: {first_line(error)}"
-    fix = "as said" if isinstance(error, GeoError) else code.do or "check the path, the credentials, `storage` or `spark_conf`"
-    return Symptom("error", f"cluster {name}", what, fix, code)
+def _unreadable(where: str, error: BaseException) -> Symptom:
+    """Of an error of this package the sentences behind the first say what is to be done."""
+    code, told = reason_of(error), first_line(error)
+    if isinstance(error, GeoError):
+        told, _, fix = told.replace(" Nothing was written.", "").partition(". ")
+    else:
+        fix = code.do or "check the path, the credentials, `storage` or `spark_conf`"
+    return Symptom("error", where, f"cannot be read: {told}", fix, code)
 
 
 def _java(spark: SparkSession) -> Iterator[Symptom]:
@@ -266,19 +273,30 @@ def _owners(tables: ClusterTables) -> Iterator[Symptom]:
     yield from of_processes(tables, living)
 
 
-def _links(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
-    for (source, topic), state in sorted(read_links(tables).items()):
-        where = f"link {source}->{tables.cluster.name}, {topic}"
-        since_us = in_us(state.state_since)
-        if state.state is State.FAILED:
-            yield Symptom("error", where, state.reason or "FAILED", "the verb named in the reason", state.reason_code, since_us)
-        elif state.state is State.DELAYED:
-            fix = "it is tried again by itself; look at the reason if it lasts"
-            yield Symptom("warn", where, state.reason or "DELAYED", fix, state.reason_code, since_us)
+def _overdue(tables: ClusterTables) -> Iterator[Symptom]:
+    topics, now = [one for one in known_topics(tables) if not one.is_deleted], storage_now_us(tables, writes=False)
+    if topics:
+        begun_us = min(in_us(one.created_at) for one in topics)
+        yield from overdue(tables.cluster.name, read_events(tables, from_us(now) - KEPT), begun_us, now)
+
+
+def _links(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config) -> Iterator[Symptom]:
+    name, now = tables.cluster.name, storage_now_us(tables, writes=False)
+    with Tried() as tried:
+        for status, found, _ in link_findings(tables, clusters, config, ALL_TOPICS):
+            where = f"link {status.link.name}, {status.topic}"
+            if found.is_problem(now):  # a person has to do something, however bad it is
+                what = f"{found.health.value}: {found.reason}"
+                yield Symptom("error", where, what, found.do or "", found.code, found.since_us)
+            elif status.state is State.DELAYED:
+                fix = "it is tried again by itself; look at the reason if it lasts"
+                yield Symptom("warn", where, status.reason or "DELAYED", fix, status.code, status.since_us)
+            if status.lag is not None and status.lag.seconds:
+                log = clusters[status.link.source].log(status.topic)
+                yield from of_lag(where, log.properties(), status.lag.seconds, log.how_to_set)
+    if tried.fault is not None:
+        yield _unreadable(f"links into {name}", tried.fault)
+    for source, of in sorted(read_links(tables)):
         if source not in config.clusters:
-            yield Symptom(
-                "warn",
-                where,
-                f"cluster {source} is no longer in the configuration",
-                f"if that was meant: geo clusters remove {source}",
-            )
+            what, fix = f"cluster {source} is no longer in the configuration", f"if that was meant: geo clusters remove {source}"
+            yield Symptom("warn", f"link {source}->{name}, {of}", what, fix)

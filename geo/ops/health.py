@@ -189,10 +189,10 @@ def judge(link: LinkNow, before: LinkBefore, now_us: int) -> Finding:
     if (found := judge_now(link)) is not None:
         return found
     assert link.lag is not None
-    since_us = _lacks_since(link.lag, before, now_us)
+    since_us = _lacks_since(link, before, now_us)
     if (missed := _nobody(link, before, since_us, now_us)) is not None:
         return missed
-    owner, lacks = before.owner, _lacks(link.lag)
+    owner, lacks = before.owner, _lacks(link)
     if owner is not None and owner.halted:
         pids = " ".join(map(str, owner.halted))
         why = f"{lacks}; who runs it is halted (process {pids})"
@@ -213,7 +213,7 @@ def _nobody(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: int
     known = [at for at in (ended_us, since_us) if at is not None]
     since = None if since_us is None or (owner is not None and ended_us is None) else max(known)
     if broker is not None and broker.dead is None and since is not None and now_us - since <= _WINDOW_US:
-        why = f"{_lacks(link.lag)}; its broker lives, and takes it up within some minutes"
+        why = f"{_lacks(link)}; its broker lives, and takes it up within some minutes"
         return link.finding(Health.CATCHING_UP, since, None, why, None)
     rested_us = now_us - (known[0] if known else 0)
     if before.rests_us is not None and rested_us <= _GRACE * before.rests_us:
@@ -228,15 +228,13 @@ def _nobody(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: int
         why = f"{owner.dead}"
     if link.state is State.DELAYED and link.code is not None:
         code, why = link.code, f"{why}; {link.reason or 'it had failed'}"
-    return link.finding(health, since, code, f"{_lacks(link.lag)}, and {why}", start)
+    return link.finding(health, since, code, f"{_lacks(link)}, and {why}", start)
 
 
 def _by_samples(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: int) -> Finding:
     """Burrow's rules."""
     assert link.lag is not None
-    lacks, samples = _lacks(link.lag), before.samples
-    if link.stale is not None:
-        lacks = f"both logs are to be compared: {link.stale}"
+    lacks, samples = _lacks(link), before.samples
     fine = link.finding(Health.CATCHING_UP, since_us, None, lacks, None)
     if any(one.is_zero for one in samples) and link.stale is None:
         return fine  # what it lacks came since
@@ -268,11 +266,13 @@ def _measures(samples: Sequence[Sample]) -> list[int]:
     return messages if len(messages) == len(samples) else [one.lag.versions for one in samples]
 
 
-def _lacks_since(lag: Lag, before: LinkBefore, now_us: int) -> int | None:
-    """Since when the target lacks something; where the logs do not tell, since when it lacks the oldest that it does."""
+def _lacks_since(link: LinkNow, before: LinkBefore, now_us: int) -> int | None:
+    """Since when the target lacks something; where the logs do not tell, since when it lacks the oldest that it does. None: nobody knows, as since
+    when both logs are to be compared that have the same newest message."""
     if before.behind_us is not None:
         return before.behind_us
-    return None if lag.seconds is None else now_us - round(lag.seconds * 1e6)
+    age_s = None if link.lag is None else link.lag.seconds
+    return None if age_s is None or (link.stale is not None and not age_s) else now_us - round(age_s * 1e6)
 
 
 def _stalled_since(before: LinkBefore, since_us: int | None) -> int | None:
@@ -301,8 +301,10 @@ def _with_remedy(why: str, code: Reason) -> tuple[str, str | None]:
     return what, do or code.do or "put it back, or correct its place in the configuration"
 
 
-def _lacks(lag: Lag | None) -> str:
-    if lag is None or (lag.messages is None and lag.seconds is None):
+def _lacks(link: LinkNow) -> str:
+    if link.stale is not None:
+        return link.stale
+    if (lag := link.lag) is None or (lag.messages is None and lag.seconds is None):
         return "nobody knows how much it lacks"
     count = "messages in an unknown number" if lag.messages is None else counted(lag.messages, "message")
     more = "" if lag.complete or lag.messages is None else "at least "

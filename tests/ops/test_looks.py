@@ -9,15 +9,18 @@ import pytest
 
 from geo.config.model import Cluster, Config
 from geo.config.secret import Secret
+from geo.journal.event_rate import Event, EventKind
 from geo.ops.looks import clocks, retention, space
+from geo.ops.looks.overdue import overdue
 from geo.ops.looks.secrets import references
 from geo.ops.symptom import Symptom
 from geo.reasons import Reason
+from geo.times import from_us
 from schemas import TOPIC_LOG
 from schemas.table import duration_s
 from schemas.topic_log import RETENTION_PROPERTIES
 
-DAY_S = 86_400
+DAY_S, DAY_US, NOW_US = 86_400, 86_400 * 1_000_000, 1_700_000_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -110,3 +113,25 @@ def test_a_reference_that_leads_nowhere_is_told_and_no_secret_is(monkeypatch: py
     assert "canary" not in str(found)
     assert "GEO_LOOKS_GONE is not set" in found[0].what
     assert found[3].what == "1 reference to secrets leads to something"
+
+
+def _ended(kind: EventKind, days_ago: float, to_state: str = "clean") -> Event:
+    return Event("e", from_us(NOW_US - round(days_ago * DAY_US)), "eu", kind, "eu", None, None, to_state, None, None, "somebody")
+
+
+@pytest.mark.parametrize(
+    ("begun_days", "events", "told"),
+    [
+        (7.5, [], []),
+        (9, [], ["geo verify", "geo maintain --cluster eu"]),
+        (99, [_ended(EventKind.VERIFY, 7), _ended(EventKind.MAINTAIN, 9)], ["geo maintain --cluster eu"]),
+        (99, [_ended(EventKind.VERIFY, 1, "verify failed"), _ended(EventKind.MAINTAIN, 1)], ["geo verify"]),
+        (99, [_ended(EventKind.VERIFY, 9), _ended(EventKind.VERIFY, 2, "faults"), _ended(EventKind.MAINTAIN, 1)], []),
+    ],
+)
+def test_who_was_not_verified_or_maintained_for_a_week_and_a_day_is_overdue(
+    begun_days: float, events: list[Event], told: list[str]
+) -> None:
+    found = list(overdue("eu", events, NOW_US - round(begun_days * DAY_US), NOW_US))
+    assert [one.fix for one in found if one.code is Reason.OVERDUE] == told
+    assert {one.level for one in found if one.code is Reason.OVERDUE} <= {"warn"}

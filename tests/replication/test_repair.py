@@ -94,7 +94,8 @@ def test_a_region_that_is_gone_gets_everything_back(linked: World) -> None:
     world.replicate("us")
     shutil.rmtree(world.config.cluster("eu").root or "")
     with pytest.raises(
-        RetryableError, match=r"and us replicated from it.*If it is lost for good: geo rebuild, or geo clusters remove eu"
+        RetryableError,
+        match=r"and us replicated from it.*If it is lost for good: geo rebuild --cluster eu --from us, or geo clusters remove eu",
     ):
         world.replicate("eu")
     with pytest.raises(RetryableError, match="and us replicated from it"):

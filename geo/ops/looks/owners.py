@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from geo.coordination.claims import Owner
-from geo.coordination.ownership import RunnerKind, RunnerName, fences_of, owned_now, why_dead
+from geo.coordination.ownership import RunnerKind, RunnerName, broker_runner, fences_of, owned_now, why_dead
 from geo.coordination.signs import last_seen
 from geo.delta.process import Process
 from geo.journal.cluster import ClusterTables
@@ -24,7 +24,7 @@ def of_owner(tables: ClusterTables, one: Owner) -> Symptom:
         name = RunnerName.parse(one.runner)
         # Users' own processes may have ended for good; what a cluster needs is to run.
         level: Level = "warn" if name is not None and name.kind in (RunnerKind.PRODUCER, RunnerKind.CONSUMER) else "error"
-        fix = "start it again: the next start fences and heals"
+        fix = _start(tables, one, name)
         code = Reason.NO_OWNER if process is not None and process.is_seen_here else Reason.OWNER_SILENT
         return Symptom(level, one.runner, f"did not stop cleanly: {why}", fix, code, _last_sign_us(tables, one, process))
     if process is not None and process.is_here and (halted := " ".join(map(str, process.stopped))):
@@ -32,6 +32,16 @@ def of_owner(tables: ClusterTables, one: Owner) -> Symptom:
         fix = f"kill -CONT {halted}, or kill -KILL {halted} and start it again"
         return Symptom("error", one.runner, what, fix, Reason.OWNER_SILENT, _last_sign_us(tables, one, process))
     return Symptom("ok", one.runner, f"owned by {process} since {one.since:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _start(tables: ClusterTables, one: Owner, name: RunnerName | None) -> str:
+    """How it is started again, by its verb where that is known."""
+    cluster, heals = tables.cluster.name, "the next start fences and heals"
+    if one.runner == broker_runner(tables).name:
+        return f"start it again: geo broker --cluster {cluster} ({heals})"
+    if name is not None and name.kind is RunnerKind.ORIGIN:
+        return f"start it again: geo replicate --cluster {cluster}, or its broker ({heals})"
+    return f"start it again: {heals}"
 
 
 def _last_sign_us(tables: ClusterTables, one: Owner, process: Process | None) -> int:

@@ -1,0 +1,37 @@
+"""What is to be done again and again, and was not for too long: comparing the regions, and keeping house. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from geo.journal.event_rate import Event, EventKind
+from geo.ops.symptom import Symptom
+from geo.reasons import Reason
+from geo.times import from_us, in_us
+
+DUE_US = 8 * 86_400 * 1_000_000
+"""A week, as who schedules it weekly does, and a day for a run that failed."""
+
+
+def overdue(cluster: str, events: Iterable[Event], begun_us: int, now_us: int) -> Iterator[Symptom]:
+    """What is to be said of when a cluster was verified and maintained last, by its events. `begun_us`: since when it has a topic."""
+    ended = dict.fromkeys((EventKind.VERIFY, EventKind.MAINTAIN), begun_us)
+    done = set[EventKind]()
+    for one in events:
+        if one.kind in ended and one.reason_code is None and not one.to_state.endswith((" failed", " refused", " interrupted")):
+            ended[one.kind] = max(ended[one.kind], in_us(one.at))
+            done.add(one.kind)
+    for kind, verb, past in (
+        (EventKind.VERIFY, "geo verify", "compared with the others"),
+        (EventKind.MAINTAIN, f"geo maintain --cluster {cluster}", "maintained"),
+    ):
+        where, at_us = f"cluster {cluster}", ended[kind]
+        last = (
+            f"it was last {past} at {from_us(at_us):%Y-%m-%d %H:%M:%SZ}"
+            if kind in done
+            else f"it was never {past}, as far as events tell"
+        )
+        if now_us - at_us > DUE_US:
+            yield Symptom("warn", where, last, verb, Reason.OVERDUE, at_us + DUE_US)
+        elif kind in done:
+            yield Symptom("ok", where, last)
