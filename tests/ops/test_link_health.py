@@ -1,0 +1,143 @@
+"""How links are doing by real tables, of two regions on an S3 API: what is read for it, and what `geo links status` says. Spark is never started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from geo.cli.main import main
+from geo.config.model import Config
+from geo.coordination.ownership import claim, release
+from geo.log.ledger_writer import LedgerWriter
+from geo.log.topics import ensure_topic
+from geo.names import Topic
+from geo.now import now_us
+from geo.ops.health import Health
+from geo.ops.link_health import link_findings
+from geo.reasons import Reason
+from geo.replication.link_requests import Action
+from geo.replication.link_status import link_statuses
+from geo.replication.request_table import ask
+from geo.replication.topic_link import TopicLink
+from tests.far import Far
+from tests.object_store import ObjectStore as S3
+
+pytestmark = pytest.mark.slow
+
+AGO_S = 240
+"""By how much a producer's clock is late here: less than a clock may be."""
+
+Typed = Callable[[str], tuple[int, Any]]
+
+
+@pytest.fixture(scope="module")
+def far(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Far:
+    return Far.made(s3, tmp_path_factory.mktemp("health"))
+
+
+@pytest.fixture
+def topic(far: Far, request: pytest.FixtureRequest) -> Topic:
+    """One of its own for each test, of which ten messages crossed."""
+    made = Topic.parse(f"persistent://shop/{request.node.name[5:25].replace('_', '-')}/clicks")
+    _publish_long_ago(far, 10, made)
+    far.replicate(made)
+    return made
+
+
+@pytest.fixture
+def typed(far: Far, topic: Topic, capsys: pytest.CaptureFixture[str]) -> Typed:
+    def typed(command: str) -> tuple[int, Any]:
+        """Exit code and JSON."""
+        capsys.readouterr()
+        more = ["--topic", str(topic), "--config", str(far.path), "--engine", "native", "-o", "json"]
+        code = main(["links", "status", *command.split(), *more])
+        return code, json.loads(capsys.readouterr().out)
+
+    return typed
+
+
+def _publish_long_ago(far: Far, end: int, topic: Topic) -> None:
+    tables = far.tables("us")
+    ensure_topic(tables, topic)
+    writer = LedgerWriter(
+        tables, far.config, topic, "p", tables.log(topic), clock=lambda: now_us() - AGO_S * 1_000_000, take_over=False
+    )
+    far.append(writer, end)
+    writer.close()
+
+
+def _asked(s3: S3, far: Far, glob: object, look: Callable[[Any, Any, Config, str], Any]) -> tuple[int, list[Any]]:
+    """How many requests a look at some topics takes, and what it finds."""
+    clusters, before = {name: far.tables(name) for name in ("us", "eu")}, sum(s3.counts().values())
+    found = list(look(clusters["eu"], clusters, far.config, str(glob)))
+    return sum(s3.counts().values()) - before, found
+
+
+def test_of_what_is_in_sync_nothing_is_read_beside_its_status(s3: S3, far: Far, topic: Topic) -> None:
+    _asked(s3, far, topic, link_statuses)
+    requests, _ = _asked(s3, far, topic, link_statuses)
+    with_findings, [(_, found, history)] = _asked(s3, far, topic, link_findings)
+    assert with_findings == requests
+    assert (found.health, found.code, history) == (Health.OK, None, None)
+
+
+def test_of_many_that_nobody_runs_owners_are_read_once(s3: S3, far: Far, topic: Topic) -> None:
+    for one in (topic, Topic.parse(f"{topic}-too")):
+        _publish_long_ago(far, 20, one)
+    _asked(s3, far, f"{topic}*", link_statuses)
+    requests, _ = _asked(s3, far, f"{topic}*", link_statuses)
+    with_findings, found = _asked(s3, far, f"{topic}*", link_findings)
+    assert [(how.health, how.code) for _, how, _ in found] == [
+        (Health.STOPPED, Reason.NO_OWNER),
+        (Health.STOPPED, Reason.NEVER_RAN),
+    ]
+    assert with_findings - requests <= 15
+    status, _, history = found[0]
+    assert history is not None
+    now = history.at(now_us())
+    assert now is not None
+    assert status.lag is not None
+    assert (now.lag.messages, now.lag.versions, now.cursor) == (status.lag.messages, status.lag.versions, status.at)
+
+
+def test_what_is_stopped_is_told_with_since_verb_and_exit_code(far: Far, topic: Topic, typed: Typed) -> None:
+    assert typed("")[0] == 0
+    _publish_long_ago(far, 20, topic)
+    code, (told,) = typed("")
+    assert (code, told["health"], told["health_code"], told["level"]) == (1, "STOPPED", "NO_OWNER", "error")
+    assert (told["do"], told["is_problem"], told["lag_messages"]) == ("geo replicate --cluster eu", True, 10)
+    assert told["health_since"] is not None
+    far.replicate(topic)
+    code, (told,) = typed("")
+    assert (code, told["health"], told["is_problem"]) == (0, "OK", False)
+
+
+def test_a_rest_is_fine_for_a_day_and_no_lag_is_too_much_for_it_but_one_that_is_asked_for(
+    far: Far, topic: Topic, typed: Typed
+) -> None:
+    _publish_long_ago(far, 20, topic)
+    ask(far.tables("eu"), "us", str(topic), Action.PAUSE)
+    code, (told,) = typed("")
+    assert (code, told["health"], told["is_problem"], told["level"]) == (0, "PAUSED", False, "warn")
+    assert told["health_since"] is not None, "when it was asked to"
+    assert typed("--max-lag 1h")[0] == 0
+    assert typed("--max-lag 60s")[0] == 1
+
+
+def test_an_owner_that_lives_has_time_to_take_it_up_and_a_schedule_excuses(far: Far, topic: Topic, typed: Typed) -> None:
+    _publish_long_ago(far, 20, topic)
+    link = TopicLink(far.tables("eu"), far.tables("us"), far.config, far.config.link("us", "eu"), topic)
+    (owned,) = claim(link.target, [link.runners])
+    code, (told,) = typed("")
+    assert (code, told["health"], told["health_code"]) == (0, "CATCHING_UP", None), "it lacked nothing some minutes ago"
+    release([owned])
+    owned.abandon()
+    assert typed("")[0] == 1
+    without = far.path.read_text()
+    far.path.write_text(without.replace("source: us,", "source: us, expect_every: 10m,"))
+    code, (told,) = typed("")
+    far.path.write_text(without)
+    assert (code, told["health"]) == (0, "OK")
