@@ -1,4 +1,4 @@
-"""What a run that takes long says of itself, in which form, and what is never in it. No Spark."""
+"""What a run that takes long says of itself, in which form, and what is never in it. No Spark but for the last."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from geo.cli.run_log import RunLog
 from geo.progress import elapsed, rates
 from geo.streams import timetable
 from geo.streams.life import State
+from tests.world import TOPIC, World
+
+_CANARY = "Canary7f3a"
 
 CONFIG = """\
 version: 1
@@ -227,3 +230,26 @@ def test_links_of_which_the_source_is_not_there_are_named_and_ctrl_c_ends_what_f
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
+
+
+@pytest.mark.spark
+def test_no_key_and_no_payload_is_in_a_log_that_says_all(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines that are taken and lines that are refused, published, replicated and delivered, with all that is logged (`-v`)."""
+    good = [json.dumps({"key": f"{_CANARY}{number}", "payload": f"{_CANARY}{number}"}) for number in range(3)]
+    bad = [
+        f"{_CANARY} is no JSON",
+        f'{{"key": "{_CANARY}", "payload": 7}}',
+        f'{{"key": "k", "payload": "p", "event_time": "{_CANARY}"}}',
+    ]
+    (world.folder / "in.jsonl").write_text("\n".join([*good, *bad]) + "\n")
+    config = ["--config", str(world.path), "-v", "-o", "json"]
+    of_topic = ["--cluster", "us", "--topic", str(TOPIC)]
+    assert main(["publish", *config, *of_topic, "--jsonl", str(world.folder / "in.jsonl")]) == 0
+    assert main(["replicate", *config, "--cluster", "eu"]) == 0
+    assert main(["consume", *config, *of_topic, "--subscription", "s", "--trigger", "available-now"]) == 0
+    assert main(["verify", *config]) == 0
+    out, err = capsys.readouterr()
+    assert _CANARY in out, "it was delivered"
+    events = {one["event"] for one in _documents(err)}
+    assert events >= {"start", "stop", "STOPPED", "log"}
+    assert _CANARY not in err
