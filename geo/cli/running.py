@@ -113,10 +113,14 @@ class LookedAt:
     """The clusters of a configuration, for a verb that only looks. `engine` says who reads rows of logs: "native", this process,
     and Spark never starts; "spark"; or "auto", this process where it can, and Spark starts when something first needs it."""
 
-    def __init__(self, name: str, config: Config, engine: str) -> None:
+    def __init__(self, name: str, config: Config, engine: str, *, looks_once: bool = False) -> None:
+        """`looks_once`: each table is as it was at the first look at it."""
         self._engine, self._started = engine, starting(name, config)
         reads = Reads.NONE if engine == "spark" else Reads.ALL
-        self.clusters = {each: connect_later(self._start, cluster, reads=reads) for each, cluster in config.clusters.items()}
+        self.clusters = {
+            each: connect_later(self._start, cluster, reads=reads, looks_once=looks_once)
+            for each, cluster in config.clusters.items()
+        }
 
     def read_each(self, read: Callable[[ClusterTables], Iterable[T]]) -> tuple[list[T], list[dict[str, Any]]]:
         """What `read` finds in every cluster, and a row of each cluster that cannot be read, with the reason."""

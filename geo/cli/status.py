@@ -33,7 +33,7 @@ def status(args: argparse.Namespace, output: Output) -> int:
     config, glob = load(args.config), check_topic_glob(args.topic)
 
     def show() -> int:
-        looked = LookedAt("geo status", config, args.engine)
+        looked = LookedAt("geo status", config, args.engine, looks_once=True)
         found = status_of(read_facts(looked.clusters, config, glob), args.max_lag)
         if args.watch is None:
             output.data(as_json(found))

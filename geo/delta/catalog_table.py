@@ -60,8 +60,8 @@ class CatalogTable(Table):
     def is_in_catalog(self) -> bool:
         return True
 
-    def look(self) -> Seen | None:
-        seen = super().look()
+    def look(self, *, again: bool = False) -> Seen | None:
+        seen = super().look(again=again)
         if seen is not None and not self._is_named:
             self._is_named = self.spark.catalog.tableExists(self.sql)
         return seen if self._is_named else None

@@ -100,7 +100,7 @@ def checksum_with(before: Mapping[str, Any], added: Sequence[Mapping[str, Any]],
         "tableSizeBytes": before["tableSizeBytes"] + sum(file["size"] for file in added) - sum(taken.values()),
         "numFiles": before["numFiles"] + len(added) - len(taken),
     }
-    listed = after.pop("allFiles", [] if not before["numFiles"] else None)
+    listed = after.pop("allFiles", [] if before["numFiles"] == len(taken) else None)  # of those that stay: none does
     if listed is not None and after["numFiles"] <= LISTED_FILES:
         stay = (file for file in listed if file["path"] not in taken)
         after["allFiles"] = [*stay, *({**file, "dataChange": False} for file in added)]

@@ -4,10 +4,11 @@ lies on a local disk is mostly read without either."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from geo.delta.object_store import ObjectStore
 from geo.delta.process import Process, this_process
@@ -42,8 +43,12 @@ class Driver:
         *,
         reads: Reads = Reads.LITTLE,
         find_port: Callable[[], ObjectStore | None] = lambda: None,
+        looks_once: bool = False,
     ) -> None:
+        """`looks_once`: each table is as it was at the first look at it; of who makes one picture of many tables, and ends."""
         self._start, self._me, self.reads, self._find_port = start, me, reads, find_port
+        self.looks: dict[str, Future[Any]] | None = {} if looks_once else None
+        """By a table's name, what was seen of it."""
         self._refuses_connect = False
         self.never_spark = False
         """Spark is not to be started."""

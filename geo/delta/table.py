@@ -10,13 +10,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from datetime import datetime
 from functools import cached_property, partial, reduce
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import pyarrow as pa
 
@@ -158,10 +159,19 @@ class Table:
     def delta(self) -> DeltaTable:
         return self._by_spark.delta()
 
-    def look(self) -> Seen | None:
+    def look(self, *, again: bool = False) -> Seen | None:
         """The table as it is now; None if there is none. Derived from the files of its log alone, without a Spark job, where this process
-        reads the log by itself."""
-        return self._by_name(lambda engine: engine.look())
+        reads the log by itself. Of a driver that looks once it is as it was then, but `again`."""
+        if (looks := self._driver.looks) is None or again:
+            return self._by_name(lambda engine: engine.look())
+        mine: Future[Seen | None] = Future()
+        first = looks.setdefault(self.name, mine)  # of several threads one looks
+        if first is mine:
+            try:
+                mine.set_result(self._by_name(lambda engine: engine.look()))
+            except BaseException as error:
+                mine.set_exception(error)
+        return cast("Seen | None", first.result())
 
     def exists(self) -> bool:
         return self.look() is not None

@@ -57,9 +57,10 @@ def connect(spark: SparkSession | Start, cluster: Cluster) -> ClusterTables:
     return tables
 
 
-def connect_later(start: Start, cluster: Cluster, *, reads: Reads = Reads.ALL) -> ClusterTables:
-    """As `connect`, with a session that `start` makes when it is first needed. `reads`: which rows this process reads by itself."""
-    driver = Driver(lambda: _configured(start(), cluster), reads=reads, find_port=lambda: _port(tables))
+def connect_later(start: Start, cluster: Cluster, *, reads: Reads = Reads.ALL, looks_once: bool = False) -> ClusterTables:
+    """As `connect`, with a session that `start` makes when it is first needed. `reads`: which rows this process reads by itself. `looks_once`:
+    as `Driver`."""
+    driver = Driver(lambda: _configured(start(), cluster), reads=reads, find_port=lambda: _port(tables), looks_once=looks_once)
     tables = ClusterTables(driver, cluster)
     return tables
 

@@ -151,7 +151,7 @@ def unlike(tables: ClusterTables, one: Registered, seen: Seen | None = None) -> 
     for again in (False, True):
         if again:
             one, seen = tables.journal(TOPICS).one(Registered, topic=str(one.topic)) or one, None
-        if one.is_deleted or (seen := seen or tables.log(one.topic).look()) is None:
+        if one.is_deleted or (seen := seen or tables.log(one.topic).look(again=again)) is None:
             return None
         why = unlike_log(one.topic, one.kept, seen.properties.get(POLICIES_PROPERTY), tables.cluster.name)
         if why is None:

@@ -16,6 +16,7 @@ from geo.coordination.signs import last_seen
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.delta.scan import few_added
+from geo.delta.store import read_each
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import from_row
@@ -45,15 +46,19 @@ def link_findings(
 ) -> Iterator[tuple[LinkStatus, Finding, LagHistory | None]]:
     """Of each of `link_statuses` how it is doing, and the history that tells it; None where nothing had to be looked at. Raises as that."""
     before, links = LinksBefore(target), {(link.source, link.target): link for link in config.inbound(target.cluster.name)}
-    for status in link_statuses(target, sources, config, glob):
+
+    def judged(status: LinkStatus) -> tuple[LinkStatus, Finding, LagHistory | None]:
         now = _now(status)
         if (found := judge_now(now)) is not None:
-            yield status, found, None
-            continue
+            return status, found, None
         link, source = links[status.link.source, status.link.target], sources[status.link.source]
         now_us = storage_now_us(target, writes=False)
         history = before.history(link, source, status.topic, now_us - SAMPLES * APART_US)
-        yield status, judge(now, before.of(link, status.topic, history, now_us), now_us), history
+        return status, judge(now, before.of(link, status.topic, history, now_us), now_us), history
+
+    for found in read_each(target.port, link_statuses(target, sources, config, glob), judged):
+        assert found is not None, "a log of which commits go meanwhile tells fewer"
+        yield found
 
 
 def _now(status: LinkStatus) -> LinkNow:

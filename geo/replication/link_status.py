@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from geo.config.model import Config, Link
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.engine import Seen
+from geo.delta.store import read_each
 from geo.delta.table import Table
 from geo.errors import OtherClusterError, RetryableError
 from geo.faults import Tried, reason_of
@@ -98,22 +100,26 @@ def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], c
         if tried.fault is not None:
             carried = [Registered.unknown(topic, None) for topic in replicated]
             away = reason_of(tried.fault), first_line(tried.fault)
-        for one in carried:
-            if topic_glob_matches(glob, one.topic):
-                yield _status(link, one, rows.get((link.source, str(one.topic))), requests, target, source, away, lacks)
+        matching = [one for one in carried if topic_glob_matches(glob, one.topic)]
+        for found in read_each(
+            source.port or target.port, matching, partial(_status, link, rows, requests, target, source, away, lacks)
+        ):
+            assert found is not None, "what is not there is told"
+            yield found
 
 
 def _status(
     link: Link,
-    registered: Registered,
-    row: LinkState | None,
+    rows: Mapping[tuple[str, str], LinkState],
     requests: Requests,
     target: ClusterTables,
     source: ClusterTables,
     away: tuple[Reason, str] | None,
     target_lacks: str | None,
+    registered: Registered,
 ) -> LinkStatus:
     topic = registered.topic
+    row = rows.get((link.source, str(topic)))
     state, reason = told_state(row, requests, link.source, topic)
     so_far = LinkStatus(link, topic, state, reason, None, None, None, row=row)
     so_far = replace(so_far, is_wanted=not requests.is_paused(link.source, topic))
