@@ -42,6 +42,11 @@ def lasting(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
+def per_second(rate: float) -> str:
+    """How much comes in a second: `1,204`, `4.2`, `0.023`; a little is not shown as nothing."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}" if rate >= 1 else f"{rate:.2g}"
+
+
 _CALLING, _CAUSE = "An error occurred while calling ", "Caused by: "
 """How an error of Java's begins in which only the call is named, and a line that says what was behind it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.errors import PySparkException
 
 from geo.faults import message
-from geo.text import counted, first_line, lasting, printable, printable_lines, show
+from geo.text import counted, first_line, lasting, per_second, printable, printable_lines, show
 
 
 def test_characters_that_move_a_cursor_or_forge_a_line_are_replaced() -> None:
@@ -27,6 +27,10 @@ def test_a_span_of_time_is_in_the_largest_unit_of_which_there_are_two() -> None:
     assert [lasting(one) for one in spans] == [
         "0.0 s", "9.9 s", "10 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 days", "11,574 days"
     ]  # fmt: skip
+
+
+def test_a_little_a_second_is_not_nothing() -> None:
+    assert [per_second(one) for one in (0, 0.0234, 0.999, 4.21, 99.94, 1204.4)] == ["0", "0.023", "1", "4.2", "99.9", "1,204"]
 
 
 def test_a_number_agrees_with_its_noun() -> None:

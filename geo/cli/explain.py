@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_engine
+from geo.cli.events import cells_of, fields_of
+from geo.cli.findings import finding_fields, since
 from geo.cli.named import Named
 from geo.cli.output import Output
 from geo.cli.running import LookedAt
 from geo.config import load
+from geo.journal.event_rate import Event
 from geo.names import Topic
-from geo.ops.explain_facts import CommitAt, Explained, explain
-from geo.text import counted
+from geo.now import now_us
+from geo.ops.explain_facts import CommitAt, Explained, Then, events_of, explain
+from geo.ops.health import Health
+from geo.replication.lag import Lag
+from geo.text import counted, printable
+from geo.times import from_us
 
 
 def add_explain(verbs: Verbs, does: str) -> None:
@@ -25,14 +33,23 @@ def say(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
     looked = LookedAt("geo explain", config, args.engine)
     topics = Named(looked, topic).require()
-    found = [(one, explain(looked.clusters, config, one)) for one in topics]
-    output.data([{"topic": str(one), "links": [_as_json(way) for way in ways]} for one, ways in found])
-    for one, ways in found:
-        output.text(str(one), *(line for way in ways for line in lines(way)))
-    return int(any(way.is_finding for _, ways in found for way in ways))
+    found = [(one, explain(looked.clusters, config, one), events_of(looked.clusters, one)) for one in topics]
+    now = now_us()
+    output.data([
+        {"topic": str(one), "links": [_as_json(way, now) for way in ways], "events": [fields_of(event) for event in events]}
+        for one, ways, events in found
+    ])  # fmt: skip
+    for one, ways, events in found:
+        output.text(str(one), *(line for way in ways for line in lines(way, now)), *event_lines(events))
+    return int(any(way.is_problem(now) for _, ways, _ in found for way in ways))
 
 
-def _as_json(one: Explained) -> dict[str, Any]:
+def event_lines(events: Sequence[Event]) -> list[str]:
+    """The last events of a topic."""
+    return [f"  {'  '.join(printable(str(cell)) for cell in cells_of(one) if cell)}" for one in events]
+
+
+def _as_json(one: Explained, now_us: int) -> dict[str, Any]:
     decision, status, cursor, messages = one.decision, one.status, one.cursor, one.messages
     lag = None if status is None else status.lag
     return {
@@ -43,6 +60,9 @@ def _as_json(one: Explained) -> dict[str, Any]:
         "source_version": status and status.at, "source_newest": status and status.newest, "in_sync": status and status.in_sync,
         "lag_messages": lag and lag.messages, "lag_bytes": lag and lag.bytes, "lag_seconds": lag and lag.seconds,
         "lag_complete": lag and lag.complete,
+        **({} if one.finding is None else finding_fields(one.finding, now_us)),
+        "history_since": None if one.history_since_us is None else from_us(one.history_since_us),
+        "history": [_then(then) for then in one.history],
         "cursor": None if cursor is None else {
             "version": cursor.version, "source_commit": _commit(cursor.source), "target_commit": _commit(cursor.brought),
             "owner": cursor.owner,
@@ -50,11 +70,19 @@ def _as_json(one: Explained) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _then(one: Then) -> dict[str, Any]:
+    lag = None if one.sample is None else one.sample.lag
+    return {
+        "minutes_ago": one.minutes_ago, "versions": lag and lag.versions, "messages": lag and lag.messages,
+        "bytes": lag and lag.bytes, "seconds": lag and lag.seconds, "complete": lag and lag.complete,
+    }  # fmt: skip
+
+
 def _commit(one: CommitAt | None) -> dict[str, Any] | None:
     return None if one is None else {"version": one.version, "commit_id": one.commit_id, "by": one.by, "at": one.at}
 
 
-def lines(one: Explained) -> list[str]:
+def lines(one: Explained, now_us: int) -> list[str]:
     """One way of a topic, as people read it."""
     decision, messages = one.decision, one.messages
     is_so = {True: "replicated", False: "not replicated", None: "not known"}[decision.replicated]
@@ -69,24 +97,52 @@ def lines(one: Explained) -> list[str]:
         said.append(
             f"    of the newest {counted(all_of, 'message')} {messages.to_others:,} are not for {one.target} (replicate_to)"
         )
-    return [f"  {line}" for line in (*said, *_standing(one))]
+    return [f"  {line}" for line in (*said, *_standing(one, now_us))]
 
 
-def _standing(one: Explained) -> list[str]:
-    """Where the link stands, and why not further."""
-    lines = []
+def _standing(one: Explained, now_us: int) -> list[str]:
+    """Where the link stands, why not further, and how that was."""
+    said = []
     if (status := one.status) is not None:
-        lag = status.lag
         of = "" if status.newest is None else f" of {status.newest}"
-        at = "not known" if status.at is None else f"version {status.at}{of}"
-        behind = "not known" if lag is None or lag.messages is None else f"{counted(lag.messages, 'message')} behind"
-        lines.append(f"    {status.state.value}, at {at}, {behind}" + (f": {status.reason}" if status.reason else ""))
+        at = "nobody knows where" if status.at is None else f"version {status.at}{of}"
+        is_told = one.finding is not None and one.finding.health is not Health.OK
+        why = f": {status.reason}" if status.reason and not is_told else ""
+        said.append(f"    {status.state.value}, at {at}, {_behind(status.lag)}{why}")
+    if (finding := one.finding) is not None and finding.health is not Health.OK:
+        when = since(finding.since_us, now_us)
+        code = "" if finding.code is None else f": {finding.code.value}"
+        said.append(
+            f"    {finding.health.value}{'' if when is None else f' since {when}'}{code}{finding.reason and f': {finding.reason}'}"
+        )
+        said += [] if finding.do is None else [f"      do: {finding.do}"]
     if (cursor := one.cursor) is not None:
-        lines.append(f"    cursor: version {cursor.version} of {one.source}, {_made(cursor.source)}")
+        said.append(f"    cursor: version {cursor.version} of {one.source}, {_made(cursor.source)}")
         if cursor.brought is not None:
-            lines.append(f"    held by {one.target} since its version {cursor.brought.version}, {_made(cursor.brought)}")
-        lines.append(f"    runner: {cursor.owner}")
-    return lines
+            said.append(f"    held by {one.target} since its version {cursor.brought.version}, {_made(cursor.brought)}")
+        said.append(f"    runner: {cursor.owner}")
+    if one.history:
+        then = ", ".join(f"{_when(each.minutes_ago)} {_shortly(each)}" for each in one.history)
+        tells = "" if one.history_since_us is None else f" (both logs tell of it since {since(one.history_since_us, now_us)})"
+        said.append(f"    lag in messages: {then}{tells}")
+    return said
+
+
+def _behind(lag: Lag | None) -> str:
+    if lag is None or lag.messages is None:
+        return "nobody knows how far behind"
+    return f"{'' if lag.complete else 'at least '}{counted(lag.messages, 'message')} behind"
+
+
+def _when(minutes_ago: int) -> str:
+    return f"{minutes_ago} min ago" if minutes_ago else "now"
+
+
+def _shortly(one: Then) -> str:
+    lag = None if one.sample is None else one.sample.lag
+    if lag is None or lag.messages is None:
+        return "?"
+    return f"{'' if lag.complete else '>'}{lag.messages:,}"
 
 
 def _made(one: CommitAt | None) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from geo.cli import version_subscriptions as versions
@@ -19,15 +21,17 @@ from geo.errors import GeoError, UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_topic_glob
+from geo.now import utc_now
 from geo.subscription import changes
 from geo.subscription import status as statuses
 from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.subscription_state import SubscriptionState
-from geo.subscription.status import Subscribed, matching, subscriptions_in
+from geo.subscription.readiness import Readiness
+from geo.subscription.status import Standing, Subscribed, matching, subscriptions_in
 from geo.subscription.version_status import version_standings
 from geo.subscription.version_subscriptions import delete as delete_version
 from geo.subscription.version_subscriptions import version_subscription, version_subscriptions
-from geo.text import counted
+from geo.text import counted, lasting, per_second
 
 
 def add_subscriptions(verbs: Verbs, does: str) -> None:
@@ -71,25 +75,34 @@ def list_all(args: argparse.Namespace, output: Output) -> int:
     glob = chosen(looked, args.topic)
 
     def subscriptions(tables: ClusterTables) -> list[dict[str, Any]]:
-        of_messages = [{**asdict(one), "mode": "messages"} for one in subscriptions_in(tables, glob)]
+        of_messages = [{**asdict(one), "mode": "messages"} for one in subscriptions_in(tables, glob, backlog=True)]
         return of_messages + [versions.listed(tables, one) for one in version_subscriptions(tables, glob)]
 
     found, unreadable = looked.read_each(subscriptions)
     found.sort(key=lambda one: (one["topic"], one["subscription"], one["cluster"]))
     output.data([*found, *unreadable])
     output.table(
-        ("TOPIC", "SUBSCRIPTION", "CLUSTER", "STATE", "REPLICATED", "EPOCH", "ACKNOWLEDGED"),
+        ("TOPIC", "SUBSCRIPTION", "CLUSTER", "STATE", "REPLICATED", "EPOCH", "ACKNOWLEDGED", "BACKLOG", "OLDEST"),
         [(one["topic"], one["subscription"], one["cluster"], *_columns(one)) for one in found],
     )
     return say_unreadable(output, unreadable)
 
 
 def _columns(one: Mapping[str, Any]) -> tuple[object, ...]:
-    """State, whether it is replicated, epoch and what is acknowledged, of one that is listed."""
+    """State, whether it is replicated, epoch, what is acknowledged and what is not, of one that is listed."""
     if one["mode"] == "version":
-        return versions.columns(one)
-    state = "deleted" if one["deleted"] else "consumed" if one["runs"] else "idle"
-    return state, "yes" if one["replicated"] else "no", one["epoch"], f"{one['acknowledged']:,}"
+        return *versions.columns(one), None, None
+    state = "deleted" if one["deleted"] else _STATE[one["consumer"]]
+    replicated, acknowledged = "yes" if one["replicated"] else "no", f"{one['acknowledged']:,}"
+    return state, replicated, one["epoch"], acknowledged, _count(one["backlog"]), _age(one["oldest"])
+
+
+def _count(number: int | None) -> str | None:
+    return None if number is None else f"{number:,}"
+
+
+def _age(time: datetime | None) -> str | None:
+    return None if time is None else lasting((utc_now() - time).total_seconds())
 
 
 def create(args: argparse.Namespace, output: Output) -> int:
@@ -214,6 +227,7 @@ def _wanted(args: argparse.Namespace, *, of_versions: bool = False) -> tuple[Con
     return config, wanted
 
 
+_STATE = {"running": "consumed", "killed": "killed", "stopped": "idle"}
 _CONSUMER = {
     "running": "a consumer runs",
     "killed": "no consumer runs, the last one did not stop cleanly",
@@ -227,30 +241,71 @@ def status(args: argparse.Namespace, output: Output) -> int:
     clusters = looked.clusters
     if of_versions := version_standings(clusters, config, topic, args.subscription):
         return versions.say_standings(of_versions, output)
-    found = statuses.standings(clusters, config, topic, args.subscription)
+    named = Named(looked, topic)
+    found = statuses.all_standings(clusters, config, named.topics, args.subscription)
     if not any(one.known for one in found):
-        known, _ = looked.read_each(lambda tables: [one.subscription for one in subscriptions_in(tables, str(topic))])
-        Named(looked, topic).refuse_subscription(args.subscription, known)
+        known, _ = looked.read_each(lambda tables: _names_in(tables, named))
+        named.refuse_subscription(args.subscription, known)
     output.data([asdict(one) for one in found])
-    for one in found:
-        if one.unreadable is not None:
-            output.text(f"{one.cluster}: cannot be read: {one.unreadable}")
-            continue
+    output.table(_HEAD, [_row(one) for one in found])
+    output.text(*(line for one in found for line in _details(one, whole=len(named.topics) == 1)))
+    return int(any(one.unreadable is not None or one.lacking_shares for one in found))
+
+
+def _names_in(tables: ClusterTables, named: Named) -> list[str]:
+    wanted = set(map(str, named.topics))
+    return [one.subscription for one in subscriptions_in(tables) if one.topic in wanted and not one.deleted]
+
+
+_HEAD = ("TOPIC", "CLUSTER", "CONSUMER", "BACKLOG", "OLDEST", "ACKED/s", "DRAINED IN")
+
+
+def _row(one: Standing) -> tuple[object, ...]:
+    if one.unreadable is not None:
+        return one.topic, one.cluster, "?", "?", "?", "?", "?"
+    state = "deleted" if one.deleted else one.consumer if one.known else "not known"
+    rate = "?" if one.acknowledged_per_s is None else per_second(one.acknowledged_per_s)
+    lasts = "never" if one.drained_in_s is None else "" if not one.backlog else lasting(one.drained_in_s)
+    return one.topic, one.cluster, state, f"{one.backlog:,}", "" if one.oldest_s is None else lasting(one.oldest_s), rate, lasts
+
+
+def _details(one: Standing, *, whole: bool) -> Iterator[str]:
+    """What no row has. Of many topics not `whole`: what somebody has to look at, and what a failover would do."""
+    where = one.cluster if whole else f"{one.topic} in {one.cluster}"
+    if one.unreadable is not None:
+        yield f"{where}: cannot be read: {one.unreadable}"
+        return
+    more = [*_behind(one, whole=whole), *(f"  {counted(count, 'record')} refused: {why}" for why, count in one.refused.items())]
+    if one.lacking_shares:
+        more.append(f"  nobody has {', '.join(one.lacking_shares)}: start a consumer of each (geo consume --key-range)")
+    if one.known and not one.deleted and one.replicated:
+        more += [f"  {line}" for line in map(partial(failover_line, one.cluster), one.failover) if line is not None]
+    if whole and not one.known:
+        yield f"{where}: does not know it, {counted(one.backlog, 'message')} there"
+    elif whole or more:
         runs = "deleted" if one.deleted else _CONSUMER[one.consumer]
         runs += "" if one.replicated else ", of this region only"
-        head = f"{one.cluster}: {runs}, epoch {one.epoch}, {one.acknowledged:,} acknowledged, backlog {counted(one.backlog, 'message')}"
-        output.text(head + (f", moved {one.moved}" if one.moved else ""))
-        for ledger, end in one.mark_delete.items():
-            beyond = one.ranges_beyond.get(ledger, 0)
-            output.text(f"  {ledger}: mark-delete {end}" + (f", {counted(beyond, 'range')} beyond" if beyond else ""))
-        for peer in one.peers:
-            newest = f"newest acknowledgement {peer.age_s:,.1f} s old" if peer.age_s is not None else "no acknowledgement yet"
-            output.text(f"  from {peer.cluster}: {newest}" + (f"; behind: {peer.behind}" if peer.behind else ""))
-        for reason, count in one.refused.items():
-            output.text(f"  {counted(count, 'record')} refused: {reason}")
-        if one.lacking_shares:
-            output.text(f"  nobody has {', '.join(one.lacking_shares)}: start a consumer of each (geo consume --key-range)")
-    return int(any(one.unreadable is not None or one.lacking_shares for one in found))
+        head = f"{where}: {runs}, epoch {one.epoch}, {one.acknowledged:,} acknowledged, backlog {counted(one.backlog, 'message')}"
+        yield head + (f", moved {one.moved}" if one.moved else "")
+    for ledger, end in one.mark_delete.items() if whole else ():
+        beyond = one.ranges_beyond.get(ledger, 0)
+        yield f"  {ledger}: mark-delete {end}" + (f", {counted(beyond, 'range')} beyond" if beyond else "")
+    yield from more
+
+
+def _behind(one: Standing, *, whole: bool) -> Iterator[str]:
+    for peer in one.peers:
+        newest = f"newest acknowledgement {peer.age_s:,.1f} s old" if peer.age_s is not None else "no acknowledgement yet"
+        if whole or peer.behind:
+            yield f"  from {peer.cluster}: {newest}" + (f"; behind: {peer.behind}" if peer.behind else "")
+
+
+def failover_line(cluster: str, ready: Readiness) -> str | None:
+    """What a failover would do if the cluster were lost now; None where there is nothing to move."""
+    if ready.repeated is None:
+        return f"if {cluster} is lost now: {ready.why}"
+    missing = f", and lack {counted(ready.missing, 'message')} that wait" if ready.missing else ""
+    return f"if {cluster} is lost now: {ready.target} would repeat {ready.repeated:,}, skip {ready.skipped:,}{missing}"
 
 
 def fold(args: argparse.Namespace, output: Output) -> int:

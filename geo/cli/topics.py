@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,11 +19,15 @@ from geo.log.admission import own_columns
 from geo.log.topic_log import count_messages, newest
 from geo.log.topics import Registered, absent, all_topics, create_partitions, create_single, set_replication_clusters
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
+from geo.now import utc_now
 from geo.ops.delete_topic import Deleted, delete_topics
 from geo.ops.removal import LOSE
+from geo.ops.topic_facts import TopicStats, topic_stats
+from geo.ops.topic_stats import WINDOWS_S
 from geo.replication.link_table import read_links
 from geo.streams.life import State
-from geo.text import counted, printable
+from geo.text import counted, lasting, per_second, printable
+from geo.times import from_us
 
 _AT_ONCE = 4
 """Logs that are looked at side by side: half of the time is reading Delta's log, which holds up no other thread."""
@@ -31,6 +36,11 @@ _AT_ONCE = 4
 def add_topics(verbs: Verbs, does: str) -> None:
     of_topics = verbs.add_noun("topics", does)
     p = of_topics.add("list", "list the topics of every cluster", list_topics)
+    add_glob(p)
+    add_engine(p)
+
+    does = "how fast each topic grows in every cluster, how large it is, who writes it and who reads it"
+    p = of_topics.add("stats", does, stats)
     add_glob(p)
     add_engine(p)
 
@@ -112,6 +122,66 @@ def _listed(tables: ClusterTables, one: Registered) -> dict[str, Any]:
             "created_at": None if one.is_unknown else one.created_at,
             "replication_clusters": one.replication_clusters, "is_unclear": one.is_unclear, "version": seen and seen.version,
             "messages": count_messages(log, seen.version) if seen else None, "lacks": absent(tables, one, seen), "failed_links": []}  # fmt: skip
+
+
+def stats(args: argparse.Namespace, output: Output) -> int:
+    looked = LookedAt("geo topics", load(args.config), args.engine)
+    glob = chosen(looked, args.topic)
+    found, unreadable = looked.read_each(lambda tables: topic_stats(tables, glob))
+    found.sort(key=lambda one: (one.topic, one.cluster))
+    output.data([*map(_stats_as_json, found), *unreadable])
+    output.table(_STATS, [_stats_row(one) for one in found])
+    output.text(*(line for one in found if (line := _shorter(one)) is not None))
+    now = utc_now()
+    producers = [
+        (one.topic, one.cluster, of.producer, "runs" if of.runs else "", f"{of.messages:,}", of.ledgers,
+         "" if of.last_us is None else lasting((now - from_us(of.last_us)).total_seconds()))
+        for one in found for of in one.producers
+    ]  # fmt: skip
+    subscriptions = [
+        (one.topic, one.cluster, of.subscription, of.consumer, _or_unknown(of.backlog))
+        for one in found
+        for of in one.subscriptions
+    ]
+    for head, rows in ((_PRODUCERS, producers), (_SUBSCRIPTIONS, subscriptions)):
+        if rows:
+            output.text("")
+            output.table(head, rows)
+    return say_unreadable(output, unreadable)
+
+
+_STATS = ("TOPIC", "CLUSTER", "MESSAGES", "FILES", "BYTES", "MSG/s 1m", "MSG/s 1h", "BYTES/s 1h", "LEDGERS")
+_PRODUCERS = ("TOPIC", "CLUSTER", "PRODUCER", "STATE", "MESSAGES", "LEDGERS", "LAST PUBLISHED")
+_SUBSCRIPTIONS = ("TOPIC", "CLUSTER", "SUBSCRIPTION", "CONSUMER", "BACKLOG")
+
+
+def _stats_row(one: TopicStats) -> tuple[object, ...]:
+    now, usual = one.rates["1m"], one.rates["1h"]
+    sizes = map(_or_unknown, (one.messages, one.files, one.bytes))
+    each = None if now is None else now.messages, *((None, None) if usual is None else (usual.messages, usual.bytes))
+    return one.topic, one.cluster, *sizes, *("?" if rate is None else per_second(rate) for rate in each), _or_unknown(one.ledgers)
+
+
+def _shorter(one: TopicStats) -> str | None:
+    """Said where rates are not those of a whole hour."""
+    usual = one.rates["1h"]
+    if usual is None or usual.over_s >= WINDOWS_S["1h"]:
+        return None
+    return (
+        f"{one.topic} in {one.cluster}: rates of an hour are of {lasting(usual.over_s)}: commits of before are gone, or too many"
+    )
+
+
+def _or_unknown(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+def _stats_as_json(one: TopicStats) -> dict[str, Any]:
+    rates = {name: None if rate is None else asdict(rate) for name, rate in one.rates.items()}
+    producers = [{**asdict(of), "last_published": None if of.last_us is None else from_us(of.last_us)} for of in one.producers]
+    return {"topic": str(one.topic), "cluster": one.cluster, "version": one.version, "messages": one.messages, "files": one.files,
+            "bytes": one.bytes, "rates_per_s": rates, "ledgers": one.ledgers, "producers": producers,
+            "subscriptions": [asdict(of) for of in one.subscriptions]}  # fmt: skip
 
 
 def create(args: argparse.Namespace, output: Output) -> int:

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import permutations
 
 from geo.config.model import Config, Link
 from geo.coordination.ownership import RunnerKind, RunnerName, owner_of, why_dead
+from geo.coordination.storage_clock import storage_now_us
 from geo.delta.commits import Commit
 from geo.delta.process import Process
 from geo.errors import OtherClusterError
 from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
+from geo.journal.event_rate import Event
+from geo.journal.events import read_events
 from geo.log.ledgers import LINK_KEY, RECORD_KEY, Batch
 from geo.log.topics import Registered, all_topics
 from geo.names import Topic
+from geo.now import utc_now
 from geo.ops.explain import Addressed, Decision, addressed, decide
+from geo.ops.health import Finding
+from geo.ops.lag_history import Sample
+from geo.ops.link_health import LinksBefore, link_findings
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.carried import unclear
 from geo.replication.link_state import LinkRecord, LinkState
-from geo.replication.link_status import LinkStatus, link_statuses
+from geo.replication.link_status import LinkStatus
 from geo.replication.link_table import read_links
 from geo.replication.rule import Rule
 from geo.text import first_line
 from geo.times import from_us
 from schemas.table import POLICIES_PROPERTY
+
+MINUTES_AGO = (60, 30, 15, 5, 0)
+"""When the lag of the last hour is told."""
+
+EVENTS_BACK, MOST_EVENTS = timedelta(days=1), 10
 
 NEWEST_COMMITS = 50
 """So many of a source are asked for whom their messages are: of a few minutes, and of a store some requests."""
@@ -54,6 +66,14 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
+class Then:
+    """How far the link was behind so many minutes ago; `sample` None: both logs do not tell of that any more."""
+
+    minutes_ago: int
+    sample: Sample | None
+
+
+@dataclass(frozen=True, slots=True)
 class Explained:
     """A topic and one way that it may go. `status` None: the link does not carry it. `unread`: why the target cannot be read."""
 
@@ -62,13 +82,17 @@ class Explained:
     decision: Decision
     messages: Addressed
     status: LinkStatus | None = None
+    finding: Finding | None = None
     cursor: Cursor | None = None
+    history: Sequence[Then] = ()
+    history_since_us: int | None = None
+    """Since when both logs tell of the lag; None: of no time."""
     unread: str | None = None
 
-    @property
-    def is_finding(self) -> bool:
+    def is_problem(self, now_us: int) -> bool:
         """Whether a person has to do something, or nobody knows."""
-        return self.decision.replicated is None or self.unread is not None or (self.status is not None and self.status.is_finding)
+        is_bad = self.finding is not None and self.finding.is_problem(now_us)
+        return self.decision.replicated is None or self.unread is not None or is_bad
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +111,22 @@ def explain(clusters: Mapping[str, ClusterTables], config: Config, topic: Topic)
     said = {name: _look(tables, clusters, topic) for name, tables in clusters.items()}
     linked = {(link.source, link.target): link for link in config.links}
     ways = [*linked, *(way for way in permutations(clusters, 2) if way not in linked and _is_there(said[way[0]]))]
-    statuses: dict[tuple[str, str], LinkStatus] = {}
+    standing: dict[tuple[str, str], tuple[LinkStatus, Finding]] = {}
     for target, tables in clusters.items():
         with Tried():  # a target that cannot be read says so below
-            found = link_statuses(tables, clusters, config, str(topic)) if said[target].unread is None else ()
-            statuses |= {(one.link.source, target): one for one in found}
-    return [_explained(clusters, config, topic, said, way, linked.get(way), statuses.get(way)) for way in ways]
+            found = link_findings(tables, clusters, config, str(topic)) if said[target].unread is None else ()
+            standing |= {(status.link.source, target): (status, finding) for status, finding, _ in found}
+    return [_explained(clusters, config, topic, said, way, linked.get(way), standing.get(way)) for way in ways]
+
+
+def events_of(clusters: Mapping[str, ClusterTables], topic: Topic) -> list[Event]:
+    """The newest of the last day that are about the topic, oldest first, of the clusters that can be read."""
+    found: list[Event] = []
+    begin = utc_now() - EVENTS_BACK
+    for tables in clusters.values():
+        with Tried():
+            found += [one for one in read_events(tables, begin) if one.topic == str(topic)]
+    return sorted(found, key=lambda one: (one.at, one.id))[-MOST_EVENTS:]
 
 
 def _look(tables: ClusterTables, clusters: Mapping[str, ClusterTables], topic: Topic) -> _Cluster:
@@ -118,7 +152,7 @@ def _explained(
     said: Mapping[str, _Cluster],
     way: tuple[str, str],
     link: Link | None,
-    status: LinkStatus | None,
+    stands: tuple[LinkStatus, Finding] | None,
 ) -> Explained:
     source, target = way
     at_source, at_target = said[source], said[target]
@@ -140,7 +174,22 @@ def _explained(
     if link is not None and row is not None and row.cursor is not None:
         with Tried():
             cursor = _cursor(clusters[target], clusters[source], link, topic, row)
-    return Explained(source, target, decision, messages, status, cursor, at_target.unread)
+    history = None
+    if link is not None and row is not None and at_source.version is not None:
+        with Tried():
+            history = _history(clusters[target], clusters[source], link, topic)
+    status, finding = (None, None) if stands is None else stands
+    then, since_us = ((), None) if history is None else history
+    return Explained(source, target, decision, messages, status, finding, cursor, then, since_us, at_target.unread)
+
+
+def _history(target: ClusterTables, source: ClusterTables, link: Link, topic: Topic) -> tuple[Sequence[Then], int | None] | None:
+    now_us = storage_now_us(target, writes=False)
+    times = {minutes: now_us - minutes * 60_000_000 for minutes in MINUTES_AGO}
+    history = LinksBefore(target).history(link, source, topic, min(times.values()))
+    if history is None:
+        return None
+    return [Then(minutes, history.at(at_us)) for minutes, at_us in times.items()], history.since_us
 
 
 def _cursor(target: ClusterTables, source: ClusterTables, link: Link, topic: Topic, row: LinkState) -> Cursor | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -15,27 +16,32 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config
 from geo.coordination.ownership import subscription_prefix
 from geo.delta.engine import Scan
-from geo.delta.predicate import Among, IsNull
+from geo.delta.predicate import Among, Compare, IsNull, TimeUs
 from geo.delta.scan import scan
+from geo.delta.table import Table
 from geo.faults import FAULTS
-from geo.ids import MessageId
+from geo.ids import LedgerId, MessageId
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.conditions import IS_POSSIBLE
+from geo.log.ledger_parts import ledger_parts
 from geo.log.topic_log import PUBLISH_ORDER
 from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
-from geo.now import utc_now
+from geo.now import now_us, utc_now
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_table import read_links
 from geo.streams.life import State
-from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, lacking_shares, of_shares, shares_by_prefix
+from geo.subscription.acks.ack_publisher import ADMIN, MOVED, ConsumerState, lacking_shares, of_shares, shares_by_prefix
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import Known, read_known
 from geo.subscription.acks.cursor import ends_as_text
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.record import key_of, parse_key
+from geo.subscription.acks.record import Refusal, RefusedRecordError, decode_all, key_of, parse_key
 from geo.subscription.acks.start_position import split_at
+from geo.subscription.acks.subscription_state import SubscriptionState
+from geo.subscription.readiness import RATE_S, Done, Readiness, drained_in_s, readiness
 from geo.text import first_line
+from geo.times import from_us
 
 Subscribed = tuple[Topic, str]
 """A topic and the name of a subscription of it."""
@@ -55,6 +61,12 @@ class Listed:
     """Whether a consumer of it gives signs of life in this cluster."""
     replicated: bool = True
     """Whether all regions share it; else it is of this cluster's region only."""
+    consumer: str = ConsumerState.STOPPED.value
+    """As ConsumerState."""
+    backlog: int | None = None
+    """Messages of the log here that are not acknowledged; None: they were not counted, or it was deleted, or has no log here."""
+    oldest: datetime | None = None
+    """When the oldest of these was published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +99,28 @@ class Standing:
     refused: Mapping[str, int] = field(default_factory=dict)
     unreadable: str | None = None
     consumer: str = ConsumerState.STOPPED.value
-    """As ConsumerState."""
+    """As ConsumerState; `unknown` where it cannot be read."""
     lacking_shares: tuple[str, ...] = ()
     """Shares of the keys that nobody has, while somebody has others: their messages wait."""
     replicated: bool = True
     """Whether all regions share it; else it is of this cluster's region only, and has no peers."""
     known: bool = True
-    """Whether there is any record of it here; also true of what cannot be read, of which nobody knows."""
+    """Whether there is a record or an owner of it here; also true of what cannot be read, of which nobody knows."""
+    topic: str = ""
+    oldest: datetime | None = None
+    """When the oldest message that waits was published; None: none waits, or that is not known."""
+    oldest_s: float | None = None
+    """Its age in seconds."""
+    acknowledged_per_s: float | None = None
+    """Messages that records of the last RATE_S acknowledge; None: not known."""
+    drained_in_s: float | None = None
+    """As `drained_in_s`."""
+    failover: tuple[Readiness, ...] = ()
+    """To each other cluster, if this one were lost now."""
+
+
+Newest = tuple[dict[str, tuple[datetime, MessageId]], tuple[datetime, str] | None]
+"""Of each origin the newest record, and the newest failover."""
 
 
 def matching(listed: Iterable[Listed], subscriptions: str) -> list[Subscribed]:
@@ -102,8 +129,8 @@ def matching(listed: Iterable[Listed], subscriptions: str) -> list[Subscribed]:
     return sorted(one for one in found if fnmatchcase(one[1], subscriptions))
 
 
-def subscriptions_in(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[Listed]:
-    """The subscriptions that this cluster knows of."""
+def subscriptions_in(tables: ClusterTables, topics: str = ALL_TOPICS, *, backlog: bool = False) -> list[Listed]:
+    """The subscriptions that this cluster knows of, with their `backlog` if it is asked for."""
     found = []
     shares = shares_by_prefix(tables)
     for namespace in (one.topic for one in registered_topics(tables) if one.topic == one.topic.acks):
@@ -115,8 +142,18 @@ def subscriptions_in(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[Li
                 consumer = of_shares(shares.get(subscription_prefix(tables, topic, subscription), {}))
                 numbers = (state.deleted, state.epoch.counter, state.acked.size)
                 runs = consumer is ConsumerState.RUNNING
-                found.append(Listed(str(topic), subscription, tables.cluster.name, *numbers, runs, replicated))
+                one = Listed(str(topic), subscription, tables.cluster.name, *numbers, runs, replicated, consumer.value)
+                found.append(_with_backlog(tables, topic, state, one) if backlog and not state.deleted else one)
     return found
+
+
+def _with_backlog(tables: ClusterTables, topic: Topic, state: AckState, one: Listed) -> Listed:
+    log = tables.log(topic)
+    if (seen := log.look()) is None:
+        return one
+    present, before = _split(state, log, seen.version)
+    waiting = present - Done(state, before).of(present)
+    return replace(one, backlog=waiting.size, oldest=oldest_of(log, seen.version, waiting) if waiting else None)
 
 
 def status(spark: SparkSession, config: Config, topic: Topic, subscription: str) -> list[Standing]:
@@ -126,68 +163,194 @@ def status(spark: SparkSession, config: Config, topic: Topic, subscription: str)
 
 def standings(clusters: Mapping[str, ClusterTables], config: Config, topic: Topic, subscription: str) -> list[Standing]:
     """As `status`, of clusters that are connected."""
-    return [_standing(clusters, config, name, topic, check_subscription(subscription)) for name in clusters]
+    return all_standings(clusters, config, [topic], subscription)
 
 
-def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: str, topic: Topic, subscription: str) -> Standing:
-    tables = clusters[cluster]
+def all_standings(
+    clusters: Mapping[str, ClusterTables], config: Config, topics: Sequence[Topic], subscription: str
+) -> list[Standing]:
+    """As `standings`, of several topics of one namespace, as the partitions of a topic are: of each in every cluster."""
+    namespaces = {name: _read(tables, clusters, topics, check_subscription(subscription)) for name, tables in clusters.items()}
+    found = []
+    for topic in topics:
+        here = {name: _here(clusters[name], one, topic, subscription) for name, one in namespaces.items()}
+        found += [_standing(clusters, config, here, name, topic, subscription) for name in clusters]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Namespace:
+    """What a cluster knows of a subscription of the topics of a namespace: by topic its newest record of each origin and the newest failover, and
+    what was acknowledged lately; and by prefix who runs what."""
+
+    known: Known
+    newest: Mapping[str, Newest]
+    lately: Mapping[str, MessageSet]
+    shares: Mapping[str, Mapping[str, ConsumerState]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """A subscription of one topic in one cluster. `waiting`: what is still to be delivered of `present`, all messages of the log at its
+    `version` (None: there is none)."""
+
+    of_it: SubscriptionState
+    refused: Mapping[Refusal, int]
+    newest: Newest
+    lately: MessageSet
+    shares: Mapping[str, ConsumerState]
+    log: Table
+    version: int | None
+    present: MessageSet
+    before: MessageSet
+    arrived: int
+    """Messages of the log that were published lately."""
+    oldest: datetime | None
+
+    @property
+    def waiting(self) -> MessageSet:
+        return self.present - Done(self.of_it.here, self.before).of(self.present)
+
+
+Unreadable = str
+"""Why something cannot be read."""
+
+
+def _read(
+    tables: ClusterTables, clusters: Mapping[str, ClusterTables], topics: Sequence[Topic], subscription: str
+) -> _Namespace | Unreadable:
     try:
         refuse_gone(tables, clusters.values())
-        known = read_known(tables, topic, subscription)
-        of_it = known.all_of(topic, subscription)
-        state, is_regional = of_it.here or AckState(), of_it.is_regional
-        log = tables.log(topic)
-        present, left_out = split_at(state.base, log, log.latest_version()) if log.exists() else (MessageSet(), MessageSet())
-        here, moved = _newest_records(tables, known, topic, subscription)
-        whole = subscription_prefix(tables, topic, subscription)
-        shares = shares_by_prefix(tables, whole).get(whole, {})
+        known = read_known(tables, topics[0], subscription if len(topics) == 1 else None)
+        newest, lately = _records(tables, known, topics, subscription)
+        only = subscription_prefix(tables, topics[0], subscription) if len(topics) == 1 else "subscription "
+        return _Namespace(known, newest, lately, shares_by_prefix(tables, only))
     except FAULTS as error:
-        return Standing(cluster, 0, False, 0, 0, {}, {}, False, None, unreadable=first_line(error))
-    consumer = of_shares(shares)
-    done = (state.acked | left_out) & present
-    first = {ledger: found[0][0] for ledger, found in present.ledgers.items()}
+        return first_line(error)
+
+
+def _here(tables: ClusterTables, one: _Namespace | Unreadable, topic: Topic, subscription: str) -> _Here | Unreadable:
+    if isinstance(one, Unreadable):
+        return one
+    key, of_it = key_of(topic, subscription), one.known.all_of(topic, subscription)
+    shares = one.shares.get(subscription_prefix(tables, topic, subscription), {})
+    newest, lately = one.newest.get(key, ({}, None)), one.lately.get(key, MessageSet())
+    try:
+        log = tables.log(topic)
+        present, before, arrived, version = MessageSet(), MessageSet(), 0, None
+        if (seen := log.look()) is not None:
+            version = seen.version
+            present, before = _split(of_it.here, log, version)
+            since = ledger_parts(log, version, from_us(now_us() - RATE_S * 1_000_000))
+            arrived = sum(part.count for part in since.values())
+        found = _Here(of_it, one.known.refused.get(key, {}), newest, lately, shares, log, version, present, before, arrived, None)
+        waiting = found.waiting
+        oldest = oldest_of(log, version, waiting) if version is not None and waiting else None
+        return replace(found, oldest=oldest)
+    except FAULTS as error:
+        return first_line(error)
+
+
+def _split(state: AckState | None, log: Table, version: int) -> tuple[MessageSet, MessageSet]:
+    return split_at(None if state is None else state.base, log, version)
+
+
+def oldest_of(log: Table, version: int, waiting: MessageSet) -> datetime | None:
+    """When the oldest of some messages of a log was published: the first one of a ledger is its oldest (L1). None: it is not there."""
+    firsts = {ledger: found[0][0] for ledger, found in waiting.ledgers.items()}
+    one_of = Among("entry_id", frozenset(firsts.values())) & Among("ledger_id", frozenset(one.ledger_id for one in firsts))
+    times = [
+        row["publish_time"]
+        for rows in scan(log, version, Scan([*PUBLISH_ORDER], pa.Table.to_pylist, one_of & IS_POSSIBLE))
+        for row in rows
+        if firsts.get(LedgerId(row["origin"], row["ledger_id"])) == row["entry_id"]
+    ]
+    return min(times, default=None)
+
+
+def _standing(
+    clusters: Mapping[str, ClusterTables],
+    config: Config,
+    here: Mapping[str, _Here | Unreadable],
+    cluster: str,
+    topic: Topic,
+    subscription: str,
+) -> Standing:
+    one = here[cluster]
+    if isinstance(one, Unreadable):
+        return Standing(cluster, 0, False, 0, 0, {}, {}, False, None, unreadable=one, consumer="unknown", topic=str(topic))
+    of_it, state, consumer = one.of_it, one.of_it.here or AckState(), of_shares(one.shares)
+    waiting = one.waiting
+    done = one.present - waiting
+    first = {ledger: found[0][0] for ledger, found in one.present.ledgers.items()}
     mark = {ledger: done.mark_delete(ledger, begin) for ledger, begin in first.items()}
     ranges_beyond = {
         ledger: sum(begin > mark[ledger] for begin, _ in found) for ledger, found in done.ledgers.items() if ledger in mark
     }
+    newest, moved = one.newest
+    lately = (one.lately & state.acked).size
     return Standing(
         cluster,
         state.epoch.counter,
         state.deleted,
-        (present - done).size,
+        waiting.size,
         state.acked.size,
         ends_as_text(mark),
         ends_as_text({ledger: count for ledger, count in ranges_beyond.items() if count}),
         consumer is ConsumerState.RUNNING,
-        moved,
+        None if moved is None else f"{moved[1]} at {moved[0]:%Y-%m-%d %H:%M:%S} UTC",
         ()
-        if is_regional
-        else tuple(_peer(clusters, config, cluster, peer, topic, subscription, here) for peer in clusters if peer != cluster),
-        {why.value: count for why, count in sorted(known.refused.get(key_of(topic, subscription), {}).items())},
+        if of_it.is_regional
+        else tuple(_peer(clusters, config, here, cluster, peer, topic, newest) for peer in clusters if peer != cluster),
+        {why.value: count for why, count in sorted(one.refused.items())},
         consumer=consumer.value,
-        lacking_shares=tuple(lacking_shares(shares)),
-        replicated=not is_regional,
-        known=key_of(topic, subscription) in {*known.known, *known.refused},
+        lacking_shares=tuple(lacking_shares(one.shares)),
+        replicated=not of_it.is_regional,
+        known=of_it.here is not None or bool(one.refused or one.shares),
+        topic=str(topic),
+        oldest=one.oldest,
+        oldest_s=None if one.oldest is None else max(0.0, (utc_now() - one.oldest).total_seconds()),
+        acknowledged_per_s=lately / RATE_S,
+        drained_in_s=drained_in_s(waiting.size, lately, one.arrived, RATE_S),
+        failover=tuple(_ready(one, there, peer) for peer, there in here.items() if peer != cluster),
     )
+
+
+def _ready(here: _Here, there: _Here | Unreadable, target: str) -> Readiness:
+    """What a failover would do if `here` were lost now."""
+    if here.of_it.is_regional:
+        return Readiness(target, why="it is of this region only")
+    if isinstance(there, Unreadable):
+        return Readiness(target, why=f"{target} cannot be read: {there}")
+    if there.version is None:
+        return Readiness(target, why=f"{target} does not have the topic")
+    if there.of_it.is_regional:
+        return Readiness(target, why=f"{target} has one of its own region only")
+    ours, theirs = here.of_it.here, there.of_it.here
+    try:
+        same = ours is not None and theirs is not None and ours.base == theirs.base
+        before = there.before if same else _split(ours, there.log, there.version)[1]
+    except FAULTS as error:
+        return Readiness(target, why=f"{target} cannot be read: {first_line(error)}")
+    return readiness(target, Done(ours, before), Done(theirs, there.before), here.waiting, there.present)
 
 
 def _peer(
     clusters: Mapping[str, ClusterTables],
     config: Config,
+    all_here: Mapping[str, _Here | Unreadable],
     cluster: str,
     peer: str,
     topic: Topic,
-    subscription: str,
     here: Mapping[str, tuple[datetime, MessageId]],
 ) -> Peer:
-    """What has come of another cluster's records, and if some have not, why."""
+    """What has come of another cluster's records, and if some have not, why. `here`: its newest records of each origin."""
     newest = here[peer][0] if peer in here else None
     age_s = None if newest is None else (utc_now() - newest).total_seconds()
-    tables = clusters[peer]
-    try:
-        there, _ = _newest_records(tables, read_known(tables, topic, subscription), topic, subscription)
-    except FAULTS as error:
-        return Peer(peer, newest, age_s, f"{peer} cannot be read: {first_line(error)}")
+    of_peer = all_here[peer]
+    if isinstance(of_peer, Unreadable):
+        return Peer(peer, newest, age_s, f"{peer} cannot be read: {of_peer}")
+    there, _ = of_peer.newest
     if peer not in there or (peer in here and here[peer][1] >= there[peer][1] and here[peer][0] >= there[peer][0]):
         return Peer(peer, newest, age_s, None)
     missing = f"its newest, of {there[peer][0]:%Y-%m-%d %H:%M:%S} UTC, is not here"
@@ -209,20 +372,46 @@ def _peer(
     return Peer(peer, newest, age_s, f"{missing}: {'; '.join(reasons) or 'it is on its way'}")
 
 
-def _newest_records(
-    tables: ClusterTables, known: Known, topic: Topic, subscription: str
-) -> tuple[dict[str, tuple[datetime, MessageId]], str | None]:
-    """Of each cluster the newest record of the subscription here that is for all, and the newest failover."""
+def _records(
+    tables: ClusterTables, known: Known, topics: Sequence[Topic], subscription: str
+) -> tuple[dict[str, Newest], dict[str, MessageSet]]:
+    """By the keys of a subscription of these topics: of each cluster the newest record here that is for all, and the newest failover; and what
+    records of the last RATE_S acknowledge, but for those that say again what is known."""
     if known.version is None:
-        return {}, None
-    log, key = tables.log(topic.acks), key_of(topic, subscription)
-    for_all = IS_POSSIBLE & Among("key", frozenset({key})) & IsNull("replicate_to")
-    newest, last = _newest(scan(log, known.version, Scan([*PUBLISH_ORDER, "properties"], _newest_of, for_all, _newest)))
-    return newest, None if last is None else f"{last[1]} at {last[0]:%Y-%m-%d %H:%M:%S} UTC"
+        return {}, {}
+    log, keys = tables.log(topics[0].acks), frozenset(key_of(topic, subscription) for topic in topics)
+    of_it = IS_POSSIBLE & Among("key", keys)
+    asked = Scan(["key", *PUBLISH_ORDER, "properties"], _newest_by_key, of_it & IsNull("replicate_to"), _joined_newest)
+    newest = _joined_newest(scan(log, known.version, asked))
+    since = Compare("publish_time", ">=", TimeUs(now_us() - RATE_S * 1_000_000))
+    told = of_it & since & IsNull("event_time") & ~Among("producer", frozenset({ADMIN}))
+    lately: dict[str, MessageSet] = {}
+    for part in scan(log, known.version, Scan(["key", "payload"], _acked_by_key, told)):
+        lately |= {key: more | lately.get(key, MessageSet()) for key, more in part.items()}
+    return newest, lately
 
 
-Newest = tuple[dict[str, tuple[datetime, MessageId]], tuple[datetime, str] | None]
-"""Of each origin the newest record, and the newest failover."""
+def _newest_by_key(rows: pa.Table) -> dict[str, Newest]:
+    keys = rows["key"]
+    return {key: _newest_of(rows.filter(pc.equal(keys, key))) for key in pc.unique(keys).to_pylist() if key is not None}
+
+
+def _joined_newest(parts: Iterable[dict[str, Newest]]) -> dict[str, Newest]:
+    by_key: dict[str, list[Newest]] = {}
+    for part in parts:
+        for key, one in part.items():
+            by_key.setdefault(key, []).append(one)
+    return {key: _newest(found) for key, found in by_key.items()}
+
+
+def _acked_by_key(rows: pa.Table) -> dict[str, MessageSet]:
+    """What records acknowledge; those that are refused nothing."""
+    found: dict[str, MessageSet] = {}
+    for key, payload in zip(rows["key"].to_pylist(), rows["payload"].to_pylist(), strict=True):
+        with suppress(RefusedRecordError):
+            acked = [state.acked for state in decode_all(payload or b"").states]
+            found[key] = MessageSet.union([found.get(key, MessageSet()), *acked])
+    return found
 
 
 def _newest_of(rows: pa.Table) -> Newest:

@@ -19,19 +19,23 @@ from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.log.topics import Registered
 from geo.names import Topic
 from geo.ops.explain import Addressed, Level, addressed, decide
-from geo.ops.explain_facts import CommitAt, Cursor, Explained
+from geo.ops.explain_facts import CommitAt, Cursor, Explained, Then
+from geo.ops.health import Finding, Health
+from geo.ops.lag_history import Sample
+from geo.reasons import Reason
 from geo.replication.carried import replicates
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
 from geo.replication.rule import Rule
 from geo.streams.life import State
-from geo.times import EPOCH
+from geo.times import EPOCH, in_us
 from tests.scenario_text import REWRITES, differs, rewritten, steps
 
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "screens" / "explain.txt"
 
 ORDERS = Topic.parse("persistent://shop/web/orders")
 AT = datetime(2026, 11, 28, 3, 12, 4, tzinfo=timezone.utc)
+NOW_US = in_us(AT)
 
 
 @dataclass(slots=True)
@@ -59,7 +63,7 @@ class Facts:
             case "row", words:
                 self.row = words
             case "explain", [source, target]:
-                return lines(self.explained(source, target))
+                return lines(self.explained(source, target), NOW_US)
             case cluster, ["registered", *clusters]:
                 self.found[cluster] = _registered(self.topic, clusters[0] if clusters else None)
             case cluster, ["log", clusters]:
@@ -87,9 +91,15 @@ class Facts:
             link, self.topic, State(state), " ".join(why) or None, int(at), int(newest), Lag(1, int(behind), 10, 4.2)
         )
         brought = CommitAt(17, "c-17", f"link {link.name}", AT)
-        return Explained(
-            source, target, decision, self.messages, status, Cursor(int(at), None, brought, "process 7 on vm3 runs it")
-        )
+        cursor = Cursor(int(at), None, brought, "process 7 on vm3 runs it")
+        minute, lag = 60_000_000, Lag(1, int(behind), 10, 4.2)
+        before = Sample(NOW_US - 30 * minute, 40, 41, Lag(1, 3, 10, 2.0, complete=False))
+        then = [Then(60, None), Then(30, before), Then(0, Sample(NOW_US, int(at), int(newest), lag))]
+        code, health = (Reason.SOURCE_RECREATED, Health.FAILED) if state == "FAILED" else (None, Health.CATCHING_UP)
+        do = f"geo links resolve --source us --target eu --topic {self.topic} --dry-run" if code else None
+        name, since_us = str(self.topic), NOW_US - 25 * minute
+        finding = Finding(name, link.name, name, health, since_us, code, " ".join(why), do)
+        return Explained(source, target, decision, self.messages, status, finding, cursor, then, NOW_US - 40 * minute)
 
 
 def _registered(topic: Topic, clusters: str | None, *, deleted: bool = False) -> Registered:

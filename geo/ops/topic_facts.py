@@ -1,0 +1,117 @@
+"""What `topic_stats.py` goes by, read once from a cluster, and what becomes of it for each topic. Reads only; without Spark where tables are
+read without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from geo.coordination.ownership import RunnerKind, named_owners, why_dead
+from geo.delta.commits import Commit
+from geo.delta.scan import data_files
+from geo.delta.table import Table
+from geo.journal.cluster import ClusterTables
+from geo.journal.rows import Row
+from geo.log.ledger_parts import ledger_parts
+from geo.log.ledgers import RECORDS
+from geo.log.topic_log import count_messages
+from geo.log.topics import registered_topics
+from geo.names import Topic, topic_glob_matches
+from geo.now import now_us
+from geo.ops.topic_stats import WINDOWS_S, OfLedger, Produced, Rates, produced, rates
+from geo.subscription.status import Listed, subscriptions_in
+from geo.times import in_us
+from schemas import LEDGERS
+
+T = TypeVar("T")
+
+MOST_COMMITS = 4_000
+"""So many of a log are read for rates of an hour: one a second, and a little more. Of a log that grows faster the hour is shorter, and said to be."""
+
+_FIRST_PAGE, _LARGEST_PAGE = 16, 512
+"""Commits are read backwards, a page at a time: of a log at rest on a store few requests are made, and of a busy one few pages."""
+
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """A topic in one cluster. `rates` by the names of WINDOWS_S. None of a number: nobody knows without Spark, or the log is not there."""
+
+    topic: Topic
+    cluster: str
+    version: int | None
+    messages: int | None
+    files: int | None
+    bytes: int | None
+    rates: dict[str, Rates | None]
+    ledgers: int | None
+    producers: list[Produced]
+    subscriptions: list[Listed]
+
+
+def topic_stats(tables: ClusterTables, glob: str) -> list[TopicStats]:
+    """Of the topics of a cluster that match, by name."""
+    wanted = [one.topic for one in registered_topics(tables) if topic_glob_matches(glob, one.topic)]
+    rows = _by_topic(tables.journal(LEDGERS).newest(), lambda row: str(row["topic"]))
+    running = [name for name, owner in named_owners(tables, RunnerKind.PRODUCER) if why_dead(tables, owner) is None]
+    runs = {topic: frozenset(one.who for one in running if one.topic == topic) for topic in {one.topic for one in running}}
+    listed = (one for one in subscriptions_in(tables, glob, backlog=True) if not one.deleted)
+    subscriptions = _by_topic(listed, lambda one: one.topic)
+
+    def stats(topic: Topic) -> TopicStats:
+        of_ledgers = [_of_ledger(row) for row in rows.get(str(topic), ())]
+        return _stats(tables, topic, of_ledgers, runs.get(topic, frozenset()), subscriptions.get(str(topic), []))
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(stats, wanted))
+
+
+def _stats(
+    tables: ClusterTables, topic: Topic, rows: list[OfLedger], running: frozenset[str], subscriptions: list[Listed]
+) -> TopicStats:
+    log, name = tables.log(topic), tables.cluster.name
+    if (seen := log.look()) is None:
+        gone = dict.fromkeys(WINDOWS_S)
+        return TopicStats(topic, name, None, None, None, None, gone, None, produced(rows, [], running), subscriptions)
+    now, version = now_us(), seen.version
+    commits, reaches_back = newest_commits(log, version, now - int(max(WINDOWS_S.values()) * 1e6))
+    files = data_files(log, version)
+    sizes = None if files is None else [file.statistics.get("size_bytes") for file in files]
+    size = None if sizes is None or None in sizes else sum(int(one) for one in sizes if one is not None)
+    return TopicStats(
+        topic, name, version, count_messages(log, version), log.count_files() if files is None else len(files), size,
+        {name: rates(commits, now, window_s, reaches_back=reaches_back) for name, window_s in WINDOWS_S.items()},
+        len(ledger_parts(log, version)), produced(rows, commits, running), subscriptions,
+    )  # fmt: skip
+
+
+def newest_commits(log: Table, newest: int, since_us: int) -> tuple[list[Commit], bool]:
+    """The commits of a log that came since a time by their writers' clocks, oldest first, MOST_COMMITS of them at most, and a few of before; and
+    whether those are all."""
+    found: list[Commit] = []
+    size = _FIRST_PAGE
+    last = newest
+    while last >= 0 and len(found) < MOST_COMMITS:
+        first = max(0, last - size + 1)
+        page = list(log.commits(first, last, only=RECORDS))
+        found = page + found
+        if len(page) < last - first + 1:
+            return found, False  # the others were cleaned up
+        if page[0].committed_us <= since_us:
+            return found, True
+        last, size = first - 1, min(2 * size, _LARGEST_PAGE)
+    return found, last < 0
+
+
+def _of_ledger(row: Row) -> OfLedger:
+    return OfLedger(row["producer"], row["ledger_id"], row["end"], row["closed"] is not None, in_us(row["publish_time"]))
+
+
+def _by_topic(found: Iterable[T], topic: Callable[[T], str]) -> dict[str, list[T]]:
+    by_topic: dict[str, list[T]] = {}
+    for one in found:
+        by_topic.setdefault(topic(one), []).append(one)
+    return by_topic

@@ -1,0 +1,188 @@
+"""Screens about topics, links and subscriptions, and what is refused by name, in two regions on an S3 API. Spark is never started."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geo.cli.main import main
+from geo.delta.arrow_rows import rows_table
+from geo.ids import LedgerId
+from geo.log.ledger_parts import ledger_parts
+from geo.log.ledger_writer import LedgerWriter
+from geo.log.ledgers import Batch, Counted
+from geo.log.topics import ensure_topic
+from geo.names import Topic
+from geo.now import now_us
+from geo.subscription.acks.ack_state import AckState, Base
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.record import encode, key_of
+from geo.times import from_us
+from schemas import TOPIC_LOG
+from tests.examples import examples
+from tests.far import ALL, TOPIC, Far
+from tests.object_store import ObjectStore as S3
+from tests.scenario_text import REWRITES, differs, rewritten, steps
+
+pytestmark = pytest.mark.slow
+
+SCENARIO = Path(__file__).parent.parent / "scenarios" / "screens" / "two-regions.txt"
+
+
+@dataclass(slots=True)
+class Regions:
+    """Two regions, and what is done in them."""
+
+    far: Far
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Exit code, and what is printed."""
+        word, *words = command.split()
+        if word == "geo":
+            return self.geo(words)
+        topic = Topic.parse(words[0])
+        if word == "publish":
+            self.far.publish(int(words[1]), topic)
+        elif word == "replicate":
+            self.far.replicate(topic)
+        else:
+            assert word == "acknowledge"
+            self.acknowledge(topic, words[1], words[2:])
+        return 0, ""
+
+    def geo(self, words: Sequence[str], config: Path | None = None) -> tuple[int, str]:
+        out = io.StringIO()
+        with redirect_stdout(out), redirect_stderr(out):
+            code = main([*words, "--config", str(config or self.far.path), "--engine", "native"])
+        return code, out.getvalue()
+
+    def acknowledge(self, topic: Topic, subscription: str, ranges: Sequence[str]) -> None:
+        """As a consumer in us does, of the one ledger of the topic's log; without ranges the subscription begins."""
+        tables, log = self.far.tables("us"), self.far.log("us", topic)
+        (ledger,) = ledger_parts(log, log.latest_version())
+        ensure_topic(tables, topic.acks)
+        told = MessageSet(
+            {LedgerId(*ledger): tuple((int(first), int(last)) for first, last in (one.split("-") for one in ranges))}
+        )
+        payload = encode(AckState(base=Base(), acked=told if ranges else MessageSet()))
+        acks = tables.log(topic.acks)
+        writer = LedgerWriter(tables, self.far.config, topic.acks, f"c-{topic.name}", acks, clock=now_us, take_over=False)
+
+        def entry(batch: Batch) -> pa.Table:
+            (span,), at = batch.spans, from_us(batch.publish_time_us)
+            of = {
+                "origin": "us",
+                "ledger_id": span.ledger_id,
+                "entry_id": span.first,
+                "publish_time": at,
+                "publish_date": at.date(),
+            }
+            return rows_table(TOPIC_LOG.types, [{**of, "producer": "c", "key": key_of(topic, subscription), "payload": payload}])
+
+        writer.append([Counted(ALL, 1, 0)], {"": json.dumps(["1"])}, entry)
+        writer.close()
+
+
+@pytest.fixture(scope="module")
+def regions(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Regions:
+    """As the scenario leaves them."""
+    made = Regions(Far.made(s3, tmp_path_factory.mktemp("screens")))
+    printed = {}
+    for step in steps(SCENARIO.read_text()):
+        code, text = made.run(step.command)
+        text = text.replace(str(made.far.path), "geo.yaml")
+        lines = printed[step.line] = text.splitlines() + ([f"[{code}]"] if code else [])
+        assert REWRITES or not differs(step.expected, lines), f"{SCENARIO.name}:{step.line}: {step.command}\n" + "\n".join(lines)
+    if REWRITES:
+        SCENARIO.write_text(rewritten(SCENARIO.read_text(), printed))
+    return made
+
+
+def test_the_screens_are_as_written(regions: Regions) -> None:
+    assert [one for one in steps(SCENARIO.read_text()) if one.command.startswith("geo ")]
+
+
+def test_nothing_is_said_to_be_nowhere_while_a_region_cannot_be_read(regions: Regions, tmp_path: Path) -> None:
+    away = tmp_path / "geo.yaml"
+    away.write_text(regions.far.path.read_text().replace("s3a://eu-", "s3a://not-there-"))
+    for words, said in (
+        (["topics", "--topic", "persistent://a/b/c"], "eu: cannot be read:"),
+        (["topics", "stats", "--topic", "persistent://a/b/c"], "eu: cannot be read:"),
+        (["explain", "persistent://a/b/c"], "eu cannot be read:"),
+        (["explain", str(TOPIC)], "eu cannot be read:"),
+        (["subscriptions", "status", "--topic", str(TOPIC), "--subscription", "billing"], "eu: cannot be read:"),
+        (["subscriptions", "status", "--topic", str(TOPIC), "--subscription", "nobodys"], "eu: cannot be read:"),
+    ):
+        code, text = regions.geo(words, away)
+        assert (code, said in text) == (1, True), (words, text)
+
+
+def test_keys_of_before_are_still_there_and_rows_are_added(regions: Regions) -> None:
+    def told(*words: str) -> list[dict[str, Any]]:
+        code, text = regions.geo([*words, "-o", "json"])
+        assert code == 0, text
+        found: list[dict[str, Any]] = json.loads(text)
+        return found
+
+    listed = {"topic", "subscription", "cluster", "deleted", "epoch", "acknowledged", "runs", "replicated", "mode"}
+    assert listed <= told("subscriptions")[0].keys()
+    us, eu = told("subscriptions", "status", "--topic", str(TOPIC), "--subscription", "billing")
+    standing = {"cluster", "epoch", "deleted", "backlog", "acknowledged", "mark_delete", "ranges_beyond", "runs", "moved", "peers",
+                "refused", "unreadable", "consumer", "lacking_shares", "replicated"}  # fmt: skip
+    assert standing <= us.keys()
+    assert (us["backlog"], us["acknowledged_per_s"], us["drained_in_s"]) == (10, 7 / 300, None)
+    assert us["failover"] == [{"target": "eu", "repeated": 0, "skipped": 0, "missing": 0, "why": None}]
+    assert us["oldest_s"] >= eu["oldest_s"] - 60 > -60
+
+
+PARTS = (
+    "persistent://",
+    "shop",
+    "web",
+    "clicks",
+    "views",
+    "/",
+    "*",
+    "?",
+    "-partition-0",
+    "__acks",
+    "..",
+    "\n",
+    "\x00",
+    "ä",
+    " ",
+    "-",
+    "%",
+)
+names = st.lists(st.sampled_from(PARTS), max_size=7).map("".join) | st.text(max_size=20)
+
+
+@given(names, names, st.sampled_from(["us", "eu", "ue", ""]))
+@settings(max_examples=examples(0.1))
+def test_no_name_ends_in_a_trace_or_writes_anything(s3: S3, regions: Regions, topic: str, name: str, cluster: str) -> None:
+    before = s3.counts()
+    for words in (
+        ["explain", topic],
+        ["topics", "stats", "--topic", topic],
+        ["topics", "list", "--topic", topic],
+        ["subscriptions", "list", "--topic", topic],
+        ["subscriptions", "status", "--topic", topic, "--subscription", name],
+        ["peek", "--topic", topic, "--cluster", cluster],
+    ):
+        try:
+            code, text = regions.geo(words)
+        except SystemExit as error:  # what begins as an option does
+            code, text = int(str(error.code)), ""
+        assert code in (0, 2), (words, text)
+        assert "Traceback" not in text
+    assert {method for method, count in (s3.counts() - before).items() if count} <= {"GET", "HEAD", "LIST"}
