@@ -22,7 +22,7 @@ from geo.delta.driver import Reads
 from geo.errors import GeoError, NoSparkError, OtherClusterError
 from geo.faults import Tried, faults_here, reason_of
 from geo.journal.cluster import ClusterTables, Start, connect, connect_later
-from geo.late import spark_sql
+from geo.late import pyspark, spark_sql
 from geo.locations import scheme_of
 from geo.replication.absent_regions import refuse_gone
 from geo.session import session
@@ -50,7 +50,9 @@ def start_spark(name: str, config: Config, *locations: str | None) -> SparkSessi
     """A session that reaches the storages of the configuration, and these locations. Only now: parsing and configuration errors need
     no JVM. What that prints by itself (VACUUM does) goes to stderr; what other threads print meanwhile stays where it was."""
     schemes = config.schemes | {scheme_of(location) for location in locations if location is not None}
-    began, is_there = time.monotonic(), spark_sql.SparkSession.getActiveSession() is not None
+    began = time.monotonic()
+    # A session of another thread is not active in this one.
+    is_there = pyspark.SparkContext._active_spark_context is not None or spark_sql.SparkSession.getActiveSession() is not None
     if not is_there:
         log.info("Spark is starting, some seconds", extra={"event": "spark"})
     sys.stdout.flush()

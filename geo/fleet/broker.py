@@ -47,7 +47,7 @@ from geo.streams.life_events import LifeEvents
 from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Group
+from geo.streams.work import Group, lag_words
 from geo.subscription.acks.namespace_folds import Namespaces
 from geo.subscription.version_sync import Versions
 from geo.text import counted, first_line
@@ -88,6 +88,8 @@ class BrokerReport:
     reason: str | None
     brought: int
     fields: Mapping[str, object]
+    behind: int | None = None
+    """Of a link's topic: how many commits of its source it has not brought, at least."""
 
 
 class Broker:
@@ -382,10 +384,11 @@ class Broker:
             if any(of == kind for of, _ in counts)
         ]
         shared = "" if self._member is None else f"; {self._member.line}"
-        return f"{self._cluster}: {'; '.join(states) or 'nothing runs yet'}{shared}; {rates(self.counts(), before, seconds)}"
+        lag = lag_words(one.behind for one in told if one.state is State.RUNNING)
+        return f"{self._cluster}: {'; '.join(states) or 'nothing runs yet'}{lag}{shared}; {rates(self.counts(), before, seconds)}"
 
 
 def report_of(group: Any, work: Any, life: Life) -> BrokerReport:
     """What is told of a piece of work, or of a group that cannot be asked what it has."""
     told = group.told(work)
-    return BrokerReport(_KINDS[type(group)], told.name, life.state, life.reason, told.brought, told.fields)
+    return BrokerReport(_KINDS[type(group)], told.name, life.state, life.reason, told.brought, told.fields, told.behind)

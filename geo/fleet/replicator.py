@@ -19,11 +19,11 @@ from geo.replication.absent_regions import refuse_to_begin_anew
 from geo.replication.link_topics import LinkReport, LinkTopics, note_link, report_of_link
 from geo.replication.link_work import LinkWork
 from geo.session import require_delta
-from geo.streams.life import Life
+from geo.streams.life import Life, State
 from geo.streams.life_events import LifeEvents
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Group
+from geo.streams.work import Group, lag_words
 
 
 class Replicator:
@@ -83,9 +83,11 @@ class Replicator:
         return {"replicated": sum(report_of_link(*one).replicated for one in self._supervisor.works())}
 
     def status(self) -> str:
-        """How many topics of links are in which state."""
-        states = Counter(life.state.value for _, _, life in self._supervisor.works())
-        return "link topics " + (", ".join(f"{count} {state}" for state, count in states.items()) or "are looked for")
+        """How many topics of links are in which state, and how many are behind."""
+        works = self._supervisor.works()
+        states = Counter(life.state.value for _, _, life in works)
+        told = ", ".join(f"{count} {state}" for state, count in states.items()) or "are looked for"
+        return f"link topics {told}{lag_words(work.link.behind for _, work, life in works if life.state is State.RUNNING)}"
 
     def run(self) -> list[LinkReport]:
         """Replicate until stopped, or with the available-now trigger until everything there is has crossed.

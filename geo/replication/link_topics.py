@@ -230,7 +230,9 @@ class LinkTopics:
 
     def told(self, work: LinkWork | None) -> Told:
         one = report_of_link(self, work, Life())
-        return Told(one.link if work is None else str(work), one.replicated, one.fields)
+        return Told(
+            one.link if work is None else str(work), one.replicated, one.fields, None if work is None else work.link.behind
+        )
 
 
 def report_of_link(group: Group[LinkWork], work: LinkWork | None, life: Life) -> LinkReport:

@@ -62,6 +62,8 @@ class RunningLink:
 
     def __init__(self, opened: OpenLink, cursor: CommitName) -> None:
         self.cursor = cursor
+        self._seen = cursor.version
+        """The newest version of the source that was met."""
         self.stream: LinkStream | None = None
         self._progressed_to, self._progressed_at = cursor, -math.inf
         """Where it stood when `progressed` looked last, and when that was (monotonic)."""
@@ -80,7 +82,14 @@ class RunningLink:
 
     def has_news(self) -> bool:
         """Whether the source has a commit above the cursor. Raises as `SourceLook.has_news`."""
-        return self._look.has_news(self.cursor)
+        if has := self._look.has_news(self.cursor):
+            self._seen = max(self._seen, self.cursor.version + 1)
+        return has
+
+    @property
+    def behind(self) -> int:
+        """How many commits of the source are above the cursor, at least."""
+        return max(0, self._seen - self.cursor.version)
 
     def check_source(self) -> None:
         """A full look at the source. Raises SourceChangedError, or RetryableError if both logs are to be compared."""
@@ -102,6 +111,7 @@ class RunningLink:
             if not has_turn:
                 return None
             newest = self._source.latest_version() if newest is None else newest
+            self._seen = max(self._seen, newest)
             commits = self._next_commits(newest)
             self._turns.size = sum(commit.bytes for commit in commits)
             return self._bring(commits, rows if commits and commits[-1].version == newest else None)

@@ -118,6 +118,11 @@ class TopicLink:
         """Up to where the target holds everything. None: its start did not come to its end."""
         return self._rests_at if (started := self.started) is None else started.cursor
 
+    @property
+    def behind(self) -> int | None:
+        """How many commits of the source it has not brought, at least. None: it has not started."""
+        return None if (started := self.started) is None else started.behind
+
     def rests(self, recorded: LinkState | None) -> bool:
         """Whether its newest row says that it was stopped, and neither log is otherwise since then: nothing is to be brought, and nobody has to
         own it to say so. Asked only where a start is many requests; a fault is a start's to tell."""

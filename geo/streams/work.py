@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from geo.names import Topic
 from geo.reasons import Reason
 from geo.streams.lease import Lease
 from geo.streams.life import State, Why
+from geo.text import counted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,6 +84,14 @@ class Told:
     name: str
     brought: int
     fields: Mapping[str, object]
+    behind: int | None = None
+    """How many commits of its source it has not brought, at least. None: that is not known, or it has no such source."""
+
+
+def lag_words(behind: Iterable[int | None]) -> str:
+    """What a status line says of how far works are behind, by what is told of each; empty if none is."""
+    late = [count for count in behind if count]
+    return f"; {counted(len(late), 'topic')} behind, by {counted(sum(late), 'commit')} at least" if late else ""
 
 
 class Group(Protocol[W]):

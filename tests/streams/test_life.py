@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from geo.reasons import Reason
 from geo.streams import timetable
 from geo.streams.life import TRANSITIONS, TRIES, Event, Life, State, Why, backoff_s
+from geo.streams.work import lag_words
 
 
 def test_a_pause_doubles_up_to_a_minute() -> None:
@@ -109,3 +110,9 @@ def test_whatever_happens_a_reason_is_only_of_what_does_not_run(events: list[tup
         assert (life.reason is None) == (life.code is None)
         assert (life.reason is not None) == (life.state in (State.DELAYED, State.FAILED, State.PAUSED))
         assert not (life.done and life.is_ripe(now))
+
+
+def test_how_far_works_are_behind_is_said_of_those_that_are() -> None:
+    assert lag_words([None, 0, 0]) == ""
+    assert lag_words([3, None, 0, 11]) == "; 2 topics behind, by 14 commits at least"
+    assert lag_words([1]) == "; 1 topic behind, by 1 commit at least"
