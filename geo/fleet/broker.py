@@ -359,9 +359,7 @@ class Broker:
         if isinstance(group, LinkTopics):
             note_link(self._life_events, group, work, life)
         else:
-            self._life_events.note(
-                EventKind.WORK, str(group if work is None else work), None if work is None else work.topic, life
-            )
+            self._life_events.note_work(group, work, life)
 
     def counts(self) -> Counts:
         """What all have brought since the start."""

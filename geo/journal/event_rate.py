@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
@@ -77,8 +77,8 @@ class EventRate:
 
     def __init__(self, writer: str, most: int = MOST) -> None:
         self._writer, self._most, self._number = writer, most, 0
-        self._newest: dict[tuple[EventKind, str], Event] = {}
-        """By kind and subject: the row of the minute of the last event."""
+        self._newest: dict[tuple[EventKind, str], tuple[int, Event | None]] = {}
+        """By kind and subject: the minute of the last event, and its row."""
         self._due: dict[str, Event] = {}
         """By id: rows that are not written as they are now."""
         self.forgotten = 0
@@ -86,20 +86,23 @@ class EventRate:
 
     def note(self, event: Event) -> None:
         """`event`: without an id."""
-        key = event.kind, event.subject[:MOST_CHARACTERS]
-        subject, to_state, reason = _stored(event.subject), _stored(event.to_state), _stored(event.reason)
-        row = replace(event, subject=subject or "", to_state=to_state or "", reason=reason)
-        before = self._newest.get(key)
-        if before is not None and _minute(before) == _minute(event):
-            reason_code, reason = (event.reason_code, row.reason) if event.reason_code else (before.reason_code, before.reason)
-            row = replace(
-                row, id=before.id, from_state=before.from_state, reason_code=reason_code, reason=reason, count=before.count + 1
-            )
+        key, minute = (event.kind, event.subject), in_us(event.at) // _MINUTE_US
+        of_minute, before = self._newest.pop(key, (minute, None))  # the last noted is the last to be forgotten
+        code, reason, id_, from_state, count = event.reason_code, event.reason, "", event.from_state, 1
+        if before is not None and of_minute == minute:
+            id_, from_state, count = before.id, before.from_state, before.count + 1
+            if code is None:
+                code, reason = before.reason_code, before.reason
         else:
             self._number += 1
-            row = replace(row, id=f"{self._writer}-{self._number}")
-        self._newest.pop(key, None)  # the last noted is the last to be forgotten
-        self._newest[key] = self._due[row.id] = row
+            id_ = f"{self._writer}-{self._number}"
+        # Not `replace`, which takes most of the time of all this.
+        row = Event(
+            id_, event.at, event.cluster, event.kind, _stored(event.subject), event.topic, from_state, _stored(event.to_state),
+            code, None if reason is None else _stored(reason), event.by, count,
+        )  # fmt: skip
+        self._newest[key] = minute, row
+        self._due[id_] = row
         while len(self._newest) > self._most:
             del self._newest[next(iter(self._newest))]
         while len(self._due) > self._most:
@@ -117,10 +120,6 @@ class EventRate:
                 del self._due[row.id]
 
 
-def _stored(text: str | None) -> str | None:
+def _stored(text: str) -> str:
     """A text that any table takes: one that none does would keep all others that wait from being written."""
-    return None if text is None else text[:MOST_CHARACTERS].encode(errors="replace").decode()
-
-
-def _minute(event: Event) -> int:
-    return in_us(event.at) // _MINUTE_US
+    return text if text.isascii() and len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS].encode(errors="replace").decode()

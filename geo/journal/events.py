@@ -47,7 +47,7 @@ FILES = 30
 EVERY_S, REMOTE_EVERY_S, AGAIN_S, MOST_PAUSE_S = 1.0, 5.0, 10.0, 60.0
 """After so long what was noted is written in one commit; the second where that is requests, the third after a fault."""
 
-SHARE = 150
+SHARE = 250
 """While events keep coming their thread pauses for so many times as long as it computed: it takes less than a hundredth of a core."""
 
 AT_EXIT_S = 2.0

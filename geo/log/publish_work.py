@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from geo.config.model import Publication
 from geo.errors import GeoError
 from geo.journal.event_rate import EventKind
+from geo.journal.events import events_of
 from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.other_producer import Continued
 from geo.log.publish_stream import PublishStream, SourceStream
@@ -16,7 +17,8 @@ from geo.streams.life_events import LifeEvents
 from geo.streams.query_work import QueryWork, QueryWorks
 from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor, log_fault
-from geo.streams.work import Found, Told
+from geo.streams.work import Found, Group, Told
+from geo.text import counted
 
 
 class Publishing:
@@ -49,10 +51,10 @@ class Publishing:
         """Its state, and why."""
         return self.life.state.value + (f": {self.life.reason}" if self.life.reason else "")
 
-    def _changed(self, group: object, work: PublishWork | None, life: Life) -> None:
+    def _changed(self, group: Group[PublishWork], work: PublishWork | None, life: Life) -> None:
         self.life = life
         if self._lives is not None:
-            self._lives.note(EventKind.WORK, str(self.work), self.work.topic, life)
+            self._lives.note_work(group, work, life)
         if life.error is None:
             return
         log_fault(group, work, life)
@@ -113,6 +115,11 @@ class PublishWork(QueryWork[PublishStream]):
         if not self.has_begun:
             self.began_at = opened.began_at
             self.continued = opened.continued if isinstance(opened, SourceStream) else ()
+            if self.continued:
+                events_of(opened.publisher.tables).note(
+                    EventKind.FAILOVER, str(self), "goes on for the producer of another cluster", topic=self.topic,
+                    reason=f"{counted(len(self.continued), 'source partition')}, {sum(one.may_repeat for one in self.continued)} may repeat",
+                )  # fmt: skip
         self._before, self._rejects_file = self.published, self.rejects_file
 
     @property

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 from geo.journal.event_rate import EventKind
 from geo.journal.events import Events
 from geo.names import Topic
 from geo.reasons import Reason
 from geo.streams.life import Life, State
+from geo.streams.work import Group, Work
 
 Was = tuple[State, Reason | None]
 """A state and its code."""
@@ -19,6 +21,10 @@ class LifeEvents:
 
     def __init__(self, events: Events) -> None:
         self._events, self._known = events, dict[Hashable, Was]()
+
+    def note_work(self, group: Group[Any], work: Work | None, life: Life) -> None:
+        """As `on_change` of a supervisor, of what is no link."""
+        self.note(EventKind.WORK, str(group if work is None else work), None if work is None else work.topic, life)
 
     def note(self, kind: EventKind, subject: str, topic: Topic | None, life: Life, recorded: Was | None = None) -> None:
         """`recorded`: what a table says of it that was written before this process had it. None: nothing does."""

@@ -17,17 +17,19 @@ from geo.config.model import Config
 from geo.coordination.ownership import Ownership, claim, release, version_sync_runner
 from geo.errors import RetryableError
 from geo.journal.cluster import ClusterTables, connect
+from geo.journal.events import events_of
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic
 from geo.session import require_delta
 from geo.streams import timetable
 from geo.streams.life import Life, State, Why
+from geo.streams.life_events import LifeEvents
 from geo.streams.loop import BatchLoop
 from geo.streams.query_work import Both, QueryWork, QueryWorks
 from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor, log_fault, unfinished
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Found, Told
+from geo.streams.work import Found, Group, Told
 from geo.subscription.controller_query import ControllerQuery
 from geo.subscription.controller_rows import Notes
 from geo.subscription.marker_tail import MarkerTail
@@ -217,6 +219,7 @@ class VersionSync:
         parse_trigger(trigger)
         tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
         self._group, self._say = Versions(tables, config, trigger, take_over=take_over, say=say), say
+        self._lives = LifeEvents(events_of(tables))
         self._said_at, self._said = time.monotonic(), 0
         self._supervisor = Supervisor[SyncWork](
             [self._group], once=trigger == AVAILABLE_NOW, on_change=self._changed, regroup=self._progress
@@ -232,8 +235,9 @@ class VersionSync:
         left = unfinished(self._supervisor.run())
         return Synced(self._group.markers, left)
 
-    def _changed(self, group: object, work: SyncWork | None, life: Life) -> None:
+    def _changed(self, group: Group[SyncWork], work: SyncWork | None, life: Life) -> None:
         log_fault(group, work, life)
+        self._lives.note_work(group, work, life)
         if life.reason is None:
             self._say(f"{group if work is None else work}: {life.state.value}")
 

@@ -8,15 +8,17 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Config
 from geo.journal.cluster import ClusterTables, connect
+from geo.journal.events import events_of
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import registered_topics
 from geo.session import require_delta
-from geo.streams.life import State
+from geo.streams.life import Life, State
+from geo.streams.life_events import LifeEvents
 from geo.streams.query_work import QueryWorks
 from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor, log_fault, unfinished
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Found, Told
+from geo.streams.work import Found, Group, Told
 from geo.subscription.acks.folding import Folded, NamespaceFold
 
 
@@ -56,7 +58,12 @@ class Folding:
         parse_trigger(trigger)
         tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
         group = Namespaces(tables, config, trigger, take_over=take_over)
-        self._supervisor = Supervisor[NamespaceFold]([group], once=trigger == AVAILABLE_NOW, on_change=log_fault)
+        self._lives = LifeEvents(events_of(tables))
+        self._supervisor = Supervisor[NamespaceFold]([group], once=trigger == AVAILABLE_NOW, on_change=self._changed)
+
+    def _changed(self, group: Group[NamespaceFold], work: NamespaceFold | None, life: Life) -> None:
+        log_fault(group, work, life)
+        self._lives.note_work(group, work, life)
 
     def stop(self) -> None:
         """Let running batches end, then stop; callable from a signal handler."""
