@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,8 @@ class RunLog:
 
     def configure(self, *, verbose: bool, as_json: bool) -> None:
         """The log of this process. To be called again once all arguments are known."""
+        if self._handler is not None:
+            self._handler.draw("")
         self._handler = configure_logging(verbose=verbose, as_json=as_json)
 
     def follow(self, counts: Callable[[], Counts], status: Callable[[], str] | None = None, *, speaks: bool = True) -> None:
@@ -99,7 +102,7 @@ class RunLog:
             self._handler.draw("")
         if not self.is_long:
             return
-        done = rates(self._counts(), {}, 0.0)
+        done = rates(self._done(), {}, 0.0)
         text = f"geo {self.verb} ended after {elapsed(self._seconds)} {by or f'with exit code {code}'}"
         self._say("stop", text + (f": {done}" if done else ""), level=logging.INFO if code == 0 else logging.WARNING)
 
@@ -117,16 +120,24 @@ class RunLog:
             elif self._speaks:
                 now = time.monotonic()
                 self._say("heartbeat", f"geo {self.verb} goes on, {elapsed(self._seconds)}: {self._goes(before, now - told_at)}")
-                before, told_at = self._counts(), now
+                before, told_at = self._done(), now
+
+    def _done(self) -> Counts:
+        """As `follow` was told. What is said ends nothing that runs."""
+        with suppress(Exception):
+            return self._counts()
+        return {}
 
     def _goes(self, before: Counts, seconds: float) -> str:
         progress = "" if self._handler is None else self._handler.progress
-        status = "" if self._status is None else self._status()
-        parts = (status, rates(self._counts(), before, seconds), progress or step())
+        status = ""
+        with suppress(Exception):
+            status = "" if self._status is None else self._status()
+        parts = (status, rates(self._done(), before, seconds), progress or step())
         return "; ".join(part for part in parts if part) or "it begins"
 
     def _say(self, event: str, text: str, *, level: int = logging.INFO) -> None:
-        messages = next(iter(self._counts().values()), None)  # what comes first is what it is for
+        messages = next(iter(self._done().values()), None)  # what comes first is what it is for
         more: Mapping[str, object] = {"messages": messages, "seconds": round(self._seconds, 3), "reason": self.reason}
         log.log(level, "%s", text, extra={"event": event, "work": self.verb, **self._about, **more})
 

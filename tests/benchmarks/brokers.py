@@ -166,7 +166,7 @@ def running(command: Sequence[str], sign: str, count: int) -> Iterator[tuple[sub
     """A program that has printed `count` lines with a sign that it is up, and how many seconds that took."""
     began = time.monotonic()
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
         try:
             assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""What follows when a service manager or a person asks a run to end: the decision, and real signals. No Spark."""
+"""What follows when a service manager or a person asks a run to end: the decision, and real signals. No Spark but for the last."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,8 @@ from geo.cli.arguments import was_cut_short
 from geo.cli.ending import Asked, Does, on_signal
 from geo.cli.running import stop_on_signals
 from geo.cli.signals import INTERRUPTED, Signals
+from tests.processes import environment
+from tests.waiting import until
 
 
 def test_a_manager_waits_for_what_runs_and_a_person_some_seconds_and_the_second_time_not_at_all() -> None:
@@ -103,3 +106,23 @@ def test_ctrl_c_ends_a_process_of_which_a_thread_never_ends(times: int) -> None:
         assert process.wait(30) == INTERRUPTED
         assert process.stdout.read() == ("ended 130\n" if times == 1 else "")
         assert times == 2 or time.monotonic() - began >= signals.END_S - 0.1
+
+
+@pytest.mark.spark
+def test_ctrl_c_while_spark_starts_leaves_no_java_machine(tmp_path: Path) -> None:
+    (tmp_path / "geo.yaml").write_text("version: 1\nclusters:\n  eu: {root: eu}\n")
+    command = [sys.executable, "-m", "geo", "verify", "--config", str(tmp_path / "geo.yaml")]
+    with subprocess.Popen(
+        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+
+        def has_begun() -> bool:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            return any("spark-submit" in Path(f"/proc/{child}/cmdline").read_text() for child in children)
+
+        until(has_begun, every_s=0.01, goes_on=lambda: process.poll() is None)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == INTERRUPTED
+        _, err = process.communicate(timeout=120)  # the Java machine has this pipe too: it ends once both have
+        assert "Spark is starting" in err
+        assert "Traceback" not in err
