@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from geo.cli.main import VERBS, _parser, main
+from geo.cli.noted import WRITES
 from tests.world import TOPIC, World
 
 
@@ -113,3 +114,26 @@ def test_doctor_finds_nothing_wrong_and_then_what_is(linked: World, capsys: pyte
     warned = told["warn", f"cluster eu, {TOPIC}"]
     assert "delta.enableChangeDataFeed is 'false'" in warned["what"]
     assert warned["fix"].startswith("ALTER TABLE")
+
+
+_LOOKS = {
+    *("peek", "explain", "status", "doctor", "events", "balance simulate", "brokers list", "brokers report", "brokers status"),
+    *("links list", "links status", "topics list", "topics stats", "subscriptions list", "subscriptions status"),
+    *("bundles list", "bundles lookup", "isolation list", "domains list", "anti-affinity list", "anti-affinity namespaces"),
+}
+_RUNS = {"demo", "publish", "broker", "replicate", "consume", "subscriptions fold", "subscriptions sync"}
+"""They tell by the lives of what they run."""
+
+
+def _parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    return next((action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)), {})
+
+
+def _verbs() -> Iterator[str]:
+    for noun in VERBS:
+        inner = _parsers(_parsers(_parser(noun))[noun])
+        yield from (f"{noun} {verb}" for verb in inner) if inner else (noun,)
+
+
+def test_of_each_verb_it_is_said_whether_it_changes_something() -> None:
+    assert set(_verbs()) - _LOOKS - _RUNS == set(WRITES)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from geo.cli import links
-from geo.cli.main import VERBS, _parser, main
-from geo.cli.noted import WRITES
+from geo.cli.main import main
 from geo.errors import UnsafeError
 from geo.journal.cluster import without_spark
 from geo.journal.event_rate import Event, EventKind
@@ -18,28 +15,6 @@ from geo.journal.events import SETTING, flush_all, read_events
 from geo.reasons import Reason
 from geo.times import EPOCH
 from tests.cli.test_events import TOPIC, Regions
-
-_LOOKS = {
-    *("peek", "explain", "status", "doctor", "events", "balance simulate", "brokers list", "brokers report", "brokers status"),
-    *("links list", "links status", "topics list", "topics stats", "subscriptions list", "subscriptions status"),
-    *("bundles list", "bundles lookup", "isolation list", "domains list", "anti-affinity list", "anti-affinity namespaces"),
-}
-_RUNS = {"demo", "publish", "broker", "replicate", "consume", "subscriptions fold", "subscriptions sync"}
-"""They tell by the lives of what they run."""
-
-
-def _parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    return next((action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)), {})
-
-
-def _verbs() -> Iterator[str]:
-    for noun in VERBS:
-        inner = _parsers(_parsers(_parser(noun))[noun])
-        yield from (f"{noun} {verb}" for verb in inner) if inner else (noun,)
-
-
-def test_of_each_verb_it_is_said_whether_it_changes_something() -> None:
-    assert set(_verbs()) - _LOOKS - _RUNS == set(WRITES)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from geo.faults import reason_of
 from geo.journal import events
 from geo.journal.cluster import ClusterTables, without_spark
 from geo.journal.event_rate import Event, EventKind
-from geo.journal.events import FILES, KEPT, SETTING, Events, flush_all, read_events
+from geo.journal.events import KEPT, SETTING, Events, flush_all, read_events
 from geo.now import utc_now
 from geo.reasons import Reason
 from geo.replication.link_table import read_links
@@ -179,14 +179,15 @@ def test_nothing_is_written_into_another_cluster_that_the_configuration_calls_by
     assert not eu.journal(EVENTS).exists()
 
 
-def test_many_files_become_one_without_what_is_old(eu: ClusterTables) -> None:
+def test_many_files_become_one_without_what_is_old(eu: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "FILES", 4)
     noted, old = Events(eu), utc_now() - KEPT - timedelta(hours=1)
     noted.note(EventKind.VERB, "long ago", "pause", at=old)
-    for number in range(FILES + 1):
+    for number in range(events.FILES + 1):
         noted.note(EventKind.VERB, str(number), "pause")
         assert noted.flush()
     assert eu.journal(EVENTS).files() <= 2
-    assert {one.subject for one in _read(eu)} == {str(number) for number in range(FILES + 1)}
+    assert {one.subject for one in _read(eu)} == {str(number) for number in range(events.FILES + 1)}
 
 
 def test_who_notes_gets_no_fault_of_any_kind(eu: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
