@@ -117,7 +117,7 @@ def wrapped(line: str, width: int | None, *, indent: int) -> list[str]:
     if width is None or len(line) <= width:
         return [line]
     start = len(line) - len(line.lstrip())
-    return wrap(line, max(width, indent + 20), initial_indent=" " * start, subsequent_indent=" " * indent,
+    return wrap(line.lstrip(), max(width, indent + 20), initial_indent=" " * start, subsequent_indent=" " * indent,
                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
 
 

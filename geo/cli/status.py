@@ -191,7 +191,7 @@ def _cluster(one: ClusterLine, now_us: int) -> tuple[object, ...]:
 
 
 def _lost(backlog: Backlog, acks_s: float | None, alone: int) -> str:
-    if backlog.messages is None:
+    if backlog.messages is None or not (backlog.messages or backlog.complete):
         told = "unknown"
     else:
         least = "" if backlog.complete else "at least "
@@ -205,6 +205,8 @@ def _lost(backlog: Backlog, acks_s: float | None, alone: int) -> str:
 
 
 def _link(one: LinkLine) -> tuple[object, ...]:
+    if not one.states and one.backlog.messages is None:
+        return one.link, *("unknown",) * 6, "unknown", "", "", "?"
     states = [one.states.get(state, 0) for state in ("RUNNING", "STOPPED", "PAUSED", "DELAYED", "FAILED")]
     oldest = "unknown" if one.backlog.seconds is None else _age(one.backlog.seconds) if one.backlog.seconds else ""
     rests = one.trend is Trend.REST and (one.before is None or not one.before.complete)
@@ -213,7 +215,9 @@ def _link(one: LinkLine) -> tuple[object, ...]:
 
 
 def _messages(one: Backlog) -> str:
-    return "unknown" if one.messages is None else f"{'' if one.complete else '>'}{one.messages:,}"
+    if one.messages is None or not (one.messages or one.complete):
+        return "unknown"
+    return f"{one.messages:,}" if one.complete else f">{one.messages:,}"
 
 
 def _subscriptions(one: Subscriptions) -> str:

@@ -19,8 +19,13 @@ _RUNS = ("broker", "bundle", "leader", "version sync")
 """How the names of runners begin that are a broker's."""
 
 
-def brokers_of(tables: ClusterTables) -> Iterator[Broker]:
+def brokers_of(tables: ClusterTables) -> list[Broker]:
     """The processes that run links or bundles of a cluster, or did and have not ended well."""
+    return [one for one, _ in with_runners(tables)]
+
+
+def with_runners(tables: ClusterTables) -> Iterator[tuple[Broker, frozenset[str]]]:
+    """As `brokers_of`, each with the names of what it owns."""
     owners: dict[str, list[Owner]] = {}
     for one in tables.journal(OWNERS).read(Owner):
         if one.is_owned and _runs_cluster(one.runner):
@@ -35,7 +40,8 @@ def brokers_of(tables: ClusterTables) -> Iterator[Broker]:
         is_broker = any(one.runner.startswith(_RUNS) for one in owned)
         works = sum(RunnerName.parse(one.runner) is not None for one in owned)
         last = [max(in_us(one.since) for one in owned), *([] if sign is None else [sign])]
-        yield Broker(name, since, silent_s(now, last), why_dead(tables, owned[0]), works, "broker" if is_broker else "links")
+        broker = Broker(name, since, silent_s(now, last), why_dead(tables, owned[0]), works, "broker" if is_broker else "links")
+        yield broker, frozenset(one.runner for one in owned)
 
 
 def _runs_cluster(runner: str) -> bool:

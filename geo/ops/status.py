@@ -4,7 +4,7 @@ every link goes. Facts of the regions in, one value out. Pure: no Spark, clock o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -113,7 +113,6 @@ class Facts:
     links: Sequence[tuple[str, str]]
     topics: Sequence[TopicOfLink] = ()
     subscriptions: Sequence[Subscribed] = ()
-    findings: Sequence[Finding] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,21 +210,24 @@ def status_of(facts: Facts, max_lag_s: float | None = None) -> Status:
     """The status that these facts are. `max_lag_s`: a topic that is further behind is a problem, however it moves."""
     topics = [one if max_lag_s is None else _judged_by_lag(one, facts.now_us, max_lag_s) for one in facts.topics]
     away = [one.cluster for one in facts.clusters if one.unreadable is not None]
-    findings = [*(_of_cluster(one) for one in facts.clusters if one.cluster in away), *facts.findings]
+    findings = [
+        *(_of_cluster(one) for one in facts.clusters if one.cluster in away),
+        *_gone_brokers(facts.clusters, topics, facts.now_us),
+    ]
     return Status(
         facts.now_us,
         _problems(topics, findings, facts.now_us),
         [ClusterLine(one, _lost(one, facts.links, topics, away)) for one in facts.clusters],
-        [_link(source, target, topics) for source, target in facts.links],
+        [_link(source, target, topics, is_known=target not in away) for source, target in facts.links],
         _subscriptions(facts.subscriptions),
     )
 
 
 def _of_cluster(one: ClusterFacts) -> Finding:
     """Of a region that cannot be read."""
-    reason = f"{one.cluster} cannot be read: {one.unreadable}"
-    code = one.unreadable_code
-    do = None if code is None else code.do
+    code, (what, _, do) = one.unreadable_code, (one.unreadable or "").partition(". ")
+    reason = f"{one.cluster} cannot be read: {what}"
+    do = do or ("" if code is None else code.do or "")
     return Finding(
         one.cluster,
         None,
@@ -235,6 +237,31 @@ def _of_cluster(one: ClusterFacts) -> Finding:
         code,
         reason,
         do or "put it back, or correct its place in the configuration: geo doctor says more",
+    )
+
+
+def _gone_brokers(clusters: Iterable[ClusterFacts], topics: Iterable[TopicOfLink], now_us: int) -> Iterator[Finding]:
+    """Of regions whose brokers died, also where nothing is lacking yet: who ends by itself gives up what it owns."""
+    told = {one.target for one in topics if one.finding.health is Health.NO_BROKER}
+    for one in clusters:
+        died = [each for each in one.brokers if each.does == "broker"]
+        if not died or one.cluster in told or any(each.is_dead is None for each in one.brokers):
+            continue
+        last = min(died, key=lambda each: each.silent_s if each.silent_s is not None else float("inf"))
+        since_us = None if last.silent_s is None else now_us - int(last.silent_s * 1e6)
+        reason = f"its broker did not end by itself: {last.is_dead}"
+        yield Finding(
+            one.cluster, None, None, Health.NO_BROKER, since_us, Reason.NO_OWNER, reason, f"geo broker --cluster {one.cluster}"
+        )
+
+
+def _dated(found: Finding, topics: Iterable[TopicOfLink]) -> Finding:
+    """The finding of a region that is away: since the first link from it has met that."""
+    met = (one.finding.since_us for one in topics if one.source == found.subject and one.finding.health is Health.AWAY)
+    return (
+        found
+        if found.since_us is not None
+        else replace(found, since_us=min((one for one in met if one is not None), default=None))
     )
 
 
@@ -258,12 +285,12 @@ def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], now_us
         found = one.finding
         if found.is_problem(now_us):
             groups.setdefault((found.health, one.link, found.code or found.reason), []).append(found)
-    problems = [Problem(one) for one in findings if one.is_problem(now_us)]
+    problems = [Problem(_dated(one, topics)) for one in findings if one.is_problem(now_us)]
     away = {one.first.subject for one in problems if one.first.health is Health.AWAY}
     for (_, link, _), group in groups.items():
         first = min(group, key=lambda one: (_since(one), one.subject))
         if first.health is Health.AWAY and not away.isdisjoint(link.split("->")):
-            continue  # that its region is away has been said
+            continue  # that its region is away is said
         problems.append(Problem(first, len(group), of_link[link]))
     return sorted(problems, key=lambda one: (one.first.health.rank, _since(one.first), one.first.link or "", one.first.subject))
 
@@ -308,7 +335,9 @@ def _less(one: Backlog, other: Backlog) -> Backlog:
     return min(one, other, key=size)
 
 
-def _link(source: str, target: str, topics: Iterable[TopicOfLink]) -> LinkLine:
+def _link(source: str, target: str, topics: Iterable[TopicOfLink], *, is_known: bool) -> LinkLine:
+    if not is_known:  # its rows are in its target
+        return LinkLine(source, target, {}, UNKNOWN, None, Trend.UNKNOWN)
     own = [one for one in topics if (one.source, one.target) == (source, target)]
     states: dict[str, int] = {}
     backlog, before = Backlog(), Backlog()
@@ -322,7 +351,7 @@ def _link(source: str, target: str, topics: Iterable[TopicOfLink]) -> LinkLine:
     return LinkLine(source, target, states, backlog, known, _trend(backlog, known))
 
 
-STEADY = 0.1
+STEADY = 0.05
 """A lag that changed by less than this part of itself has not moved: a link that follows brings it in batches."""
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 from geo.asking import ask_all
 from geo.config.model import Config
+from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.mirror import may_be_old
 from geo.delta.store import read_each
@@ -21,7 +22,7 @@ from geo.log.ledgers import Batch
 from geo.log.topics import known_topics
 from geo.names import Topic, topic_glob_matches
 from geo.now import now_us, utc_now
-from geo.ops.brokers import brokers_of
+from geo.ops.brokers import with_runners
 from geo.ops.health import Finding
 from geo.ops.lag_history import LagHistory
 from geo.ops.link_health import link_findings
@@ -29,6 +30,7 @@ from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, Facts, Subscribed, To
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
+from geo.streams.life import State
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.record import decode_all
 from geo.text import first_line
@@ -84,15 +86,17 @@ def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: 
         pass
     with may_be_old(_SAME_S):
         refuse_gone(tables, clusters.values())
+        owned = list(with_runners(tables))
+        running = frozenset(name for one, names in owned if one.is_dead is None for name in names)
         of_links = [
-            (one, _topic_of_link(one, how, history, now_us()))
+            (one, _topic_of_link(one, how, history, now_us(), running))
             for one, how, history in link_findings(tables, clusters, config, glob)
         ]
         known = [one.topic for one in known_topics(tables) if not one.is_deleted and topic_glob_matches(glob, one.topic)]
         states = _subscription_states(tables, glob)
         facts = ClusterFacts(
             tables.cluster.name,
-            brokers=tuple(brokers_of(tables)),
+            brokers=tuple(one for one, _ in owned),
             verified=_verified(tables),
             topics=tuple(topic for topic in known if not topic.is_system),
             subscriptions=len(states),
@@ -107,13 +111,27 @@ def _prefetch(tables: ClusterTables, schema: TableSchema) -> None:
             tables.journal(schema).newest()
 
 
-def _topic_of_link(one: LinkStatus, finding: Finding, history: LagHistory | None, now: int) -> TopicOfLink:
+def _topic_of_link(
+    one: LinkStatus, finding: Finding, history: LagHistory | None, now: int, running: Collection[str]
+) -> TopicOfLink:
+    """`running`: what living processes own."""
     backlog = _backlog(one.lag)
     before = None if history is None else history.at(now - BEFORE_US)
     known = _backlog(before.lag) if before is not None else None
     if history is None and backlog.is_nothing:
         known = Backlog(complete=False)  # it rests; nothing of what was before was read
-    return TopicOfLink(one.link.source, one.link.target, one.topic, one.state.value, finding, backlog, known)
+    return TopicOfLink(one.link.source, one.link.target, one.topic, _state(one, running), finding, backlog, known)
+
+
+_FOR_RUNNER = (State.RUNNING, State.STOPPED)
+"""States that a row keeps when its runner has died, or has begun and brought nothing yet."""
+
+
+def _state(one: LinkStatus, running: Collection[str]) -> str:
+    if one.state not in _FOR_RUNNER:
+        return one.state.value
+    names = (runner.name for runner in origin_runners(frozenset(one.link.origins), one.topic, one.link.target))
+    return str((State.RUNNING if any(name in running for name in names) else State.STOPPED).value)
 
 
 def _backlog(lag: Lag | None) -> Backlog:

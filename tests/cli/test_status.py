@@ -1,0 +1,168 @@
+"""`geo status`: what facts come to and how it is printed, as written in a scenario; names and texts of any kind; and two regions on an S3 API, of
+which it reads little and writes nothing, without Spark and pandas."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geo.cli.output import to_json
+from geo.cli.status import as_json, screen
+from geo.names import Topic
+from geo.ops.health import Finding, Health
+from geo.ops.status import Backlog, Broker, ClusterFacts, Facts, Status, Subscribed, TopicOfLink, Verified, status_of
+from geo.reasons import Reason
+from geo.times import in_us
+from tests.far import TOPIC, Far
+from tests.object_store import ObjectStore as S3
+from tests.scenario_text import REWRITES
+
+SCENARIO = Path(__file__).parent.parent / "scenarios" / "screens" / "status.txt"
+
+NOW_US = in_us(datetime.fromisoformat("2026-11-28T03:12:04+00:00"))
+
+
+def _us(ago: str) -> int | None:
+    """When it was so many minutes ago, as `25m`; None: `?`."""
+    return None if ago == "?" else NOW_US - int(ago.removesuffix("m")) * 60 * 1_000_000
+
+
+def _backlog(text: str) -> Backlog:
+    """`310/4s`, `>310/4s` of what is a lower bound, or `?`."""
+    if text == "?":
+        return Backlog(None, None, complete=False)
+    messages, _, seconds = text.lstrip(">").partition("/")
+    return Backlog(int(messages), float(seconds.removesuffix("s") or 0), complete=not text.startswith(">"))
+
+
+@dataclass(slots=True)
+class Told:
+    """What is said before a screen is asked for."""
+
+    facts: Facts = field(default_factory=lambda: Facts(NOW_US, [], []))
+
+    def run(self, command: str) -> list[str]:
+        facts, words = self.facts, command.split()
+        match words:
+            case ["links", *links]:
+                self.facts = Facts(NOW_US, [], [(one.split("->")[0], one.split("->")[1]) for one in links])
+            case ["cluster", name, published, *topics]:
+                rate = None if published == "?" else float(published)
+                one = ClusterFacts(name, published=rate, topics=tuple(Topic.parse(f"persistent://{topic}") for topic in topics))
+                self.facts = replace(facts, clusters=[*facts.clusters, one])
+            case ["away", name, code, *why]:
+                one = ClusterFacts(name, " ".join(why), Reason(code))
+                self.facts = replace(facts, clusters=[*facts.clusters, one])
+            case ["broker", name, process, silent, works, *dead]:
+                broker = Broker(process, NOW_US, None if silent == "?" else float(silent), " ".join(dead) or None, int(works))
+                self._change(name, lambda one: replace(one, brokers=(*one.brokers, broker)))
+            case ["verified", name, ago, *what]:
+                told = Verified(_us(ago) or 0, what == ["clean"], " ".join(what))
+                self._change(name, lambda one: replace(one, verified=told))
+            case [count, "topics", link, state, health, since, now, before, *why] if count.isdigit():
+                code, _, rest = " ".join(why).partition(": ")
+                reason, _, do = rest.partition(" | ")
+                for number in range(int(count)):
+                    topic = f"persistent://shop/web/{'orders' if number == 0 else f'orders-{number}'}"
+                    finding = Finding(
+                        topic, link, topic, Health(health), _us(since), Reason(code) if code else None, reason, do or None
+                    )
+                    self._topic(link, topic, state, finding, now, before)
+            case ["topic", link, name, state, now, before]:
+                topic = f"persistent://{name}"
+                self._topic(link, topic, state, Finding(topic, link, topic, Health.OK, None, None, "", None), now, before)
+            case ["subscription", topic, name, *lacking]:
+                ways = {(one.split("->")[0], one.split("->")[1].split("=")[0]): int(one.split("=")[1]) for one in lacking}
+                found = Subscribed(Topic.parse(f"persistent://{topic}"), name, {}, ways)
+                self.facts = replace(facts, subscriptions=[*facts.subscriptions, found])
+            case ["status", *more]:
+                given = dict(one.split("=") for one in more)
+                status = status_of(facts, float(given["max-lag"]) if "max-lag" in given else None)
+                return [*_shown(status, int(given["width"]) if "width" in given else None), f"[{int(status.fails())}]"]
+            case _:
+                raise AssertionError(command)
+        return []
+
+    def _change(self, name: str, change: object) -> None:
+        assert callable(change)
+        self.facts = replace(self.facts, clusters=[change(one) if one.cluster == name else one for one in self.facts.clusters])
+
+    def _topic(self, link: str, topic: str, state: str, finding: Finding, now: str, before: str) -> None:
+        source, target = link.split("->")
+        earlier = None if before == "?" else _backlog(before)
+        one = TopicOfLink(source, target, Topic.parse(topic), state, finding, _backlog(now), earlier)
+        self.facts = replace(self.facts, topics=[*self.facts.topics, one])
+
+
+def _shown(status: Status, width: int | None) -> list[str]:
+    return [line for line, _ in screen(status, "0.2.0", width, "geo.yaml")]
+
+
+def test_the_screen_is_as_written() -> None:
+    told, now = Told(), list[str]()
+    for line in SCENARIO.read_text().splitlines():
+        if line.startswith("  $ "):
+            now += [line, *(f"  {shown}" for shown in told.run(line[4:]))]
+        elif not line.startswith("  "):
+            now.append(line)
+    if REWRITES:
+        SCENARIO.write_text("\n".join(now) + "\n")
+    assert "\n".join(now) + "\n" == SCENARIO.read_text()
+
+
+_ANY = st.text(max_size=40)
+
+
+@given(
+    st.sampled_from(Health),
+    _ANY,
+    _ANY,
+    st.none() | _ANY,
+    st.none() | st.integers(-(10**15), 4 * 10**15),
+    _ANY,
+    st.none() | st.integers(20, 200),
+)
+def test_any_text_is_shown_on_lines_of_its_own_and_moves_no_cursor(
+    health: Health, subject: str, reason: str, do: str | None, since_us: int | None, name: str, width: int | None
+) -> None:
+    finding = Finding(subject, name, subject, health, since_us, Reason.OTHER, reason, do)
+    one = TopicOfLink("us", "eu", TOPIC, "RUNNING", finding, Backlog(3, 4.0), None)
+    away = ClusterFacts(name, unreadable=reason, unreadable_code=Reason.NO_ANSWER)
+    dead = ClusterFacts("us", brokers=(Broker(name, 0, None, reason, 2),), verified=Verified(0, False, reason), topics=(TOPIC,))
+    status = status_of(Facts(NOW_US, [away, dead], [("us", "eu"), (name, "us")], [one]))
+    lines = _shown(status, width)
+    assert not [line for line in lines if re.search(r"[\x00-\x1f\x7f-\x9f]", line)]
+    json.dumps(to_json(as_json(status)), allow_nan=False)
+    assert status.fails() >= (health not in (Health.OK, Health.CATCHING_UP))
+
+
+@pytest.mark.slow
+def test_two_regions_on_a_store_are_read_by_few_requests_and_nothing_is_written_or_imported_that_it_does_not_need(
+    s3: S3, tmp_path: Path
+) -> None:
+    far = Far.made(s3, tmp_path)
+    far.publish(10)
+    far.replicate()
+    ran = (
+        "import sys; from geo.cli.main import main; code = main(); "
+        "print(code, *sorted({m.split('.')[0] for m in sys.modules} & {'pyspark', 'py4j', 'pandas'}))"
+    )
+    before = s3.counts()
+    done = subprocess.run(
+        [sys.executable, "-c", ran, "status", "--config", str(far.path), "--engine", "native"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    asked = s3.counts() - before
+    assert done.stdout.splitlines()[-1] == "0", done.stdout + done.stderr
+    assert "us->eu  1" in done.stdout
+    assert set(asked) <= {"GET", "HEAD", "LIST"}
+    assert asked.total() <= 40
