@@ -57,6 +57,14 @@ def nothing_in_target(name: str, place: str) -> str:
     )
 
 
+def log_gone_in_target(topic: str, target: str, link: str) -> str:
+    """Of a topic whose log in a target is not there, though a link has written it."""
+    return (
+        f"the log of {topic} in {target} is not there, though {link} has written it. Put it back. Without it the next start of the link makes it "
+        f"anew, and brings what its source still has: what was published in {target} comes back by geo rebuild --cluster {target} alone"
+    )
+
+
 def lost_by_registry(one: Lost, cluster: str, registry: str) -> str | None:
     """Of a topic that the registry of its cluster lacks, or lost once; None: neither."""
     clear = (

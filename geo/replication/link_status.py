@@ -14,7 +14,7 @@ from geo.delta.table import Table
 from geo.errors import OtherClusterError, RetryableError
 from geo.faults import Tried, reason_of
 from geo.journal.cluster import ClusterTables
-from geo.log.absence import is_new, nothing_in_target
+from geo.log.absence import is_new, log_gone_in_target, nothing_in_target
 from geo.log.ledgers import LINK_KEY
 from geo.log.topics import Registered, absent, gone_error, known_topics
 from geo.names import Topic, topic_glob_matches
@@ -144,8 +144,11 @@ def _status(
                 raise RetryableError(f"{log}: there is no table now.", code=code)
             stood = _behind(log, seen, stands, link, now_us, begins_at_end=at_end)
             told = "; ".join(filter(None, (reason or stood.why, lacks))) or None
+            away = (code, lacks) if lacks else None
+            if row is not None and row.cursor is not None and row.target is not None and stands.cursor is None:
+                away = away or (Reason.TARGET_GONE, log_gone_in_target(str(topic), link.target, link.name))
             return replace(
-                so_far, reason=told, at=stood.at, newest=seen.version, lag=stood.lag, lacks=lacks, away=(code, lacks) if lacks else None,
+                so_far, reason=told, at=stood.at, newest=seen.version, lag=stood.lag, lacks=lacks, away=away,
                 rewound=stood.rewound, stale=stood.why if stands.cursor is not None else None,
             )  # fmt: skip
         assert tried.fault is not None

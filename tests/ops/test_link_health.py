@@ -115,6 +115,18 @@ def test_what_is_stopped_is_told_with_since_verb_and_exit_code(far: Far, topic: 
     assert (code, told["health"], told["is_problem"]) == (0, "OK", False)
 
 
+def test_a_log_that_is_gone_in_the_target_is_away_though_its_next_start_would_bring_all(
+    far: Far, topic: Topic, typed: Typed
+) -> None:
+    log, port = far.log("eu", topic).log_folder, far.tables("eu").port
+    assert log is not None
+    assert port is not None
+    port.delete_all([str(log / name) for name in log.names()])
+    code, (told,) = typed("")
+    assert (code, told["health"], told["health_code"]) == (1, "AWAY", "TARGET_GONE")
+    assert told["do"].startswith("Put it back.")
+
+
 def test_a_rest_is_fine_for_a_day_and_no_lag_is_too_much_for_it_but_one_that_is_asked_for(
     far: Far, topic: Topic, typed: Typed
 ) -> None:
