@@ -27,6 +27,7 @@ from geo.coordination.ownership import Ownership, broker_runner, claim, giving_b
 from geo.errors import FencedError, UsageError
 from geo.faults import Tried, reason_of
 from geo.fleet.config_file import ConfigFile
+from geo.fleet.health_events import HealthEvents
 from geo.fleet.member import Activity, Member
 from geo.fleet.turns import LinkTurns, turns_of
 from geo.journal.cluster import connect
@@ -36,7 +37,7 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.publish import PublishOptions, publish_source
 from geo.log.publish_stream import SourceStream
 from geo.log.publish_work import OneProducer, PublishWork
-from geo.names import ALL_TOPICS, check_broker
+from geo.names import ALL_TOPICS, Topic, check_broker
 from geo.progress import Counts, rates
 from geo.replication.absent_regions import refuse_to_begin_anew
 from geo.replication.link_topics import LinkTopics, note_link
@@ -133,6 +134,7 @@ class Broker:
         """What became of each work, by its group and name, and of each group, by an empty name."""
         self._events = events_of(self._tables)
         self._life_events = LifeEvents(self._events)
+        self._health = HealthEvents(cluster, self._events, say)
         self._brought: Counter[Kind] = Counter()
         """What groups have brought that are gone."""
         self._changing = threading.Lock()
@@ -304,6 +306,7 @@ class Broker:
         if (seconds := now - self._status_at) >= timetable.STATUS_S:
             self._say(self.status(self._counted, seconds))
             self._status_at, self._counted = now, self.counts()
+            self._health.look(self._file.config, self._behind())
         if self._member is not None:
             if self._member.fault is not None:
                 raise self._member.fault
@@ -360,6 +363,20 @@ class Broker:
             note_link(self._life_events, group, work, life)
         else:
             self._life_events.note_work(group, work, life)
+
+    def _behind(self) -> set[tuple[str, Topic]]:
+        """The topics of links, by their sources, that are not at the end of their source for sure."""
+        with self._changing:
+            told = list(self._lives.values())
+        found = set()
+        for group, work, life in told:
+            if not isinstance(group, LinkTopics) or work is None:
+                continue
+            with Tried():  # whether it is at the end is not known
+                if life.state is State.STOPPED or (life.state is State.RUNNING and not work.is_behind):
+                    continue
+            found.add((group.link.source, work.topic))
+        return found
 
     def counts(self) -> Counts:
         """What all have brought since the start."""

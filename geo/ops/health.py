@@ -75,6 +75,11 @@ class Finding:
     reason: str
     do: str | None
 
+    @property
+    def shown(self) -> str:
+        """What it is, with its link."""
+        return self.subject if self.link is None else f"{self.link} {self.subject}"
+
     def is_problem(self, now_us: int) -> bool:
         """Whether a person has to do something. A rest that somebody wanted is one after a day, and if nobody knows for how long it has been."""
         if self.health is Health.PAUSED:

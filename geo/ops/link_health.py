@@ -6,7 +6,7 @@ moved. It looks only, and needs no Spark where tables are native.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from geo.config.model import Config, Link
@@ -42,7 +42,11 @@ _RESTS = (Reason.ASKED_TO_PAUSE, Reason.PLACED_ELSEWHERE)
 
 
 def link_findings(
-    target: ClusterTables, sources: Mapping[str, ClusterTables], config: Config, glob: str
+    target: ClusterTables,
+    sources: Mapping[str, ClusterTables],
+    config: Config,
+    glob: str,
+    only: Collection[tuple[str, Topic]] | None = None,
 ) -> Iterator[tuple[LinkStatus, Finding, LagHistory | None]]:
     """Of each of `link_statuses` how it is doing, and the history that tells it; None where nothing had to be looked at. Raises as that."""
     before, links = LinksBefore(target), {(link.source, link.target): link for link in config.inbound(target.cluster.name)}
@@ -56,9 +60,9 @@ def link_findings(
         history = before.history(link, source, status.topic, now_us - SAMPLES * APART_US)
         return status, judge(now, before.of(link, status.topic, history, now_us), now_us), history
 
-    for found in read_each(target.port, link_statuses(target, sources, config, glob), judged):
-        assert found is not None, "a log of which commits go meanwhile tells fewer"
-        yield found
+    statuses = list(link_statuses(target, sources, config, glob, only))
+    for status, found in zip(statuses, read_each(target.port, statuses, judged), strict=True):
+        yield judged(status) if found is None else found  # a file went while it was read: once more, and then that is said
 
 
 def _now(status: LinkStatus) -> LinkNow:

@@ -81,9 +81,15 @@ class LinkStatus:
         return is_up_to_date and self.state is not State.FAILED and self.impossible == 0
 
 
-def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], config: Config, glob: str) -> Iterator[LinkStatus]:
+def link_statuses(
+    target: ClusterTables,
+    sources: Mapping[str, ClusterTables],
+    config: Config,
+    glob: str,
+    only: Collection[tuple[str, Topic]] | None = None,
+) -> Iterator[LinkStatus]:
     """Every topic that the links into a cluster carry, and that matches; of a source that cannot be read those that were
-    recorded. Raises what is in the way of reading the target."""
+    recorded. `only`: of these, sources and topics. Raises what is in the way of reading the target."""
     rows, requests, known = read_links(target), read_requests(target), known_topics(target)
     gone = {one.topic for one in known if one.is_deleted}
     lacks = None if rows or known else nothing_in_target(target.cluster.name, target.place)
@@ -100,7 +106,9 @@ def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], c
         if tried.fault is not None:
             carried = [Registered.unknown(topic, None) for topic in replicated]
             away = reason_of(tried.fault), first_line(tried.fault)
-        matching = [one for one in carried if topic_glob_matches(glob, one.topic)]
+        matching = [
+            one for one in carried if topic_glob_matches(glob, one.topic) and (only is None or (link.source, one.topic) in only)
+        ]
         for found in read_each(
             source.port or target.port, matching, partial(_status, link, rows, requests, target, source, away, lacks)
         ):

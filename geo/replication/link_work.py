@@ -85,6 +85,13 @@ class LinkWork:
     def how_far(self) -> CommitName | None:
         return self.link.cursor
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether its source has, or may have, what it has not brought. No request is made for it."""
+        if (started := self.link.started) is None:
+            return True
+        return started.has_news() if started.source_is_local else not self._has_caught_up
+
     def own(self) -> None:
         self.link.look_for_source(self.recorded)
         own(self.link.target, [self])

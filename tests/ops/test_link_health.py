@@ -42,7 +42,7 @@ def far(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Far:
 def topic(far: Far, request: pytest.FixtureRequest) -> Topic:
     """One of its own for each test, of which ten messages crossed."""
     made = Topic.parse(f"persistent://shop/{request.node.name[5:25].replace('_', '-')}/clicks")
-    _publish_long_ago(far, 10, made)
+    publish_long_ago(far, 10, made)
     far.replicate(made)
     return made
 
@@ -59,7 +59,7 @@ def typed(far: Far, topic: Topic, capsys: pytest.CaptureFixture[str]) -> Typed:
     return typed
 
 
-def _publish_long_ago(far: Far, end: int, topic: Topic) -> None:
+def publish_long_ago(far: Far, end: int, topic: Topic) -> None:
     tables = far.tables("us")
     ensure_topic(tables, topic)
     writer = LedgerWriter(
@@ -86,7 +86,7 @@ def test_of_what_is_in_sync_nothing_is_read_beside_its_status(s3: S3, far: Far, 
 
 def test_of_many_that_nobody_runs_owners_are_read_once(s3: S3, far: Far, topic: Topic) -> None:
     for one in (topic, Topic.parse(f"{topic}-too")):
-        _publish_long_ago(far, 20, one)
+        publish_long_ago(far, 20, one)
     _asked(s3, far, f"{topic}*", link_statuses)
     requests, _ = _asked(s3, far, f"{topic}*", link_statuses)
     with_findings, found = _asked(s3, far, f"{topic}*", link_findings)
@@ -105,7 +105,7 @@ def test_of_many_that_nobody_runs_owners_are_read_once(s3: S3, far: Far, topic: 
 
 def test_what_is_stopped_is_told_with_since_verb_and_exit_code(far: Far, topic: Topic, typed: Typed) -> None:
     assert typed("")[0] == 0
-    _publish_long_ago(far, 20, topic)
+    publish_long_ago(far, 20, topic)
     code, (told,) = typed("")
     assert (code, told["health"], told["health_code"], told["level"]) == (1, "STOPPED", "NO_OWNER", "error")
     assert (told["do"], told["is_problem"], told["lag_messages"]) == ("geo replicate --cluster eu", True, 10)
@@ -130,7 +130,7 @@ def test_a_log_that_is_gone_in_the_target_is_away_though_its_next_start_would_br
 def test_a_rest_is_fine_for_a_day_and_no_lag_is_too_much_for_it_but_one_that_is_asked_for(
     far: Far, topic: Topic, typed: Typed
 ) -> None:
-    _publish_long_ago(far, 20, topic)
+    publish_long_ago(far, 20, topic)
     ask(far.tables("eu"), "us", str(topic), Action.PAUSE)
     code, (told,) = typed("")
     assert (code, told["health"], told["is_problem"], told["level"]) == (0, "PAUSED", False, "warn")
@@ -140,7 +140,7 @@ def test_a_rest_is_fine_for_a_day_and_no_lag_is_too_much_for_it_but_one_that_is_
 
 
 def test_an_owner_that_lives_has_time_to_take_it_up_and_a_schedule_excuses(far: Far, topic: Topic, typed: Typed) -> None:
-    _publish_long_ago(far, 20, topic)
+    publish_long_ago(far, 20, topic)
     link = TopicLink(far.tables("eu"), far.tables("us"), far.config, far.config.link("us", "eu"), topic)
     (owned,) = claim(link.target, [link.runners])
     code, (told,) = typed("")

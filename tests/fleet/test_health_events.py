@@ -1,0 +1,51 @@
+"""What a broker notes of how its links are doing, of two regions on an S3 API. Spark is never started."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from geo.fleet.health_events import HealthEvents
+from geo.journal.event_rate import EventKind
+from geo.journal.events import SETTING, events_of, read_events
+from geo.now import utc_now
+from tests.far import TOPIC, Far
+from tests.object_store import ObjectStore as S3
+from tests.ops.test_link_health import publish_long_ago
+
+pytestmark = pytest.mark.slow
+
+
+def test_each_change_of_health_is_noted_once_and_rest_costs_nothing(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SETTING, "on")
+    far, said = Far.made(s3, tmp_path), list[str]()
+    publish_long_ago(far, 10, TOPIC)
+    far.replicate()
+    events = events_of(far.tables("eu"))
+    watch = HealthEvents("eu", events, said.append)
+
+    def look(*behind: str) -> None:
+        watch.look(far.config, {(source, TOPIC) for source in behind})
+        watch.wait(60)
+
+    before = sum(s3.counts().values())
+    look()
+    assert sum(s3.counts().values()) == before, "nothing is behind, and nothing was"
+    look("us")
+    assert said == [], "it is in sync by now"
+    publish_long_ago(far, 20, TOPIC)
+    for _ in range(2):
+        look("us")
+    far.replicate()
+    look()
+    link = f"us->eu {TOPIC}"
+    assert [one.partition(": it lacks")[0] for one in said] == [f"{link}: STOPPED, was OK", f"{link}: OK, was STOPPED"]
+    assert events.flush(60)
+    noted = read_events(far.tables("eu"), utc_now() - timedelta(hours=1), EventKind.HEALTH)
+    told = {(one.subject, one.topic) for one in noted}
+    assert told == {(link, str(TOPIC))}
+    assert noted[-1].to_state == "OK", "of one subject and minute the last counts"
