@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from geo.config.model import Publication
@@ -20,6 +21,8 @@ from geo.streams.supervisor import Supervisor, log_fault
 from geo.streams.work import Found, Group, Told
 from geo.text import counted
 
+log = logging.getLogger(__name__)
+
 
 class Publishing:
     """Runs one publisher's stream; `run` until it is done or stopped.
@@ -37,7 +40,7 @@ class Publishing:
         lives: LifeEvents | None = None,
     ) -> None:
         """`lives`: notes what becomes of it."""
-        self._lives = lives
+        self._lives, self._ends = lives, once
         self.work = PublishWork(begin, what, once=once, take_over=take_over)
         self.life = Life()
         """Where it is in its life; its reason and error are those of the last fault."""
@@ -56,6 +59,8 @@ class Publishing:
         if self._lives is not None:
             self._lives.note_work(group, work, life)
         if life.error is None:
+            if not self._ends:
+                log.info("%s: %s", self.work, life.state.value, extra={"event": life.state.value, "work": str(self.work)})
             return
         log_fault(group, work, life)
         if life.state is State.FAILED or not self.work.has_begun:

@@ -24,7 +24,9 @@ log = logging.getLogger(__name__)
 def log_fault(group: object, work: object | None, life: Life) -> None:
     """As `on_change`: logs why something does not run."""
     if life.reason is not None:
-        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)
+        what = group if work is None else work
+        extra = {"event": life.state.value, "work": str(what), "reason": life.reason}
+        log.warning("%s: %s: %s", what, life.state.value, life.reason, extra=extra)
 
 
 def unfinished(ended: Iterable[tuple[Any, Any, Life]]) -> dict[str, str]:
