@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from geo.cli.arguments import EPILOG, Verbs, was_cut_short
@@ -73,8 +73,11 @@ _WITHOUT_PANDAS = ("status",)
 _NOUNS = ("links", "topics", "subscriptions", "brokers", "bundles", "isolation", "domains", "anti-affinity")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb. Returns the exit code: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe."""
+def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
+    """Run one verb. Returns the exit code: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe, 130 ended by Ctrl-C.
+
+    Where no arguments are given, or it `is_process`, this process is for the verb alone: Ctrl-C ends it.
+    """
     if "_ARGCOMPLETE" in os.environ:
         _complete(os.environ["COMP_LINE"].split())
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -82,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.insert(1, "list")  # a noun with no verb lists
     if argv is None and arguments[:1] and arguments[0] in _WITHOUT_PANDAS:  # of a process of its own
         spare_pandas()
-    with RunLog(arguments) as run, Signals(run.ended) as signals:
+    end: Callable[[int], object] = os._exit if is_process or argv is None else str
+    with RunLog(arguments) as run, Signals(run.ended, end) as signals:
         try:
             run.code = code = _run(arguments, run, signals)
         except KeyboardInterrupt:
@@ -161,7 +165,7 @@ def run_job(verb: str) -> None:
 
     Databricks calls the entry point of a wheel, takes its return for success whatever it is, and an end with 0 for a failure.
     """
-    if code := main([verb, *sys.argv[1:]]):
+    if code := main([verb, *sys.argv[1:]], is_process=True):
         sys.exit(code)
 
 

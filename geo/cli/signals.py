@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import threading
@@ -38,8 +37,8 @@ _launches = False
 class Signals:
     """What this process does at signals, as a context."""
 
-    def __init__(self, on_end: Callable[[int], None], end: Callable[[int], object] = os._exit) -> None:
-        """`on_end` is called before the process is ended in the middle of something."""
+    def __init__(self, on_end: Callable[[int], None], end: Callable[[int], object]) -> None:
+        """`end` ends the process, with an exit code; `on_end` is called before that is done in the middle of something."""
         self._on_end, self._end = on_end, end
         self._stop: Callable[[], None] | None = None
         self._interrupts = 0
@@ -88,7 +87,7 @@ class Signals:
     def _go_out(self, follows: Collection[Does]) -> None:
         deadline = time.monotonic() + (END_S if Does.END_SOON in follows else 0.0)
         if Does.CANCEL in follows:
-            threading.Thread(target=_cancel_jobs, name="geo-cancel", daemon=True).start()
+            threading.Thread(target=_cancel_jobs, args=(deadline,), name="geo-cancel", daemon=True).start()
         if Does.END_SOON in follows:
             time.sleep(_SAY_S)
             with suppress(Exception):
@@ -100,10 +99,10 @@ class Signals:
         self._end(INTERRUPTED)
 
 
-def _cancel_jobs() -> None:
-    """Cancel what Spark computes for as long as this process lives. Spark may not answer."""
+def _cancel_jobs(deadline: float) -> None:
+    """Cancel what Spark computes until then. Spark may not answer."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-    while context is not None:
+    while context is not None and time.monotonic() < deadline:
         with suppress(Exception):
             if (active := context._active_spark_context) is not None:
                 active.cancelAllJobs()

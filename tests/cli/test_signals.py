@@ -66,7 +66,7 @@ def test_signals_stop_what_runs_where_python_gives_them_and_are_left_alone_in_an
 
 def test_what_no_signal_ended_leaves_them_as_they_were() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    with Signals(lambda code: None) as own:
+    with Signals(lambda code: None, lambda code: None) as own:
         own.stop_by(lambda: None)
         assert signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]
         with pytest.raises(KeyboardInterrupt), Signals(lambda code: None, lambda code: None):
@@ -76,12 +76,12 @@ def test_what_no_signal_ended_leaves_them_as_they_were() -> None:
 
 
 _HANGS = """
-import sys, threading, time
+import os, sys, threading, time
 from geo.cli.signals import Signals
 def work():
     while True:
         time.sleep(0.1)
-with Signals(lambda code: print("ended", code, flush=True)) as signals:
+with Signals(lambda code: print("ended", code, flush=True), os._exit) as signals:
     try:
         threading.Thread(target=work).start()
         print("runs", flush=True)
