@@ -295,28 +295,25 @@ def list_links(args: argparse.Namespace, output: Output) -> int:
     config, glob = load(args.config), check_topic_glob(args.topic)
     looked = LookedAt("geo links", config, args.engine)
 
-    def rows(tables: ClusterTables) -> list[dict[str, Any]]:
+    def rows(tables: ClusterTables) -> list[tuple[dict[str, Any], Lag | None]]:
         requests = read_requests(tables)
         lags = {(one.link.source, str(one.topic)): one.lag for one in link_statuses(tables, looked.clusters, config, glob)}
         return [
-            {"link": f"{source}->{tables.cluster.name}", "topic": topic, **_told(state, requests),
-             "source_version": state.cursor.version if state.cursor else None, "floors": state.floors, "expired": state.expired,
-             **_lag_fields(lags.get((source, topic)))}
+            ({"link": f"{source}->{tables.cluster.name}", "topic": topic, **_told(state, requests),
+              "source_version": state.cursor.version if state.cursor else None, "floors": state.floors, "expired": state.expired,
+              **_lag_fields(lag := lags.get((source, topic)))}, lag)
             for (source, topic), state in read_links(tables).items()
             if topic_glob_matches(glob, Topic.parse(topic))
         ]  # fmt: skip
 
     found, unreadable = looked.read_each(rows)
-    found.sort(key=lambda row: (row["topic"], row["link"]))
-    output.data([*found, *unreadable])
+    found.sort(key=lambda one: (one[0]["topic"], one[0]["link"]))
+    output.data([*(row for row, _ in found), *unreadable])
     output.table(
         ("TOPIC", "LINK", "STATE", "SOURCE VERSION", "LAG", "SECONDS", "REASON"),
-        [
-            (r["topic"], r["link"], r["state"], r["source_version"], r["lag_messages"], r["lag_seconds"], r["reason"])
-            for r in found
-        ],
+        [(r["topic"], r["link"], r["state"], r["source_version"], *_lag(lag)[::2], r["reason"]) for r, lag in found],
     )
-    return say_unreadable(output, unreadable) or int(any(r["state"] == State.FAILED.value for r in found))
+    return say_unreadable(output, unreadable) or int(any(row["state"] == State.FAILED.value for row, _ in found))
 
 
 def _told(row: LinkState, requests: Requests) -> dict[str, str | None]:
