@@ -28,7 +28,7 @@ from schemas import EVENTS
 LOOK_S, REMOTE_LOOK_S = 1.0, 5.0
 """How often `--follow` looks."""
 
-_HEAD = ("TIME", "CLUSTER", "KIND", "SUBJECT", "CHANGE", "REASON", "BY")
+HEAD = ("TIME", "CLUSTER", "KIND", "SUBJECT", "CHANGE", "REASON", "BY")
 
 
 def add_events(verbs: Verbs, does: str) -> None:
@@ -55,7 +55,7 @@ def events(args: argparse.Namespace, output: Output) -> int:
     if args.cluster is not None:
         looked.clusters = {args.cluster: looked.clusters[args.cluster]}
     now = utc_now()
-    begin = max(now - args.since if isinstance(args.since, timedelta) else args.since, now - KEPT)
+    begin = now - min(args.since, KEPT) if isinstance(args.since, timedelta) else max(args.since, now - KEPT)
 
     def is_wanted(one: Event) -> bool:
         of_topic = args.topic == ALL_TOPICS or (one.topic is not None and topic_glob_matches(glob, Topic.parse(one.topic)))
@@ -72,7 +72,7 @@ def events(args: argparse.Namespace, output: Output) -> int:
         _follow(args, output, looked.clusters, begin, is_wanted, {one.id: one.count for one in found})
         return 0
     output.data([*map(fields_of, found), *unreadable])
-    output.table(_HEAD, [cells_of(one) for one in found])
+    output.table(HEAD, [cells_of(one) for one in found])
     return say_unreadable(output, unreadable)
 
 
@@ -111,7 +111,7 @@ def _say(output: Output, one: Event) -> None:
 
 
 def cells_of(one: Event) -> Sequence[str | None]:
-    """An event as people read it, below `_HEAD`."""
+    """An event as people read it, below `HEAD`."""
     change = one.to_state if one.from_state in (None, one.to_state) else f"{one.from_state} -> {one.to_state}"
     times = f" ({one.count:,} times)" if one.count > 1 else ""
     why = ": ".join(filter(None, (None if one.reason_code is None else one.reason_code.value, one.reason)))

@@ -20,6 +20,7 @@ from geo.cli.signals import Signals
 from geo.disk import fullest
 from geo.errors import GeoError, NoSparkError
 from geo.late import spare_pandas
+from geo.now import utc_now
 from geo.reasons import Reason
 from geo.remedies import OF_STORE
 from geo.text import printable_lines
@@ -104,7 +105,7 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
         return 2
     args.run, args.signals, output = run, signals, Output(as_json=args.output == "json")
     run.configure(verbose=args.verbose, as_json=output.as_json)
-    code = 1
+    code, began = 1, utc_now()
     fault: Exception | None = None
     try:
         code = int(args.verb(args, output) or 0)
@@ -133,7 +134,7 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
             )
         _fail(run, output, f"{what}: {said} (--verbose shows where)")
     finally:
-        note_verb(arguments, args, code, fault)
+        note_verb(arguments, args, began, code, fault)
     return code
 
 

@@ -6,6 +6,7 @@ import argparse
 import logging
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from geo.journal.event_rate import EventKind
@@ -44,8 +45,11 @@ _ENDED = {0: "", 1: " failed", 3: " refused", 130: " interrupted"}
 """By exit code. What is wrongly asked for (2) changed nothing."""
 
 
-def note_verb(arguments: Sequence[str], args: argparse.Namespace, code: int, error: BaseException | None = None) -> None:
-    """Note that a verb has ended, in each cluster that it is about. Raises nothing."""
+def note_verb(
+    arguments: Sequence[str], args: argparse.Namespace, began: datetime, code: int, error: BaseException | None = None
+) -> None:
+    """Note that a verb has ended which `began` then, in each cluster that it is about: at that time, before what came of it, unless what counts
+    is its result. Raises nothing."""
     verb = next((words for words in (" ".join(arguments[:2]), arguments[0]) if words in WRITES), None)
     is_rehearsal = getattr(args, "dry_run", False) or (verb == "subscriptions reset" and not args.yes)
     if verb is None or code not in _ENDED or is_rehearsal:
@@ -62,7 +66,7 @@ def note_verb(arguments: Sequence[str], args: argparse.Namespace, code: int, err
         for tables in _tables(config, _clusters(args, config)):
             events_of(tables).note(
                 WRITES[verb], _subject(args, tables.cluster.name), what, topic=None if topic is None or is_glob(topic) else topic,
-                code=None if error is None else reason_of(error), reason=": ".join(filter(None, (said, came_of_it or why))),
+                code=None if error is None else reason_of(error), reason=": ".join(filter(None, (said, came_of_it or why))), at=None if args.noted else began,
             )  # fmt: skip
         flush_all()
     except Exception as fault:  # what was done is done

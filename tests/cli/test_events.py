@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geo.cli import running
-from geo.cli.events import cells_of, fields_of
+from geo.cli.events import HEAD, cells_of, fields_of
 from geo.cli.main import main
 from geo.cli.output import Output
 from geo.config.model import Cluster
-from geo.journal.event_rate import Event, EventKind
+from geo.journal.event_rate import Event, EventKind, EventRate
 from geo.journal.events import SETTING, Events
 from geo.now import utc_now
 from geo.reasons import Reason
@@ -27,6 +28,7 @@ from geo.times import EPOCH
 from tests.examples import examples
 from tests.journal.test_events import region
 from tests.processes import environment
+from tests.scenario_text import REWRITES
 
 TOPIC = "persistent://shop/web/clicks"
 
@@ -76,6 +78,7 @@ def test_the_newest_comes_last_with_when_what_why_and_who(regions: Regions, caps
     ("words", "subjects"),
     [
         (["--since", "4h"], ["us->eu *", f"us->eu {TOPIC}", "broker of us"]),
+        (["--since", "999999999d"], ["us->eu *", f"us->eu {TOPIC}", "broker of us"]),
         (["--since", "1999-01-01"], ["us->eu *", f"us->eu {TOPIC}", "broker of us"]),
         (["--since", "1m"], ["broker of us"]),
         (["--cluster", "us"], ["broker of us"]),
@@ -113,16 +116,69 @@ _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 @given(_TEXTS, _TEXTS, _TEXTS, st.one_of(st.none(), _TEXTS))
 def test_no_text_moves_a_cursor_or_begins_a_line(subject: str, state: str, by: str, reason: str | None) -> None:
     one = Event("1", EPOCH, "eu", EventKind.LINK, subject, None, None, state, None, reason, by, 3)
-    lines: list[str] = []
-
-    class Into(Output):
-        def text(self, *said: str) -> None:
-            lines.extend(said)
-
-    Into(as_json=False).table(("A",) * len(cells_of(one)), [cells_of(one)])
-    assert len(lines) == 2
-    assert all(character.isprintable() or character == " " or ord(character) > 0x9F for character in "".join(lines))
+    lines = Lines()
+    lines.table(HEAD, [cells_of(one)])
+    assert len(lines.said) == 2
+    assert all(character.isprintable() or ord(character) > 0x9F for character in "".join(lines.said))
     assert json.loads(json.dumps({**fields_of(one), "at": None}))["subject"] == subject
+
+
+SCENARIO = Path(__file__).parent.parent / "scenarios" / "screens" / "events.txt"
+
+
+class Lines(Output):
+    """What is said, line by line."""
+
+    def __init__(self) -> None:
+        super().__init__(as_json=False)
+        self.said: list[str] = []
+
+    def text(self, *lines: str) -> None:
+        self.said += lines
+
+
+class Told:
+    """What is noted before it is shown."""
+
+    def __init__(self) -> None:
+        self.rate = EventRate("w")
+
+    def run(self, command: str) -> list[str]:
+        match [word.encode().decode("unicode_escape") for word in shlex.split(command)]:
+            case ["note", time, cluster, kind, subject, change, *why]:
+                before, _, now = change.rpartition(">")
+                self._note(time, cluster, kind, subject, before or None, now, *why)
+            case ["flap", times, time, cluster, kind, subject, state, other, code, reason]:
+                for number in range(int(times)):
+                    last, now, known = (state, other, [code, reason]) if number % 2 == 0 else (other, state, [])
+                    self._note(time, cluster, kind, subject, last, now, *known)
+            case ["events"]:
+                rows, said = sorted(self.rate.due, key=lambda one: one.at), Lines()
+                said.table(HEAD, [cells_of(one) for one in rows])
+                self.rate = EventRate("w")
+                return said.said
+            case _:
+                raise ValueError(command)
+        return []
+
+    def _note(
+        self, time: str, cluster: str, kind: str, subject: str, before: str | None, now: str, code: str = "", reason: str = ""
+    ) -> None:
+        at = datetime.fromisoformat(f"2026-11-28T{time}+00:00")
+        why = Reason(code) if code else None
+        self.rate.note(Event("", at, cluster, EventKind(kind), subject, None, before, now, why, reason or None, "ops@vm3 19008"))
+
+
+def test_the_screen_is_as_written() -> None:
+    told, now = Told(), list[str]()
+    for line in SCENARIO.read_text().splitlines():
+        if line.startswith("  $ "):
+            now += [line, *(f"  {shown}" for shown in told.run(line[4:]))]
+        elif not line.startswith("  "):
+            now.append(line)
+    if REWRITES:
+        SCENARIO.write_text("\n".join(now) + "\n")
+    assert "\n".join(now) + "\n" == SCENARIO.read_text()
 
 
 @pytest.mark.slow
