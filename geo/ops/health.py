@@ -106,13 +106,15 @@ _GRACE = 1.5
 class Runner:
     """Who runs something, or ran it last. `dead`: why it runs nothing now; None: it lives, or may. `since_us`: of one that is dead when it
     ended, as far as is known when it was heard of last. `ended_well`: it gave up by itself what it owned. `halted`: its processes on this
-    host that are stopped, and do nothing until they are continued. `is_broker`: it is, or was, its cluster's broker."""
+    host that are stopped, and do nothing until they are continued. `is_broker`: it is, or was, its cluster's broker. `is_unseen`: of one that
+    is dead only that is known that it gives no sign of life."""
 
     dead: str | None = None
     since_us: int | None = None
     ended_well: bool = False
     halted: tuple[int, ...] = ()
     is_broker: bool = False
+    is_unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,8 @@ def _nobody(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: int
         code, why = Reason.NEVER_RAN, "nobody has ever run it"
     else:
         why = f"{owner.dead}"
+    if owner is not None and owner.is_unseen:
+        code = Reason.OWNER_SILENT
     if link.state is State.DELAYED and link.code is not None:
         code, why = link.code, f"{why}; {link.reason or 'it had failed'}"
     return link.finding(health, since, code, f"{_lacks(link)}, and {why}", start)

@@ -167,7 +167,8 @@ class LinksBefore:
             halted = holder.stopped if holder is not None and holder.is_here else ()
             return Runner(halted=halted, is_broker=is_broker)
         signs = [owner.since] if holder is None or not owner.is_owned else [owner.since, last_seen(self._target, holder)]
-        return Runner(dead, in_us(max(signs)), not owner.is_owned, (), is_broker)
+        is_unseen = owner.is_owned and (holder is None or not holder.is_seen_here)
+        return Runner(dead, in_us(max(signs)), not owner.is_owned, (), is_broker, is_unseen)
 
     def _longest_rest_us(self, link: Link, topic: Topic) -> int | None:
         """The longest time for which it rested between two runs, as far as its rows and the commits of its target tell."""

@@ -182,6 +182,7 @@ NOBODY: list[tuple[str, LinkBefore, Health, Reason | None, int | None]] = [
         Reason.NO_OWNER,
         NOW_US - HOUR_US,
     ),
+    ("its owner is silent", LinkBefore(owner=replace(DEAD, is_unseen=True)), Health.STOPPED, Reason.OWNER_SILENT, None),
     ("when it died nobody knows", LinkBefore(owner=replace(DEAD, since_us=None)), Health.STOPPED, Reason.NO_OWNER, None),
     (
         "its broker died",
