@@ -57,16 +57,15 @@ def as_json(found: Status) -> dict[str, Any]:
         "subscriptions": {
             "count": found.subscriptions.count,
             "behind": [
-                {"topic": str(one.topic), "subscription": one.name, "lacking": _by_way(dict(one.lacking))}
+                {"topic": str(one.topic), "subscription": one.name, "cluster": one.region, "backlog": one.backlog}
                 for one in found.subscriptions.behind
             ],
-            "failover_repeats": {f"{one.source}->{one.target}": one.repeats for one in found.subscriptions.failovers},
+            "failover": [
+                {"link": f"{one.source}->{one.target}", "repeats": one.repeats, "skips": one.skips}
+                for one in found.subscriptions.failovers
+            ],
         },
     }
-
-
-def _by_way(found: dict[tuple[str, str], int]) -> dict[str, int]:
-    return {f"{source}->{target}": count for (source, target), count in sorted(found.items())}
 
 
 def _problem_as_json(one: Problem) -> dict[str, Any]:
@@ -222,10 +221,13 @@ def _messages(one: Backlog) -> str:
 
 def _subscriptions(one: Subscriptions) -> str:
     told = f"SUBSCRIPTIONS {one.count:,}"
-    if not one.behind:
-        return told + (", the same in all regions" if one.count else "")
-    worst = one.behind[0]
-    (source, target), lacking = max(worst.lacking.items(), key=lambda way: way[1])
-    told += f", behind {len(one.behind):,}: {worst.topic} {worst.name}, {counted(lacking, 'acknowledgement')} of {source} not in {target}"
-    ways = ", ".join(f"{way.source}->{way.target} {way.repeats:,}" for way in one.failovers if way.repeats)
-    return f"{told}; a failover would repeat: {ways}"
+    if one.behind:
+        worst = one.behind[0]
+        told += (
+            f", behind {len(one.behind):,}: {worst.topic} {worst.name} {counted(worst.backlog or 0, 'message')} in {worst.region}"
+        )
+    ways = [
+        f"{way.source}->{way.target} would repeat {way.repeats:,}, skip {'?' if way.skips is None else f'{way.skips:,}'}"
+        for way in one.failovers
+    ]
+    return "; ".join((told, *(["failover " + ", ".join(ways)] if ways else [])))

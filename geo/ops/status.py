@@ -80,13 +80,15 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """A subscription by what the regions have folded. `acknowledged`: messages, by region; `lacking`: those of the first region of
-    which the second does not know that they are acknowledged."""
+    """A subscription. `backlog`: messages that wait in `region`, where most is acknowledged; None: not known. By source and target: what moving
+    it from one to the other would deliver again, and leave out; what is not there is not known, or cannot be."""
 
     topic: Topic
     name: str
-    acknowledged: Mapping[str, int]
-    lacking: Mapping[tuple[str, str], int]
+    region: str
+    backlog: int | None
+    repeats: Mapping[tuple[str, str], int]
+    skips: Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class ClusterFacts:
     published: float | None = None
     verified: Verified | None = None
     topics: tuple[Topic, ...] = ()
-    subscriptions: int = 0
+    own: tuple[Topic, ...] = ()
+    """Those into which somebody has published here, of those that no link is known to carry anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,16 +178,17 @@ class LinkLine:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """What moving all subscriptions from one region to another would deliver again."""
+    """What moving all subscriptions from one region to another would deliver again, and leave out (None: not known)."""
 
     source: str
     target: str
     repeats: int
+    skips: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:
-    """`worst`: those of which some region lacks the most acknowledgements."""
+    """`behind`: those with a backlog, the largest first."""
 
     count: int
     behind: Sequence[Subscribed]
@@ -315,7 +319,7 @@ def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[
             acks_s = max(acks_s, backlog.seconds or 0.0)
         else:
             messages += backlog
-    not_carried = [topic for topic in one.topics if topic not in least]
+    not_carried = [topic for topic in one.own if topic not in least]
     if not_carried and any(source == one.cluster and target in away for source, target in links):
         return Lost(messages + UNKNOWN, None)  # a region that cannot be read may hold them
     return Lost(messages, acks_s if acks_known else None, len(not_carried))
@@ -366,11 +370,11 @@ def _trend(now: Backlog, before: Backlog | None) -> Trend:
 
 
 def _subscriptions(found: Sequence[Subscribed]) -> Subscriptions:
-    ways: dict[tuple[str, str], int] = {}
-    for one in found:
-        for way, lacking in one.lacking.items():
-            ways[way] = ways.get(way, 0) + lacking
-    behind = sorted(
-        (one for one in found if any(one.lacking.values())), key=lambda one: (-max(one.lacking.values()), one.topic, one.name)
-    )
-    return Subscriptions(len(found), behind, [Failover(*way, repeats) for way, repeats in sorted(ways.items())])
+    behind = sorted((one for one in found if one.backlog), key=lambda one: (-(one.backlog or 0), one.topic, one.name))
+    failovers = []
+    for way in sorted({way for one in found for way in one.repeats}):
+        of_way = [one for one in found if way in one.repeats]
+        knows = all(way in one.skips for one in of_way)
+        skips = sum(one.skips[way] for one in of_way) if knows else None
+        failovers.append(Failover(*way, sum(one.repeats[way] for one in of_way), skips))
+    return Subscriptions(len(found), behind, failovers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
@@ -31,11 +31,14 @@ from geo.replication.absent_regions import refuse_gone
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
 from geo.streams.life import State
-from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.record import decode_all
+from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.record import parse_key
+from geo.subscription.acks.start_position import split_at
+from geo.subscription.readiness import Done, readiness
 from geo.text import first_line
 from geo.times import in_us
-from schemas import CURSORS, EVENTS, LINKS, OWNERS, REQUESTS, TOPICS, TableSchema
+from schemas import EVENTS, LEDGERS, LINKS, OWNERS, REQUESTS, TOPICS, TableSchema
 
 RATE_S, RATE_COMMITS = 60.0, 20
 """What was published in so many seconds is the rate; of so many commits of a log at most, those of busier ones tell a shorter time."""
@@ -59,30 +62,37 @@ def read_facts(clusters: Mapping[str, ClusterTables], config: Config, glob: str)
     read: list[ClusterFacts] = []
     topics: list[TopicOfLink] = []
     newest: dict[str, dict[Topic, int]] = {}
-    subscribed: dict[tuple[Topic, str], dict[str, AckState]] = {}
+    subscribed: dict[tuple[Topic, str], dict[str, _Here]] = {}
     for name, answer in answers.items():
         with Tried() as tried:
-            facts, of_links, states = answer.result()
+            facts, of_links, subscriptions_here = answer.result()
             read.append(facts)
             topics += [topic for _, topic in of_links]
             for one, _ in of_links:
                 if one.newest is not None:
                     newest.setdefault(one.link.source, {})[one.topic] = one.newest
-            for key, state in states.items():
-                subscribed.setdefault(key, {})[name] = state
+            for key, here in subscriptions_here.items():
+                subscribed.setdefault(key, {})[name] = here
         if tried.fault is not None:
             read.append(ClusterFacts(name, first_line(tried.fault), reason_of(tried.fault)))
+    carried = {(one.source, one.topic) for one in topics}
+    read = [
+        replace(one, own=_own(clusters[one.cluster], [of for of in one.topics if (one.cluster, of) not in carried]))
+        for one in read
+    ]
     read = [replace(one, published=_published(clusters[one.cluster], one.topics, newest.get(one.cluster, {}))) for one in read]
     links = [(link.source, link.target) for link in config.links]
-    subscriptions = [_subscribed(topic, name, states) for (topic, name), states in sorted(subscribed.items())]
+    subscriptions = [
+        _subscribed(topic, name, _with_others(topic, regions, read)) for (topic, name), regions in sorted(subscribed.items())
+    ]
     return Facts(now_us(), read, links, topics, subscriptions)
 
 
-_Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], AckState]]
+_Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], "_Here"]]
 
 
 def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, glob: str) -> _Read:
-    for _ in read_each(tables.port, (TOPICS, LINKS, REQUESTS, OWNERS, CURSORS, EVENTS), partial(_prefetch, tables)):
+    for _ in read_each(tables.port, (TOPICS, LINKS, REQUESTS, OWNERS, EVENTS), partial(_prefetch, tables)):
         pass
     with may_be_old(_SAME_S):
         refuse_gone(tables, clusters.values())
@@ -92,16 +102,15 @@ def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: 
             (one, _topic_of_link(one, how, history, now_us(), running))
             for one, how, history in link_findings(tables, clusters, config, glob)
         ]
-        known = [one.topic for one in known_topics(tables) if not one.is_deleted and topic_glob_matches(glob, one.topic)]
-        states = _subscription_states(tables, glob)
+        known = [one.topic for one in known_topics(tables) if not one.is_deleted]
+        here = _subscriptions(tables, [topic for topic in known if topic == topic.acks], glob)
         facts = ClusterFacts(
             tables.cluster.name,
             brokers=tuple(one for one, _ in owned),
             verified=_verified(tables),
-            topics=tuple(topic for topic in known if not topic.is_system),
-            subscriptions=len(states),
+            topics=tuple(topic for topic in known if not topic.is_system and topic_glob_matches(glob, topic)),
         )
-    return facts, of_links, states
+    return facts, of_links, here
 
 
 def _prefetch(tables: ClusterTables, schema: TableSchema) -> None:
@@ -138,6 +147,14 @@ def _backlog(lag: Lag | None) -> Backlog:
     return UNKNOWN if lag is None else Backlog(lag.messages, lag.seconds, lag.complete)
 
 
+def _own(tables: ClusterTables, topics: Collection[Topic]) -> tuple[Topic, ...]:
+    """Those of some topics into which a producer of the cluster has published; all of them where nobody can tell."""
+    with Tried():
+        published = {row["topic"] for row in tables.journal(LEDGERS).newest() if row["end"] >= 0} if topics else set()
+        return tuple(topic for topic in topics if str(topic) in published)
+    return tuple(topics)
+
+
 def _published(tables: ClusterTables, topics: Iterable[Topic], newest: Mapping[Topic, int]) -> float | None:
     """Messages a second that were published here. None: nobody knows, or each look would be a request."""
     rate = 0.0
@@ -167,7 +184,9 @@ def _rate(log: Table, newest: int, now: int) -> float:
 
 def _verified(tables: ClusterTables) -> Verified | None:
     """The last verify of which an event tells; None: there is none."""
-    found = read_events(tables, utc_now() - VERIFIED, EventKind.VERIFY)
+    found = []
+    with Tried():  # of a later program's events nothing is known, and of all else it is
+        found = read_events(tables, utc_now() - VERIFIED, EventKind.VERIFY)
     if not found:
         return None
     last = found[-1]
@@ -175,23 +194,61 @@ def _verified(tables: ClusterTables) -> Verified | None:
     return Verified(in_us(last.at), clean, "clean" if clean else last.to_state)
 
 
-def _subscription_states(tables: ClusterTables, glob: str) -> dict[tuple[Topic, str], AckState]:
-    """The subscriptions that the cluster has folded and that are not deleted; of those of this region alone without what is acknowledged,
-    since they are nowhere else."""
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """A subscription in one region: what it has done there, and all messages of the log, or where each look at it is a request of what lies before
+    its beginning nothing (`present` None)."""
+
+    done: Done
+    present: MessageSet | None
+    is_regional: bool
+
+    @property
+    def waiting(self) -> MessageSet | None:
+        return None if self.present is None else self.present - self.done.of(self.present)
+
+
+def _subscriptions(tables: ClusterTables, namespaces: Iterable[Topic], glob: str) -> dict[tuple[Topic, str], _Here]:
+    """Those that the cluster knows of and that are not deleted."""
     found = {}
-    for row in tables.journal(CURSORS).newest():
-        topic = Topic.parse(row["topic"])
-        if row["deleted"] or not topic_glob_matches(glob, topic):
-            continue
-        state = decode_all(bytes(row["state"]), limited=False)
-        found[topic, str(row["subscription"])] = AckState() if state.is_regional else state.here or AckState()
+    for namespace in namespaces:
+        known = read_known(tables, namespace)
+        for key, state in known.states.items():
+            topic, name = parse_key(key)
+            if state.deleted or not topic_glob_matches(glob, topic):
+                continue
+            before, present = MessageSet(), None
+            if tables.is_near and (seen := tables.log(topic).look()) is not None:
+                present, before = split_at(state.base, tables.log(topic), seen.version)
+            found[topic, name] = _Here(Done(state, before), present, known.known[key].is_regional)
     return found
 
 
-def _subscribed(topic: Topic, name: str, states: Mapping[str, AckState]) -> Subscribed:
-    lacking = {}
-    for here, state in states.items():
-        for there, other in states.items():
-            if here != there and state.begins_as(other):
-                lacking[here, there] = (state.acked - other.acked).size
-    return Subscribed(topic, name, {cluster: state.acked.size for cluster, state in states.items()}, lacking)
+_NOTHING = Done(None, MessageSet())
+
+
+def _with_others(topic: Topic, regions: Mapping[str, _Here], read: Iterable[ClusterFacts]) -> dict[str, _Here]:
+    """With the regions that have the topic and do not know the subscription: there it would begin at its beginning."""
+    others = {one.cluster: _Here(_NOTHING, None, is_regional=False) for one in read if topic in one.topics}
+    return {**others, **regions}
+
+
+def _subscribed(topic: Topic, name: str, regions: Mapping[str, _Here]) -> Subscribed:
+    """A subscription by what each region knows of it."""
+    waiting = {cluster: one.waiting for cluster, one in regions.items()}
+    repeats, skips = dict[tuple[str, str], int](), dict[tuple[str, str], int]()
+    for here, one in regions.items():
+        for there, other in regions.items():
+            if here == there or one.is_regional or other.is_regional:
+                continue
+            left = waiting[here]
+            if left is not None and other.present is not None:
+                ready = readiness(there, one.done, other.done, left, other.present)
+                repeats[here, there], skips[here, there] = ready.repeated or 0, ready.skipped or 0
+            elif one.done.state is not None:
+                known = MessageSet() if other.done.state is None else other.done.state.acked
+                repeats[here, there] = (one.done.state.acked - known).size
+    acknowledged = {cluster: 0 if one.done.state is None else one.done.state.acked.size for cluster, one in regions.items()}
+    first = max(regions, key=lambda cluster: acknowledged[cluster])
+    left = waiting[first]
+    return Subscribed(topic, name, first, None if left is None else left.size, repeats, skips)

@@ -56,8 +56,9 @@ class Told:
             case ["links", *links]:
                 self.facts = Facts(NOW_US, [], [(one.split("->")[0], one.split("->")[1]) for one in links])
             case ["cluster", name, published, *topics]:
+                own = tuple(Topic.parse(f"persistent://{topic}") for topic in topics)
                 rate = None if published == "?" else float(published)
-                one = ClusterFacts(name, published=rate, topics=tuple(Topic.parse(f"persistent://{topic}") for topic in topics))
+                one = ClusterFacts(name, published=rate, topics=own, own=own)
                 self.facts = replace(facts, clusters=[*facts.clusters, one])
             case ["away", name, code, *why]:
                 one = ClusterFacts(name, " ".join(why), Reason(code))
@@ -80,10 +81,13 @@ class Told:
             case ["topic", link, name, state, now, before]:
                 topic = f"persistent://{name}"
                 self._topic(link, topic, state, Finding(topic, link, topic, Health.OK, None, None, "", None), now, before)
-            case ["subscription", topic, name, *lacking]:
-                ways = {(one.split("->")[0], one.split("->")[1].split("=")[0]): int(one.split("=")[1]) for one in lacking}
-                found = Subscribed(Topic.parse(f"persistent://{topic}"), name, {}, ways)
-                self.facts = replace(facts, subscriptions=[*facts.subscriptions, found])
+            case ["subscription", topic, name, region, backlog, *ways]:
+                found = [re.fullmatch(r"(\w+)->(\w+)=(\d+)/(\d+|\?)", way) for way in ways]
+                repeats = {(one[1], one[2]): int(one[3]) for one in found if one}
+                skips = {(one[1], one[2]): int(one[4]) for one in found if one and one[4] != "?"}
+                waits = None if backlog == "?" else int(backlog)
+                told_of = Subscribed(Topic.parse(f"persistent://{topic}"), name, region, waits, repeats, skips)
+                self.facts = replace(facts, subscriptions=[*facts.subscriptions, told_of])
             case ["status", *more]:
                 given = dict(one.split("=") for one in more)
                 status = status_of(facts, float(given["max-lag"]) if "max-lag" in given else None)

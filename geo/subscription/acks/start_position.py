@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
-from pyspark.sql import functions as F
-
 from geo.config.model import Start
 from geo.coordination.clock import CLOCKS_APART_US
 from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.ids import LedgerId, MessageId
+from geo.late import F
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledgers import LedgerPart
 from geo.log.topic_log import is_message, is_of
