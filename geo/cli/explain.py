@@ -32,8 +32,10 @@ def add_explain(verbs: Verbs, does: str) -> None:
 def say(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
     looked = LookedAt("geo explain", config, args.engine)
-    topics = Named(looked, topic).require()
-    found = [(one, explain(looked.clusters, config, one), events_of(looked.clusters, one)) for one in topics]
+    named = Named(looked, topic)
+    topics = named.require()
+    explained, noted = explain(looked.clusters, config, topics, named.glob), events_of(looked.clusters, topics)
+    found = [(one, explained[one], noted[one]) for one in topics]
     now = now_us()
     output.data([
         {"topic": str(one), "links": [_as_json(way, now) for way in ways], "events": [fields_of(event) for event in events]}

@@ -11,7 +11,7 @@ from geo.cli.running import LookedAt
 from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables
-from geo.log.topics import all_topics
+from geo.log.topics import all_topics, known_topics
 from geo.names import SCHEME, Topic, check_topic_glob, is_glob
 from geo.replication.link_table import read_links
 
@@ -26,8 +26,11 @@ class Named:
 
     @cached_property
     def _read(self) -> tuple[set[Topic], list[dict[str, Any]]]:
-        """All topics that some cluster knows, those too that were deleted, and a row of each cluster that cannot be read."""
-        found, away = self._looked.read_each(_known)
+        """The topics that some cluster knows, those too that were deleted, and a row of each cluster that cannot be read. What only tables of links
+        mention, or folders, is looked for where no registry has the topic."""
+        found, away = self._looked.read_each(lambda tables: [one.topic for one in known_topics(tables)])
+        if self.topic not in found and all(one.partitioned != self.topic for one in found):
+            found, away = self._looked.read_each(_known)
         return set(found), away
 
     @property
@@ -36,6 +39,11 @@ class Named:
         found, _ = self._read
         partitions = sorted((one for one in found if one.partitioned == self.topic), key=lambda one: one.partition or 0)
         return [self.topic] if self.topic in found or not partitions else partitions
+
+    @property
+    def glob(self) -> str:
+        """What stands for `topics`."""
+        return str(self.topic) if self.topics == [self.topic] else f"{self.topic}-partition-*"
 
     def require(self) -> list[Topic]:
         """As `topics`. Raises UsageError if no cluster has it; not while one cannot be read, which may be the one that has it."""
@@ -55,12 +63,12 @@ class Named:
         raise UsageError(f"no cluster has {self.topic}. {_LISTED}{_nearest(self.topic, found)}")
 
 
-def refuse_absent(tables: ClusterTables, topic: Topic) -> None:
-    """Raises UsageError if this cluster does not know the topic, or has it in partitions."""
+def refuse_absent(tables: ClusterTables, topic: Topic, *, partitioned: bool = False) -> None:
+    """Raises UsageError if this cluster does not know the topic; also if it has it in partitions, unless these are meant (`partitioned`)."""
     found = set(_known(tables))
-    if topic in found:
-        return
     name, partitions = tables.cluster.name, sum(one.partitioned == topic for one in found)
+    if topic in found or (partitioned and partitions) or tables.log(topic).exists():
+        return
     if partitions:
         raise UsageError(f"{topic} has {partitions} partitions in {name}. Name one of them, such as {topic.with_partition(0)}.")
     raise UsageError(f"{name} has no topic {topic}. {_LISTED}{_nearest(topic, found)}")
@@ -72,7 +80,8 @@ def chosen(looked: LookedAt, text: str) -> str:
     if is_glob(text):
         return check_topic_glob(text)
     named = Named(looked, Topic.parse(text))
-    return text if named.require() == [named.topic] else f"{text}-partition-*"
+    named.require()
+    return named.glob
 
 
 def _known(tables: ClusterTables) -> list[Topic]:

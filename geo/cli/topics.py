@@ -18,7 +18,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.admission import own_columns
 from geo.log.topic_log import count_messages, newest
 from geo.log.topics import Registered, absent, all_topics, create_partitions, create_single, set_replication_clusters
-from geo.names import ALL_TOPICS, Topic, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, is_glob, topic_glob_matches
 from geo.now import utc_now
 from geo.ops.delete_topic import Deleted, delete_topics
 from geo.ops.removal import LOSE
@@ -201,6 +201,7 @@ def create(args: argparse.Namespace, output: Output) -> int:
 
 def set_policy(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
+    refuse_absent(LookedAt("geo topics set", config, "auto").clusters[config.cluster(args.cluster).name], topic, partitioned=True)
     tables = writable(args, config, "geo topics set")
     clusters = None if args.inherit else args.replication_clusters.split(",")
     changed = set_replication_clusters(tables, config, topic, clusters)
@@ -212,6 +213,9 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
 
 def delete(args: argparse.Namespace, output: Output) -> int:
     config = load_for(args)
+    if not is_glob(args.topic):
+        looked = LookedAt("geo topics delete", config, "auto")
+        refuse_absent(looked.clusters[args.cluster], Topic.parse(args.topic), partitioned=True)
     done = delete_topics(
         start_spark("geo topics delete", config), config, args.cluster, args.topic, lose=args.lose, dry_run=args.dry_run
     )

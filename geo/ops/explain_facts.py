@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import permutations
 
@@ -106,39 +106,66 @@ class _Cluster:
     unread: str | None = None
 
 
-def explain(clusters: Mapping[str, ClusterTables], config: Config, topic: Topic) -> list[Explained]:
-    """Of each way between two clusters that has a link, and of each other on which the topic's messages would have to go."""
-    said = {name: _look(tables, clusters, topic) for name, tables in clusters.items()}
+def explain(
+    clusters: Mapping[str, ClusterTables], config: Config, topics: Sequence[Topic], glob: str
+) -> dict[Topic, list[Explained]]:
+    """Of each of some topics, all of which match `glob`: of each way between two clusters that has a link, and of each other on which the
+    topic's messages would have to go."""
+    said = {name: _look(tables, clusters, topics) for name, tables in clusters.items()}
     linked = {(link.source, link.target): link for link in config.links}
-    ways = [*linked, *(way for way in permutations(clusters, 2) if way not in linked and _is_there(said[way[0]]))]
-    standing: dict[tuple[str, str], tuple[LinkStatus, Finding]] = {}
+    standing: dict[tuple[Topic, str, str], tuple[LinkStatus, Finding]] = {}
+    unread: dict[str, str] = {}
     for target, tables in clusters.items():
-        with Tried():  # a target that cannot be read says so below
-            found = link_findings(tables, clusters, config, str(topic)) if said[target].unread is None else ()
-            standing |= {(status.link.source, target): (status, finding) for status, finding, _ in found}
-    return [_explained(clusters, config, topic, said, way, linked.get(way), standing.get(way)) for way in ways]
+        with Tried() as tried:
+            found = link_findings(tables, clusters, config, glob)
+            standing |= {(status.topic, status.link.source, target): (status, finding) for status, finding, _ in found}
+        if tried.fault is not None:
+            unread[target] = first_line(tried.fault)
+    explained = {}
+    for topic in topics:
+        of_it = {name: replace(one[topic], unread=one[topic].unread or unread.get(name)) for name, one in said.items()}
+        ways = [*linked, *(way for way in permutations(clusters, 2) if way not in linked and _is_there(of_it[way[0]]))]
+        explained[topic] = [
+            _explained(clusters, config, topic, of_it, way, linked.get(way), standing.get((topic, *way))) for way in ways
+        ]
+    return explained
 
 
-def events_of(clusters: Mapping[str, ClusterTables], topic: Topic) -> list[Event]:
-    """The newest of the last day that are about the topic, oldest first, of the clusters that can be read."""
-    found: list[Event] = []
-    begin = utc_now() - EVENTS_BACK
+def events_of(clusters: Mapping[str, ClusterTables], topics: Sequence[Topic]) -> dict[Topic, list[Event]]:
+    """By topic the newest events of the last day that are about it, oldest first, of the clusters that can be read."""
+    found: dict[Topic, list[Event]] = {topic: [] for topic in topics}
+    named = {str(topic): topic for topic in topics}
     for tables in clusters.values():
         with Tried():
-            found += [one for one in read_events(tables, begin) if one.topic == str(topic)]
-    return sorted(found, key=lambda one: (one.at, one.id))[-MOST_EVENTS:]
+            for one in read_events(tables, utc_now() - EVENTS_BACK):
+                if one.topic in named:
+                    found[named[one.topic]].append(one)
+    return {topic: sorted(events, key=lambda one: (one.at, one.id))[-MOST_EVENTS:] for topic, events in found.items()}
 
 
-def _look(tables: ClusterTables, clusters: Mapping[str, ClusterTables], topic: Topic) -> _Cluster:
+def _look(tables: ClusterTables, clusters: Mapping[str, ClusterTables], topics: Sequence[Topic]) -> dict[Topic, _Cluster]:
+    """What it says of each topic."""
     with Tried(OtherClusterError) as tried:
         refuse_gone(tables, clusters.values())
-        rows = {source: row for (source, name), row in read_links(tables).items() if name == str(topic)}
-        found = next((one for one in all_topics(tables, [topic]) if one.topic == topic), None)
-        seen = tables.log(topic).look()
-        told = None if seen is None else seen.properties.get(POLICIES_PROPERTY)
-        return _Cluster(found, rows, told, None if seen is None else seen.version)
+        links = read_links(tables).items()
+        known = {one.topic: one for one in all_topics(tables, topics)}
+        return {
+            topic: _of_topic(
+                tables, topic, known.get(topic), {source: row for (source, name), row in links if name == str(topic)}
+            )
+            for topic in topics
+        }
     assert tried.fault is not None
-    return _Cluster(unread=first_line(tried.fault))
+    return dict.fromkeys(topics, _Cluster(unread=first_line(tried.fault)))
+
+
+def _of_topic(tables: ClusterTables, topic: Topic, found: Registered | None, rows: Mapping[str, LinkState]) -> _Cluster:
+    with Tried() as tried:
+        if (seen := tables.log(topic).look()) is None:
+            return _Cluster(found, rows)
+        return _Cluster(found, rows, seen.properties.get(POLICIES_PROPERTY), seen.version)
+    assert tried.fault is not None
+    return _Cluster(found, rows, unread=first_line(tried.fault))
 
 
 def _is_there(one: _Cluster) -> bool:

@@ -3,12 +3,13 @@ read without it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from geo.coordination.ownership import RunnerKind, named_owners, why_dead
+from geo.coordination.claims import Owner
+from geo.coordination.ownership import RunnerKind, RunnerName, why_dead
 from geo.delta.commits import Commit
 from geo.delta.scan import data_files
 from geo.delta.table import Table
@@ -23,7 +24,7 @@ from geo.now import now_us
 from geo.ops.topic_stats import WINDOWS_S, OfLedger, Produced, Rates, produced, rates
 from geo.subscription.status import Listed, subscriptions_in
 from geo.times import in_us
-from schemas import LEDGERS
+from schemas import LEDGERS, OWNERS
 
 T = TypeVar("T")
 
@@ -55,18 +56,30 @@ class TopicStats:
 def topic_stats(tables: ClusterTables, glob: str) -> list[TopicStats]:
     """Of the topics of a cluster that match, by name."""
     wanted = [one.topic for one in registered_topics(tables) if topic_glob_matches(glob, one.topic)]
-    rows = _by_topic(tables.journal(LEDGERS).newest(), lambda row: str(row["topic"]))
-    running = [name for name, owner in named_owners(tables, RunnerKind.PRODUCER) if why_dead(tables, owner) is None]
-    runs = {topic: frozenset(one.who for one in running if one.topic == topic) for topic in {one.topic for one in running}}
+    rows = _by_topic(tables.journal(LEDGERS).newest(topic=[*map(str, wanted)]), lambda row: str(row["topic"]))
+    runs = _by_topic(_running(tables, rows), lambda one: str(one.topic))
     listed = (one for one in subscriptions_in(tables, glob, backlog=True) if not one.deleted)
     subscriptions = _by_topic(listed, lambda one: one.topic)
 
     def stats(topic: Topic) -> TopicStats:
         of_ledgers = [_of_ledger(row) for row in rows.get(str(topic), ())]
-        return _stats(tables, topic, of_ledgers, runs.get(topic, frozenset()), subscriptions.get(str(topic), []))
+        running = frozenset(one.who for one in runs.get(str(topic), ()))
+        return _stats(tables, topic, of_ledgers, running, subscriptions.get(str(topic), []))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(stats, wanted))
+
+
+def _running(tables: ClusterTables, rows: Mapping[str, list[Row]]) -> list[RunnerName]:
+    """The producers of these ledgers that give signs of life."""
+    names = {
+        str(name): name
+        for topic, of_topic in rows.items()
+        for producer in {row["producer"] for row in of_topic}
+        for name in [RunnerName(RunnerKind.PRODUCER, producer, Topic.parse(topic), tables.cluster.name)]
+    }
+    owners = tables.journal(OWNERS).read(Owner, runner=[*names])
+    return [names[one.runner] for one in owners if why_dead(tables, one) is None]
 
 
 def _stats(

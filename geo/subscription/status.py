@@ -26,7 +26,7 @@ from geo.log.conditions import IS_POSSIBLE
 from geo.log.ledger_parts import ledger_parts
 from geo.log.topic_log import PUBLISH_ORDER
 from geo.log.topics import registered_topics
-from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, check_subscription, namespace_glob_matches, topic_glob_matches
 from geo.now import now_us, utc_now
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_table import read_links
@@ -133,7 +133,8 @@ def subscriptions_in(tables: ClusterTables, topics: str = ALL_TOPICS, *, backlog
     """The subscriptions that this cluster knows of, with their `backlog` if it is asked for."""
     found = []
     shares = shares_by_prefix(tables)
-    for namespace in (one.topic for one in registered_topics(tables) if one.topic == one.topic.acks):
+    acks = (one.topic for one in registered_topics(tables) if one.topic == one.topic.acks)
+    for namespace in (topic for topic in acks if namespace_glob_matches(topics, topic)):
         known = read_known(tables, namespace)
         for key, state in sorted(known.states.items()):
             replicated = not known.known[key].is_regional
