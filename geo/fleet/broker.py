@@ -39,6 +39,7 @@ from geo.log.publish_stream import SourceStream
 from geo.log.publish_work import OneProducer, PublishWork
 from geo.names import ALL_TOPICS, Topic, check_broker
 from geo.progress import Counts, rates
+from geo.reasons import Reason
 from geo.replication.absent_regions import refuse_to_begin_anew
 from geo.replication.link_topics import LinkTopics, note_link
 from geo.session import require_delta
@@ -132,7 +133,7 @@ class Broker:
         """What each group was made from, and the group."""
         self._lives: dict[tuple[int, str], tuple[Group[Any], Any, Life]] = {}
         """What became of each work, by its group and name, and of each group, by an empty name."""
-        self._events = events_of(self._tables)
+        self._events, self._subject = events_of(self._tables), f"broker of {cluster}"
         self._life_events = LifeEvents(self._events)
         self._health = HealthEvents(cluster, self._events, say)
         self._brought: Counter[Kind] = Counter()
@@ -141,7 +142,7 @@ class Broker:
         self._status_at = self._asked_at = time.monotonic()
         self._counted: Counts = {}
         """What it had brought when it last said how all is."""
-        self._is_leaving = False
+        self._is_leaving = self._has_begun = False
         once = trigger == AVAILABLE_NOW
         self._parts = self._made_of(config)
         self._supervisor = Supervisor[Any](
@@ -171,32 +172,33 @@ class Broker:
         What cannot continue is reported as FAILED, what another process runs, or what is away, as DELAYED; the rest goes on.
         Raises AlreadyOwnedError if the cluster has a broker already, FencedError once another one took its place.
         """
-        if self._member is not None:
-            reports = self._run_shared(self._member)
-        else:
-            (ownership,) = claim(self._tables, [[broker_runner(self._tables)]], take_over=self._take_over)
-            self._ownership, self._take_over = ownership, False  # who begins later takes nobody's place
-            with giving_back([ownership]):
-                reports = self._run_told(f"broker of {self._cluster}")
+        of = "" if self._member is None else f" {self._member.name}"
+        self._subject = f"broker{of} of {self._cluster}"
+        try:
+            reports = self._run_alone() if self._member is None else self._run_shared(self._member)
+        except BaseException as error:
+            self._tell(State.FAILED, code=reason_of(error), reason=first_line(error))
+            raise
+        if self._trigger != AVAILABLE_NOW:
+            self._tell(State.STOPPED)
         kinds = list(Kind)
         return sorted(reports, key=lambda report: (kinds.index(report.kind), report.name))
 
-    def _run_told(self, subject: str) -> list[BrokerReport]:
-        """As `_run_all`, with an event at either end."""
-        self._events.note(EventKind.OWNER, subject, State.RUNNING.value, reason=str(self._tables.me))
-        try:
-            reports = self._run_all()
-        except BaseException as error:
-            ended, code = State.FAILED.value, reason_of(error)
-            self._events.note(
-                EventKind.OWNER, subject, ended, from_state=State.RUNNING.value, code=code, reason=first_line(error)
-            )
-            raise
-        self._events.note(EventKind.OWNER, subject, State.STOPPED.value, from_state=State.RUNNING.value)
-        return reports
+    def _run_alone(self) -> list[BrokerReport]:
+        (ownership,) = claim(self._tables, [[broker_runner(self._tables)]], take_over=self._take_over)
+        self._ownership, self._take_over = ownership, False  # who begins later takes nobody's place
+        with giving_back([ownership]):
+            return self._run_all()
+
+    def _tell(self, state: State, *, code: Reason | None = None, reason: str | None = None) -> None:
+        """The event of its own beginning and end."""
+        before = State.RUNNING.value if self._has_begun else None
+        self._events.note(EventKind.OWNER, self._subject, state.value, from_state=before, code=code, reason=reason)
 
     def _run_all(self) -> list[BrokerReport]:
         if self._trigger != AVAILABLE_NOW:
+            self._tell(State.RUNNING, reason=str(self._tables.me))
+            self._has_begun = True
             groups = Counter(type(group) for _, group in self._parts)
             has = f"{counted(groups[OneProducer], 'publisher')} and {counted(groups[LinkTopics], 'link')} by {self._file}"
             self._say(f"{self._cluster}: {self._tables.me} runs {has}, and says each minute how all is")
@@ -222,7 +224,7 @@ class Broker:
         member.begin(take_over=take_over)
         try:
             member.start()
-            reports = self._run_told(f"broker {member.name} of {self._cluster}")
+            reports = self._run_all()
             member.close()
         finally:
             member.abandon()
