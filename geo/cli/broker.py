@@ -6,7 +6,7 @@ import argparse
 
 from geo.cli.arguments import Verbs, add_running
 from geo.cli.output import Output
-from geo.cli.running import load_for, start_spark, stop_on_signals
+from geo.cli.running import load_for, start_spark, stop_on_signals, with_disk
 from geo.cli.signals import at_signal
 from geo.fleet.broker import TRIGGER, Broker, BrokerReport, Kind
 from geo.now import utc_now
@@ -37,12 +37,13 @@ def broker(args: argparse.Namespace, output: Output) -> int:
     ends = args.trigger == AVAILABLE_NOW
 
     def event(report: BrokerReport) -> None:
+        line = with_disk(_line(report), config.clusters.values())
         if ends:  # for programs it says all at its end, as one document
-            output.text(_line(report))
+            output.text(line)
         else:
             output.line({"time": utc_now(), **_fields(report)})
         if output.as_json or not ends:  # what people read on stdout is not said twice
-            args.run.changed(_line(report), report.kind.value, report.state, report.reason, report.fields)
+            args.run.changed(line, report.kind.value, report.state, report.reason, report.fields)
 
     runner = Broker(
         start_spark("geo broker", config),

@@ -12,7 +12,7 @@ from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_limi
 from geo.cli.arguments import start as parse_start
 from geo.cli.findings import finding_fields, since
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, starting, stop_on_signals
+from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, starting, stop_on_signals, with_disk
 from geo.config import load
 from geo.faults import FAULTS
 from geo.fleet.replicator import Replicator
@@ -110,10 +110,11 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
     config, ends = load(args.config), args.trigger == AVAILABLE_NOW
 
     def event(report: LinkReport) -> None:
+        line = with_disk(_report_line(report), config.clusters.values())
         if ends:
-            output.text(_report_line(report))
+            output.text(line)
         if output.as_json or not ends:  # what people read on stdout is not said twice
-            args.run.changed(_report_line(report), "link topic", report.state, report.reason, report.fields)
+            args.run.changed(line, "link topic", report.state, report.reason, report.fields)
 
     runner = Replicator(
         starting("geo replicate", config),

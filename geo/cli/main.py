@@ -7,7 +7,6 @@ import argparse
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -139,16 +138,13 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
 
 
 def _full_disk(args: argparse.Namespace, error: Exception) -> str:
-    """Which disk is full: where an error says so, else as it seems that with the least space of those that a verb writes to, which are those of its
-    configuration and where Spark puts what does not fit."""
+    """Which disk is full: where an error says so, else as it seems."""
+    from geo.cli.running import full_disk
     from geo.config import load
 
     if isinstance(error, OSError) and error.filename is not None:
         return fullest([str(error.filename)]) or str(error.filename)
-    scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
-    clusters = load(args.config).clusters.values() if "config" in args else ()
-    seems = fullest([*(location for cluster in clusters for location in cluster.locations), *scratch])
-    return f"as it seems {seems}"
+    return f"as it seems {full_disk(load(args.config).clusters.values() if 'config' in args else ())}"
 
 
 def _fail(run: RunLog, output: Output, why: str) -> None:

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,13 +18,15 @@ from geo.cli.logs import redirected_log
 from geo.cli.output import Output
 from geo.cli.signals import launching
 from geo.config import load
-from geo.config.model import Config
+from geo.config.model import Cluster, Config
 from geo.delta.driver import Reads
+from geo.disk import fullest
 from geo.errors import GeoError, NoSparkError, OtherClusterError
 from geo.faults import Tried, faults_here, reason_of
 from geo.journal.cluster import ClusterTables, Start, connect, connect_later
 from geo.late import pyspark, spark_sql
 from geo.locations import scheme_of
+from geo.remedies import NO_SPACE
 from geo.replication.absent_regions import refuse_gone
 from geo.session import session
 from geo.streams.trigger import parse_trigger
@@ -170,6 +173,18 @@ def writable(args: argparse.Namespace, config: Config, name: str) -> ClusterTabl
 
     cluster = config.cluster(args.cluster)
     return open_for_writing(connect(start_spark(name, config), cluster), config)
+
+
+def full_disk(clusters: Iterable[Cluster]) -> str | None:
+    """Where there is least space of the places that a verb writes to: those of clusters, and where Spark puts what does not fit."""
+    scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
+    return fullest([*(location for cluster in clusters for location in cluster.locations), *scratch])
+
+
+def with_disk(line: str, clusters: Iterable[Cluster]) -> str:
+    """A line; if it tells of a disk without space and not of which, with the one that it seems to be."""
+    is_named = NO_SPACE not in line or f"{NO_SPACE}: " in line
+    return line if is_named else f"{line}. As it seems it is {full_disk(clusters)}"
 
 
 def run_in_cluster(

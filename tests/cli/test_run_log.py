@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ import pytest
 from geo.cli.logs import FIELDS, PROGRESS, RUN_ID, JsonFormatter, LogHandler, TextFormatter, configure_logging
 from geo.cli.main import main
 from geo.cli.run_log import RunLog
+from geo.cli.running import with_disk
+from geo.config.model import Cluster
 from geo.progress import elapsed, rates
 from geo.streams import timetable
 from geo.streams.life import State
@@ -202,6 +205,20 @@ def test_a_start_is_said_before_anything_large_is_imported(config: str) -> None:
                           capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "geo broker started: " in done.stderr
+
+
+def test_a_disk_without_space_is_named_where_what_failed_does_not_say_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clusters = [
+        Cluster("eu", root=str(tmp_path), checkpoints=f"{tmp_path}/checkpoints"),
+        Cluster("us", root="s3a://us", checkpoints="s3a://c"),
+    ]
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "scratch"))
+    named = with_disk("link: DELAYED: java.io.IOException: No space left on device; free space there", clusters)
+    assert re.search(r"As it seems it is /.* \([\d.,]+ of [\d,]+ MiB are left\)$", named)
+    for line in ("link: RUNNING", "link: DELAYED: [Errno 28] No space left on device: '/data/us'; free space there"):
+        assert with_disk(line, clusters) == line
 
 
 @pytest.mark.slow
