@@ -212,7 +212,7 @@ def test_a_disk_without_space_is_named_where_what_failed_does_not_say_which(
 ) -> None:
     clusters = [
         Cluster("eu", root=str(tmp_path), checkpoints=f"{tmp_path}/checkpoints"),
-        Cluster("us", root="s3a://us", checkpoints="s3a://c"),
+        Cluster("us", root="s3a://us", checkpoints="s3a://us/checkpoints"),
     ]
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "scratch"))
     named = with_disk("link: DELAYED: java.io.IOException: No space left on device; free space there", clusters)
