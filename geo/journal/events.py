@@ -45,7 +45,8 @@ FILES = 30
 """In more files than that they are put into one by whoever writes the next."""
 
 EVERY_S, REMOTE_EVERY_S, AGAIN_S, MOST_PAUSE_S = 1.0, 5.0, 10.0, 60.0
-"""After so long what was noted is written in one commit; the second where that is requests, the third after a fault."""
+"""After so long what was noted is written in one commit: on a local disk, where that is requests, after a fault, and at most, as where Spark writes
+it."""
 
 SHARE = 250
 """While events keep coming their thread pauses for so many times as long as it computed: it takes less than a hundredth of a core."""
@@ -103,8 +104,7 @@ class Events:
         return not self._rate.due
 
     def _run(self) -> None:
-        pause_s = EVERY_S if self._own.cluster.root is not None and self._own.is_near else REMOTE_EVERY_S
-        is_last = False
+        pause_s, is_last = self._pause_s(), False
         while not is_last:
             is_last = self._hurry.wait(pause_s)
             began = time.thread_time()
@@ -116,6 +116,19 @@ class Events:
                 if not self._rate.due or is_last:
                     self._thread = None
                     return
+
+    def _pause_s(self) -> float:
+        """Before the first commit."""
+        try:
+            return EVERY_S if self._own.is_near else REMOTE_EVERY_S if self._is_here else MOST_PAUSE_S
+        except Exception:  # where it lies is not known now, or it has no keys
+            return MOST_PAUSE_S
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether this process writes the cluster's tables without Spark."""
+        root = self._own.cluster.root
+        return root is not None and (local_path(root) is not None or self._own.port is not None)
 
     def _write(self) -> bool:
         """Write what is due in one commit. Whether that is done, or there is nothing to do."""
@@ -147,7 +160,7 @@ class Events:
     def _writable(self) -> ClusterTables:
         """The tables by which to write. Raises where nobody may: nothing is made where the cluster's registry is not, as in a region that was
         moved away."""
-        is_here = self._own.cluster.root is not None and (local_path(self._own.cluster.root) is not None or self._own.port)
+        is_here = self._is_here
         tables = self._own if is_here else self._given
         if not is_here and not tables.has_spark:
             raise FileNotFoundError(f"{tables.place} is written by Spark alone, which does not run")

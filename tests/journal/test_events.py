@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geo.config.model import Cluster
+from geo.config.secret import Secret
 from geo.crash import CrashPoint
 from geo.delta.delta_log import newest_version
 from geo.delta.disk_store import on_disk
@@ -160,6 +161,16 @@ def test_a_full_disk_is_told_with_its_place(eu: ClusterTables) -> None:
     assert reason_of(met.value) is Reason.TARGET_DISK_FULL
 
 
+def test_where_there_are_no_keys_nothing_is_written_and_who_notes_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SETTING)
+    noted = Events(
+        without_spark(Cluster("eu", root="s3a://b/t", storage={"aws_session_token": Secret("secret://env/GEO_NOT_SET")}))
+    )
+    for _ in range(2):
+        noted.note(EventKind.LINK, "us->eu clicks", "FAILED")
+        assert not noted.flush()
+
+
 def test_nothing_is_made_where_the_region_is_not(eu: ClusterTables) -> None:
     noted, root = Events(eu), Path(eu.place)
     moved = root.rename(root.with_name("moved"))
@@ -230,6 +241,7 @@ def test_any_text_can_be_noted_and_read(tmp_path_factory: pytest.TempPathFactory
 _KILLED = """
 import sys
 from geo.config.model import Cluster
+from geo.config.secret import Secret
 from geo.journal.cluster import without_spark
 from geo.journal.event_rate import EventKind
 from geo.journal.events import events_of
