@@ -133,6 +133,8 @@ class ClusterTables:
         self._location: str | None = None
         self._located = False
         self._in_catalog: dict[str, Table] = {}
+        self._logs: dict[Topic, Table] = {}
+        """Of who looks once."""
 
     @property
     def spark(self) -> SparkSession:
@@ -155,7 +157,11 @@ class ClusterTables:
 
     def log(self, topic: Topic) -> Table:
         self.topics_used.add(topic)
-        return self._table(f"topics/{topic.path}", topic.table_name)
+        if (log := self._logs.get(topic)) is None:
+            log = self._table(f"topics/{topic.path}", topic.table_name)
+            if self._driver.looks is not None:
+                self._logs[topic] = log
+        return log
 
     def journal(self, schema: TableSchema) -> Journal:
         """A system table, the same object each time, so that it is checked once."""

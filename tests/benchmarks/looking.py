@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -14,15 +15,23 @@ from pyspark.sql import SparkSession
 
 from geo.cli.demo import TOPIC
 from geo.config import load
-from geo.journal.cluster import connect
+from geo.coordination.ownership import claim, release
+from geo.journal.cluster import ClusterTables, connect, without_spark
+from geo.log.topics import ensure_topic
 from geo.names import Topic
+from geo.replication.link_table import read_links
+from geo.replication.topic_link import TopicLink
+from geo.streams.life import State
 from schemas import LINKS, TOPICS
+from tests.far import Far
+from tests.world import config_text
 
 _TIMES = 3
 
 VERBS = (
     ("topics",),
     ("links",),
+    ("status",),
     ("subscriptions",),
     ("peek", "--cluster", "eu", "--topic", TOPIC),
     ("verify", "--quick"),
@@ -46,6 +55,8 @@ def looked(spark: SparkSession, folder: Path, topics: int) -> Iterator[str]:
     _copy(spark, config, topics)
     for verb in VERBS:
         yield f"{topics} topics: {' '.join(verb)}: {min(_seconds(config, verb) for _ in range(_TIMES)):.2f} s"
+    yield from statuses(folder / "ten", 10)
+    yield from statuses(folder / "thousand", 5 * topics)
 
 
 def _seconds(config: Path, verb: Sequence[str]) -> float:
@@ -67,3 +78,54 @@ def _copy(spark: SparkSession, config: Path, topics: int) -> None:
             journal = tables.journal(schema)
             rows = journal.newest(topic=TOPIC)
             journal.append([{**row, "topic": str(copy), "sequence": 1} for copy in copies for row in rows])
+
+
+def statuses(folder: Path, topics: int) -> Iterator[str]:
+    """What `geo status` takes of so many topics with links both ways, of which those one way are behind."""
+    folder.mkdir()
+    config, topic = folder / "geo.yaml", Topic.parse("persistent://shop/web/orders-0")
+    config.write_text(config_text(("us", "eu"), [("us", "eu"), ("eu", "us")], place=lambda name: f"root: '{folder / name}'"))
+    near = _Near(config)
+    for end in (10, 20, 30):
+        near.publish(end, topic)
+        near.bring("us", "eu", topic)
+    near.bring("eu", "us", topic)
+    near.publish(1000, topic)
+    copies = [Topic.parse(f"persistent://shop/web/orders-{at}") for at in range(1, topics)]
+    for name in ("us", "eu"):
+        tables = near.tables(name)
+        for copy in copies:
+            shutil.copytree(tables.log(topic).name, tables.log(copy).name, copy_function=os.link)
+        for schema in (TOPICS, LINKS):
+            rows = tables.journal(schema).newest(topic=str(topic))
+            tables.journal(schema).append([{**row, "topic": str(copy)} for copy in copies for row in rows])
+    took = min(_cpu_s(config) for _ in range(_TIMES))
+    yield f"{topics:,} topics with two links, of which one is behind: status: {took:.2f} s of CPU"
+
+
+class _Near(Far):
+    """Two regions on this disk, written without Spark."""
+
+    def tables(self, name: str) -> ClusterTables:
+        return without_spark(self.config.cluster(name))
+
+    def bring(self, source: str, target: str, topic: Topic) -> None:
+        """Run a link once."""
+        link = TopicLink(self.tables(target), self.tables(source), self.config, self.config.link(source, target), topic)
+        ensure_topic(link.target, topic)
+        (owned,) = claim(link.target, [link.runners])
+        running = link.prepare(owned, read_links(link.target).get((source, str(topic))))
+        if running is not None:
+            running.run_turns(lambda: False)
+            if (now := running.progressed(State.STOPPED)) is not None:
+                link.row.append(now)
+        release([owned])
+
+
+def _cpu_s(config: Path) -> float:
+    """Of a process of its own, user and system."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "geo", "status", "--config", str(config), "--engine", "native"]
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geo.cli.main import main
 from geo.cli.output import to_json
 from geo.cli.status import as_json, screen
+from geo.coordination.ownership import broker_runner, claim
 from geo.names import Topic
 from geo.ops.health import Finding, Health
 from geo.ops.status import Backlog, Broker, ClusterFacts, Facts, Status, Subscribed, TopicOfLink, Verified, status_of
@@ -170,3 +172,26 @@ def test_two_regions_on_a_store_are_read_by_few_requests_and_nothing_is_written_
     assert "us->eu  1" in done.stdout
     assert set(asked) <= {"GET", "HEAD", "LIST"}
     assert asked.total() <= 40
+
+
+@pytest.mark.slow
+def test_who_runs_a_cluster_that_no_brokers_share_is_told(s3: S3, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    far = Far.made(s3, tmp_path)
+    far.publish(10)
+
+    def brokers() -> tuple[int, str]:
+        code = main(["brokers", "--cluster", "us", "--config", str(far.path), "--engine", "native"])
+        return code, capsys.readouterr().out
+
+    assert brokers() == (0, f"nobody runs us now: geo broker --config {far.path} --cluster us\n")
+    elsewhere = far.on_host("vm3").tables("us")
+    (owned,) = claim(elsewhere, [[broker_runner(elsewhere)]])
+    try:
+        code, text = brokers()
+        assert (code, len(text.splitlines())) == (0, 2)
+        assert re.match(r"vm3:\d+ +broker +\d{4}-\d\d-\d\d [\d:]{8}Z +\d+\.\d s ago +0$", text.splitlines()[1])
+        status = main(["status", "--config", str(far.path), "--engine", "native"])
+        shown = capsys.readouterr().out
+        assert (status, "us       vm3:" in shown) == (0, True), shown
+    finally:
+        owned.abandon()
