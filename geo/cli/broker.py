@@ -6,7 +6,7 @@ import argparse
 
 from geo.cli.arguments import Verbs, add_running
 from geo.cli.output import Output
-from geo.cli.running import load_for, start_spark, stop_on_signals, with_disk
+from geo.cli.running import load_for, name_missing_sources, start_spark, stop_on_signals, with_disk
 from geo.cli.signals import at_signal
 from geo.fleet.broker import TRIGGER, Broker, BrokerReport, Kind
 from geo.now import utc_now
@@ -45,6 +45,7 @@ def broker(args: argparse.Namespace, output: Output) -> int:
         if output.as_json or not ends:  # what people read on stdout is not said twice
             args.run.changed(line, report.kind.value, report.state, report.reason, report.fields)
 
+    name_missing_sources(config, args.cluster)
     runner = Broker(
         start_spark("geo broker", config),
         args.config,

@@ -20,7 +20,7 @@ from geo.cli.signals import launching
 from geo.config import load
 from geo.config.model import Cluster, Config
 from geo.delta.driver import Reads
-from geo.disk import fullest
+from geo.disk import fullest, local_path
 from geo.errors import GeoError, NoSparkError, OtherClusterError
 from geo.faults import Tried, faults_here, reason_of
 from geo.journal.cluster import ClusterTables, Start, connect, connect_later
@@ -185,6 +185,15 @@ def with_disk(line: str, clusters: Iterable[Cluster]) -> str:
     """A line; if it tells of a disk without space and not of which, with the one that it seems to be."""
     is_named = NO_SPACE not in line or f"{NO_SPACE}: " in line
     return line if is_named else f"{line}. As it seems it is {full_disk(clusters)}"
+
+
+def name_missing_sources(config: Config, target: str) -> None:
+    """Log, before Spark starts, which links into a cluster have a source on a disk here that is not there."""
+    for link in config.inbound(target):
+        root = config.cluster(link.source).root
+        if root is not None and (place := local_path(root)) is not None and not place.exists():
+            ends = {"source": link.source, "target": target}
+            log.warning("link %s: nothing is at %s", link.name, root, extra={"event": "empty", **ends})
 
 
 def run_in_cluster(

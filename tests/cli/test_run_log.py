@@ -21,7 +21,8 @@ import pytest
 from geo.cli.logs import FIELDS, PROGRESS, RUN_ID, JsonFormatter, LogHandler, TextFormatter, configure_logging
 from geo.cli.main import main
 from geo.cli.run_log import RunLog
-from geo.cli.running import with_disk
+from geo.cli.running import name_missing_sources, with_disk
+from geo.config import load
 from geo.config.model import Cluster
 from geo.progress import elapsed, rates
 from geo.streams import timetable
@@ -205,6 +206,16 @@ def test_a_start_is_said_before_anything_large_is_imported(config: str) -> None:
                           capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "geo broker started: " in done.stderr
+
+
+def test_a_source_that_is_not_there_is_named_before_spark_starts(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(verbose=False, as_json=False)
+    name_missing_sources(load(config), "eu")
+    assert f"warning link us->eu: nothing is at {Path(config).parent}/us" in capsys.readouterr().err
+    (Path(config).parent / "us").mkdir()
+    name_missing_sources(load(config), "eu")
+    name_missing_sources(load(config), "us")
+    assert capsys.readouterr().err == ""
 
 
 def test_a_disk_without_space_is_named_where_what_failed_does_not_say_which(
