@@ -90,9 +90,10 @@ class LinksBefore:
             return None
         most = MOST if source_log.is_near and target_log.is_near else MOST_FAR
         rows = _from(rows, since_us, seen.version - most, there.version - most)
-        cursor, at = rows[0].state.cursor, rows[0].state.target
-        of_source = 0 if cursor is None else cursor.version
-        of_target = 0 if at is None else at.version
+        of_source = min(
+            0 if (cursor := one.state.cursor) is None else cursor.version for one in rows
+        )  # a reset has none meanwhile
+        of_target = min(0 if (at := one.state.target) is None else at.version for one in rows)
         return LagHistory(
             link.name,
             Rule.of(link),
