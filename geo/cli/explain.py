@@ -73,7 +73,7 @@ def _as_json(one: Explained, now_us: int) -> dict[str, Any]:
 
 
 def _then(one: Then) -> dict[str, Any]:
-    lag = None if one.sample is None else one.sample.lag
+    lag = one.lag
     return {
         "minutes_ago": one.minutes_ago, "versions": lag and lag.versions, "messages": lag and lag.messages,
         "bytes": lag and lag.bytes, "seconds": lag and lag.seconds, "complete": lag and lag.complete,
@@ -141,7 +141,7 @@ def _when(minutes_ago: int) -> str:
 
 
 def _shortly(one: Then) -> str:
-    lag = None if one.sample is None else one.sample.lag
+    lag = one.lag
     if lag is None or lag.messages is None:
         return "?"
     return f"{'' if lag.complete else '>'}{lag.messages:,}"

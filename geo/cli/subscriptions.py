@@ -248,7 +248,9 @@ def status(args: argparse.Namespace, output: Output) -> int:
         named.refuse_subscription(args.subscription, known)
     output.data([asdict(one) for one in found])
     output.table(_HEAD, [_row(one) for one in found])
-    output.text(*(line for one in found for line in _details(one, whole=len(named.topics) == 1)))
+    whole = len(named.topics) == 1
+    output.text(*dict.fromkeys(f"{one.cluster}: cannot be read: {one.unreadable}" for one in found if one.unreadable is not None))
+    output.text(*(line for one in found if one.unreadable is None for line in (_whole(one) if whole else _short(one))))
     return int(any(one.unreadable is not None or one.lacking_shares for one in found))
 
 
@@ -269,39 +271,45 @@ def _row(one: Standing) -> tuple[object, ...]:
     return one.topic, one.cluster, state, f"{one.backlog:,}", "" if one.oldest_s is None else lasting(one.oldest_s), rate, lasts
 
 
-def _details(one: Standing, *, whole: bool) -> Iterator[str]:
-    """What no row has. Of many topics not `whole`: what somebody has to look at, and what a failover would do."""
-    where = one.cluster if whole else f"{one.topic} in {one.cluster}"
-    if one.unreadable is not None:
-        yield f"{where}: cannot be read: {one.unreadable}"
-        return
-    more = [*_behind(one, whole=whole), *(f"  {counted(count, 'record')} refused: {why}" for why, count in one.refused.items())]
-    if one.lacking_shares:
-        more.append(f"  nobody has {', '.join(one.lacking_shares)}: start a consumer of each (geo consume --key-range)")
-    if one.known and not one.deleted and one.replicated:
-        more += [f"  {line}" for line in map(partial(failover_line, one.cluster), one.failover) if line is not None]
-    if whole and not one.known:
-        yield f"{where}: does not know it, {counted(one.backlog, 'message')} there"
-    elif whole or more:
-        runs = "deleted" if one.deleted else _CONSUMER[one.consumer]
-        runs += "" if one.replicated else ", of this region only"
-        head = f"{where}: {runs}, epoch {one.epoch}, {one.acknowledged:,} acknowledged, backlog {counted(one.backlog, 'message')}"
+def _whole(one: Standing) -> Iterator[str]:
+    """All that no row has."""
+    runs = "deleted" if one.deleted else _CONSUMER[one.consumer]
+    runs += "" if one.replicated else ", of this region only"
+    head = (
+        f"{one.cluster}: {runs}, epoch {one.epoch}, {one.acknowledged:,} acknowledged, backlog {counted(one.backlog, 'message')}"
+    )
+    if one.known:
         yield head + (f", moved {one.moved}" if one.moved else "")
-    for ledger, end in one.mark_delete.items() if whole else ():
+    else:
+        yield f"{one.cluster}: does not know it, {counted(one.backlog, 'message')} there"
+    for ledger, end in one.mark_delete.items():
         beyond = one.ranges_beyond.get(ledger, 0)
         yield f"  {ledger}: mark-delete {end}" + (f", {counted(beyond, 'range')} beyond" if beyond else "")
-    yield from more
-
-
-def _behind(one: Standing, *, whole: bool) -> Iterator[str]:
     for peer in one.peers:
         newest = f"newest acknowledgement {peer.age_s:,.1f} s old" if peer.age_s is not None else "no acknowledgement yet"
-        if whole or peer.behind:
-            yield f"  from {peer.cluster}: {newest}" + (f"; behind: {peer.behind}" if peer.behind else "")
+        yield f"  from {peer.cluster}: {newest}" + (f"; behind: {peer.behind}" if peer.behind else "")
+    yield from (f"  {line}" for line in _to_look_at(one))
 
 
-def failover_line(cluster: str, ready: Readiness) -> str | None:
-    """What a failover would do if the cluster were lost now; None where there is nothing to move."""
+def _short(one: Standing) -> Iterator[str]:
+    """Of one of many: what somebody has to look at, and what a failover would do."""
+    where = f"{one.topic} in {one.cluster}"
+    for peer in one.peers:
+        if peer.behind and not peer.unreadable:  # what cannot be read is said of all
+            yield f"{where}: from {peer.cluster}: {peer.behind}"
+    yield from (f"{where}: {line}" for line in _to_look_at(one))
+
+
+def _to_look_at(one: Standing) -> Iterator[str]:
+    yield from (f"{counted(count, 'record')} refused: {reason}" for reason, count in one.refused.items())
+    if one.lacking_shares:
+        yield f"nobody has {', '.join(one.lacking_shares)}: start a consumer of each (geo consume --key-range)"
+    if one.known and not one.deleted and one.replicated:
+        yield from map(partial(failover_line, one.cluster), one.failover)
+
+
+def failover_line(cluster: str, ready: Readiness) -> str:
+    """What a failover would do if the cluster were lost now."""
     if ready.repeated is None:
         return f"if {cluster} is lost now: {ready.why}"
     missing = f", and lack {counted(ready.missing, 'message')} that wait" if ready.missing else ""

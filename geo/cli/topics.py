@@ -147,7 +147,8 @@ def stats(args: argparse.Namespace, output: Output) -> int:
         if rows:
             output.text("")
             output.table(head, rows)
-    return say_unreadable(output, unreadable)
+    output.text(*(f"{one.topic} in {one.cluster}: {one.lacks}" for one in found if one.lacks is not None))
+    return say_unreadable(output, unreadable) or int(any(one.lacks is not None for one in found))
 
 
 _STATS = ("TOPIC", "CLUSTER", "MESSAGES", "FILES", "BYTES", "MSG/s 1m", "MSG/s 1h", "BYTES/s 1h", "LEDGERS")
@@ -181,7 +182,7 @@ def _stats_as_json(one: TopicStats) -> dict[str, Any]:
     producers = [{**asdict(of), "last_published": None if of.last_us is None else from_us(of.last_us)} for of in one.producers]
     return {"topic": str(one.topic), "cluster": one.cluster, "version": one.version, "messages": one.messages, "files": one.files,
             "bytes": one.bytes, "rates_per_s": rates, "ledgers": one.ledgers, "producers": producers,
-            "subscriptions": [asdict(of) for of in one.subscriptions]}  # fmt: skip
+            "subscriptions": [asdict(of) for of in one.subscriptions], "lacks": one.lacks}  # fmt: skip
 
 
 def create(args: argparse.Namespace, output: Output) -> int:

@@ -23,10 +23,10 @@ from geo.names import Topic
 from geo.now import utc_now
 from geo.ops.explain import Addressed, Decision, addressed, decide
 from geo.ops.health import Finding
-from geo.ops.lag_history import Sample
 from geo.ops.link_health import LinksBefore, link_findings
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.carried import unclear
+from geo.replication.lag import Lag
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_status import LinkStatus
 from geo.replication.link_table import read_links
@@ -35,8 +35,8 @@ from geo.text import first_line
 from geo.times import from_us
 from schemas.table import POLICIES_PROPERTY
 
-MINUTES_AGO = (60, 30, 15, 5, 0)
-"""When the lag of the last hour is told."""
+MINUTES_AGO = (60, 30, 15, 5)
+"""When the lag of the last hour is told, before that of now."""
 
 EVENTS_BACK, MOST_EVENTS = timedelta(days=1), 10
 
@@ -67,10 +67,10 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """How far the link was behind so many minutes ago; `sample` None: both logs do not tell of that any more."""
+    """How far the link was behind so many minutes ago, 0: now; `lag` None: both logs do not tell of that any more, or one cannot be read."""
 
     minutes_ago: int
-    sample: Sample | None
+    lag: Lag | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,13 @@ def explain(
             standing |= {(status.topic, status.link.source, target): (status, finding) for status, finding, _ in found}
         if tried.fault is not None:
             unread[target] = first_line(tried.fault)
-    explained = {}
+    explained, before = {}, {name: LinksBefore(tables) for name, tables in clusters.items()}
     for topic in topics:
         of_it = {name: replace(one[topic], unread=one[topic].unread or unread.get(name)) for name, one in said.items()}
         ways = [*linked, *(way for way in permutations(clusters, 2) if way not in linked and _is_there(of_it[way[0]]))]
         explained[topic] = [
-            _explained(clusters, config, topic, of_it, way, linked.get(way), standing.get((topic, *way))) for way in ways
+            _explained(clusters, config, topic, of_it, way, linked.get(way), standing.get((topic, *way)), before[way[1]])
+            for way in ways
         ]
     return explained
 
@@ -180,6 +181,7 @@ def _explained(
     way: tuple[str, str],
     link: Link | None,
     stands: tuple[LinkStatus, Finding] | None,
+    before: LinksBefore,
 ) -> Explained:
     source, target = way
     at_source, at_target = said[source], said[target]
@@ -201,22 +203,25 @@ def _explained(
     if link is not None and row is not None and row.cursor is not None:
         with Tried():
             cursor = _cursor(clusters[target], clusters[source], link, topic, row)
-    history = None
-    if link is not None and row is not None and at_source.version is not None:
-        with Tried():
-            history = _history(clusters[target], clusters[source], link, topic)
     status, finding = (None, None) if stands is None else stands
-    then, since_us = ((), None) if history is None else history
+    then, since_us = list[Then](), None
+    if link is not None and row is not None and status is not None:
+        with Tried():
+            then, since_us = _before(before, clusters[target], clusters[source], link, topic)
+        then.append(Then(0, status.lag))
     return Explained(source, target, decision, messages, status, finding, cursor, then, since_us, at_target.unread)
 
 
-def _history(target: ClusterTables, source: ClusterTables, link: Link, topic: Topic) -> tuple[Sequence[Then], int | None] | None:
+def _before(
+    before: LinksBefore, target: ClusterTables, source: ClusterTables, link: Link, topic: Topic
+) -> tuple[list[Then], int | None]:
     now_us = storage_now_us(target, writes=False)
     times = {minutes: now_us - minutes * 60_000_000 for minutes in MINUTES_AGO}
-    history = LinksBefore(target).history(link, source, topic, min(times.values()))
+    history = before.history(link, source, topic, min(times.values()))
     if history is None:
-        return None
-    return [Then(minutes, history.at(at_us)) for minutes, at_us in times.items()], history.since_us
+        return [], None
+    samples = {minutes: history.at(at_us) for minutes, at_us in times.items()}
+    return [Then(minutes, None if one is None else one.lag) for minutes, one in samples.items()], history.since_us
 
 
 def _cursor(target: ClusterTables, source: ClusterTables, link: Link, topic: Topic, row: LinkState) -> Cursor | None:

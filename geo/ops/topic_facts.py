@@ -18,10 +18,11 @@ from geo.journal.rows import Row
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledgers import RECORDS
 from geo.log.topic_log import count_messages
-from geo.log.topics import registered_topics
+from geo.log.topics import Registered, absent, all_topics
 from geo.names import Topic, topic_glob_matches
 from geo.now import now_us
 from geo.ops.topic_stats import WINDOWS_S, OfLedger, Produced, Rates, produced, rates
+from geo.replication.link_table import read_links
 from geo.subscription.status import Listed, subscriptions_in
 from geo.times import in_us
 from schemas import LEDGERS, OWNERS
@@ -51,20 +52,23 @@ class TopicStats:
     ledgers: int | None
     producers: list[Produced]
     subscriptions: list[Listed]
+    lacks: str | None
+    """What should be there and is not, with its remedy."""
 
 
 def topic_stats(tables: ClusterTables, glob: str) -> list[TopicStats]:
     """Of the topics of a cluster that match, by name."""
-    wanted = [one.topic for one in registered_topics(tables) if topic_glob_matches(glob, one.topic)]
-    rows = _by_topic(tables.journal(LEDGERS).newest(topic=[*map(str, wanted)]), lambda row: str(row["topic"]))
+    known = all_topics(tables, (Topic.parse(topic) for _, topic in read_links(tables)))
+    wanted = [one for one in known if not one.is_deleted and topic_glob_matches(glob, one.topic)]
+    rows = _by_topic(tables.journal(LEDGERS).newest(topic=[str(one.topic) for one in wanted]), lambda row: str(row["topic"]))
     runs = _by_topic(_running(tables, rows), lambda one: str(one.topic))
     listed = (one for one in subscriptions_in(tables, glob, backlog=True) if not one.deleted)
     subscriptions = _by_topic(listed, lambda one: one.topic)
 
-    def stats(topic: Topic) -> TopicStats:
-        of_ledgers = [_of_ledger(row) for row in rows.get(str(topic), ())]
-        running = frozenset(one.who for one in runs.get(str(topic), ()))
-        return _stats(tables, topic, of_ledgers, running, subscriptions.get(str(topic), []))
+    def stats(one: Registered) -> TopicStats:
+        name = str(one.topic)
+        running = frozenset(of.who for of in runs.get(name, ()))
+        return _stats(tables, one, [_of_ledger(row) for row in rows.get(name, ())], running, subscriptions.get(name, []))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(stats, wanted))
@@ -83,12 +87,14 @@ def _running(tables: ClusterTables, rows: Mapping[str, list[Row]]) -> list[Runne
 
 
 def _stats(
-    tables: ClusterTables, topic: Topic, rows: list[OfLedger], running: frozenset[str], subscriptions: list[Listed]
+    tables: ClusterTables, one: Registered, rows: list[OfLedger], running: frozenset[str], subscriptions: list[Listed]
 ) -> TopicStats:
-    log, name = tables.log(topic), tables.cluster.name
-    if (seen := log.look()) is None:
+    topic, log, name = one.topic, tables.log(one.topic), tables.cluster.name
+    seen = log.look()
+    lacks = absent(tables, one, seen)
+    if seen is None:
         gone = dict.fromkeys(WINDOWS_S)
-        return TopicStats(topic, name, None, None, None, None, gone, None, produced(rows, [], running), subscriptions)
+        return TopicStats(topic, name, None, None, None, None, gone, None, produced(rows, [], running), subscriptions, lacks)
     now, version = now_us(), seen.version
     commits, reaches_back = newest_commits(log, version, now - int(max(WINDOWS_S.values()) * 1e6))
     files = data_files(log, version)
@@ -97,7 +103,7 @@ def _stats(
     return TopicStats(
         topic, name, version, count_messages(log, version), log.count_files() if files is None else len(files), size,
         {name: rates(commits, now, window_s, reaches_back=reaches_back) for name, window_s in WINDOWS_S.items()},
-        len(ledger_parts(log, version)), produced(rows, commits, running), subscriptions,
+        len(ledger_parts(log, version)), produced(rows, commits, running), subscriptions, lacks,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.log.conditions import IS_POSSIBLE
 from geo.log.ledger_parts import ledger_parts
 from geo.log.topic_log import PUBLISH_ORDER
-from geo.log.topics import registered_topics
+from geo.log.topics import Registered, absent, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_subscription, namespace_glob_matches, topic_glob_matches
 from geo.now import now_us, utc_now
 from geo.replication.absent_regions import refuse_gone
@@ -42,6 +42,7 @@ from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.readiness import RATE_S, Done, Readiness, drained_in_s, readiness
 from geo.text import first_line
 from geo.times import from_us
+from schemas import TOPICS
 
 Subscribed = tuple[Topic, str]
 """A topic and the name of a subscription of it."""
@@ -79,6 +80,8 @@ class Peer:
     """Age of `newest_here` in seconds."""
     behind: str | None
     """Why not all of its records are here; None: they are."""
+    unreadable: bool = False
+    """That cluster cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +242,11 @@ def _here(tables: ClusterTables, one: _Namespace | Unreadable, topic: Topic, sub
     try:
         log = tables.log(topic)
         present, before, arrived, version = MessageSet(), MessageSet(), 0, None
-        if (seen := log.look()) is not None:
+        if (seen := log.look()) is None:
+            one_of = tables.journal(TOPICS).one(Registered, topic=str(topic))
+            if one_of is not None and not one_of.is_deleted and (lacks := absent(tables, one_of, None)) is not None:
+                return lacks  # what waits there nobody knows
+        else:
             version = seen.version
             present, before = _split(of_it.here, log, version)
             since = ledger_parts(log, version, from_us(now_us() - RATE_S * 1_000_000))
@@ -350,7 +357,7 @@ def _peer(
     age_s = None if newest is None else (utc_now() - newest).total_seconds()
     of_peer = all_here[peer]
     if isinstance(of_peer, Unreadable):
-        return Peer(peer, newest, age_s, f"{peer} cannot be read: {of_peer}")
+        return Peer(peer, newest, age_s, f"{peer} cannot be read: {of_peer}", unreadable=True)
     there, _ = of_peer.newest
     if peer not in there or (peer in here and here[peer][1] >= there[peer][1] and here[peer][0] >= there[peer][0]):
         return Peer(peer, newest, age_s, None)

@@ -21,7 +21,6 @@ from geo.names import Topic
 from geo.ops.explain import Addressed, Level, addressed, decide
 from geo.ops.explain_facts import CommitAt, Cursor, Explained, Then
 from geo.ops.health import Finding, Health
-from geo.ops.lag_history import Sample
 from geo.reasons import Reason
 from geo.replication.carried import replicates
 from geo.replication.lag import Lag
@@ -93,8 +92,7 @@ class Facts:
         brought = CommitAt(17, "c-17", f"link {link.name}", AT)
         cursor = Cursor(int(at), None, brought, "process 7 on vm3 runs it")
         minute, lag = 60_000_000, Lag(1, int(behind), 10, 4.2)
-        before = Sample(NOW_US - 30 * minute, 40, 41, Lag(1, 3, 10, 2.0, complete=False))
-        then = [Then(60, None), Then(30, before), Then(0, Sample(NOW_US, int(at), int(newest), lag))]
+        then = [Then(60, None), Then(30, Lag(1, 3, 10, 2.0, complete=False)), Then(0, lag)]
         code, health = (Reason.SOURCE_RECREATED, Health.FAILED) if state == "FAILED" else (None, Health.CATCHING_UP)
         do = f"geo links resolve --source us --target eu --topic {self.topic} --dry-run" if code else None
         name, since_us = str(self.topic), NOW_US - 25 * minute

@@ -21,14 +21,14 @@ from geo.ids import LedgerId
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledger_writer import LedgerWriter
 from geo.log.ledgers import Batch, Counted
-from geo.log.topics import ensure_topic
+from geo.log.topics import Registered, ensure_topic
 from geo.names import Topic
-from geo.now import now_us
+from geo.now import now_us, utc_now
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import encode, key_of
 from geo.times import from_us
-from schemas import TOPIC_LOG
+from schemas import TOPIC_LOG, TOPICS
 from tests.examples import examples
 from tests.far import ALL, TOPIC, Far
 from tests.object_store import ObjectStore as S3
@@ -125,6 +125,18 @@ def test_nothing_is_said_to_be_nowhere_while_a_region_cannot_be_read(regions: Re
     ):
         code, text = regions.geo(words, away)
         assert (code, said in text) == (1, True), (words, text)
+
+
+def test_a_log_that_is_gone_is_not_shown_as_empty(regions: Regions) -> None:
+    lost = Topic.parse("persistent://lost/web/views")
+    regions.far.tables("us").journal(TOPICS).append([Registered(lost, utc_now(), False, None, 1)])
+    for words in (
+        ["topics", "stats", "--topic", str(lost)],
+        ["subscriptions", "status", "--topic", str(lost), "--subscription", "billing"],
+        ["explain", str(lost)],
+    ):
+        code, text = regions.geo(words)
+        assert (code, "is not there" in text) == (1, True), (words, text)
 
 
 def test_keys_of_before_are_still_there_and_rows_are_added(regions: Regions) -> None:
