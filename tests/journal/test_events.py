@@ -163,9 +163,8 @@ def test_a_full_disk_is_told_with_its_place(eu: ClusterTables) -> None:
 
 def test_where_there_are_no_keys_nothing_is_written_and_who_notes_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SETTING)
-    noted = Events(
-        without_spark(Cluster("eu", root="s3a://b/t", storage={"aws_session_token": Secret("secret://env/GEO_NOT_SET")}))
-    )
+    keys: dict[str, str | Secret] = {"aws_access_key_id": "key", "aws_secret_access_key": Secret("secret://env/GEO_NOT_SET")}
+    noted = Events(without_spark(Cluster("eu", root="s3a://b/t", storage=keys)))
     for _ in range(2):
         noted.note(EventKind.LINK, "us->eu clicks", "FAILED")
         assert not noted.flush()
