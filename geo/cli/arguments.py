@@ -35,7 +35,9 @@ class Verbs:
 
     def add(self, name: str, does: str, run: Run, *, config: bool = True) -> argparse.ArgumentParser:
         """A verb, with the arguments that every verb has."""
-        parser: argparse.ArgumentParser = self._parsers.add_parser(name, help=does, description=does, epilog=EPILOG)
+        parser: argparse.ArgumentParser = self._parsers.add_parser(
+            name, help=does, description=does, epilog=EPILOG, allow_abbrev=False
+        )
         parser.set_defaults(verb=run, was_stopped=False, noted=None)
         parser.add_argument(
             "-o", "--output", choices=("text", "json"), default="text", help="text for people, or JSON with stable keys"

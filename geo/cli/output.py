@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -16,7 +17,7 @@ from textwrap import wrap
 from typing import Any
 
 from geo.cli.logs import clear_line
-from geo.text import printable
+from geo.text import printable, printable_lines
 from geo.times import utc
 
 
@@ -43,6 +44,8 @@ class Colour(Enum):
 
     BAD, WARNS, GOOD, HEAD = 31, 33, 32, 1
 
+
+_PAINT = re.compile(rf"(\x1b\[(?:0|{'|'.join(str(one.value) for one in Colour)})m)")
 
 _CLEAR = "\x1b[H\x1b[2J"
 """To a terminal: all is empty, and what comes begins at the top."""
@@ -85,10 +88,10 @@ class Output:
             _print(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False))
 
     def text(self, *lines: str) -> None:
-        """Lines for people; nothing in JSON mode."""
+        """Lines for people; nothing in JSON mode. Of what moves a cursor they have only colours."""
         if not self.as_json:
             for line in lines:
-                _print(line)
+                _print("".join(part if _PAINT.fullmatch(part) else printable_lines(part) for part in _PAINT.split(line)))
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Rows in columns as wide as they need to be; where a terminal is narrower, each row as lines of its own."""

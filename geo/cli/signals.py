@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import sys
 import threading
 import time
@@ -23,6 +24,9 @@ END_S = 2.0
 
 _SAY_S = 0.2
 """What has ended by then does not say that it is stopping."""
+
+_HEARD_S = 0.2
+"""What the main thread has not heard by then it is told behind its back: it is in a call that does not come back, such as one to a store."""
 
 _CANCEL_S = 0.25
 """Between two times that Spark's jobs are cancelled: what runs begins others meanwhile."""
@@ -44,20 +48,52 @@ class Signals:
         self._interrupts = 0
         self._before: dict[str, Any] = {}
         """What signals did that do something else now."""
+        self._came = self._heard = self._heard_late = 0
+        """How often Ctrl-C came, was heard, and was heard by another thread of which the main thread hears later."""
+        self._wakes: socket.socket | None = None
+        self._woke_before = -1
 
     def __enter__(self) -> Self:
         self._at("SIGINT", Asked.PERSON)
+        if threading.current_thread() is threading.main_thread():
+            reads, self._wakes = socket.socketpair()
+            self._wakes.setblocking(False)
+            self._woke_before = signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+            threading.Thread(target=self._listen, args=(reads,), name="geo-signals", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if not self._interrupts:  # else what still runs may be waited for, and a second Ctrl-C ends it
             for name, before in self._before.items():
                 signal.signal(getattr(signal, name), before)
+            if self._wakes is not None:
+                signal.set_wakeup_fd(self._woke_before)
+                self._wakes.close()
+
+    def _listen(self, reads: socket.socket) -> None:
+        """Python calls what is to be done at a signal in the main thread, once that comes back from what it calls."""
+        with reads:
+            while numbers := reads.recv(64):
+                for _ in range(numbers.count(signal.SIGINT)):
+                    self._came += 1
+                    time.sleep(_HEARD_S)
+                    if self._heard < self._came:
+                        self._heard_late += 1
+                        with suppress(KeyboardInterrupt):
+                            self._asked(Asked.PERSON)
 
     def _at(self, name: str, asked: Asked) -> None:
         before = signal.getsignal(getattr(signal, name))
-        if at_signal(name, lambda: self._asked(asked)):
+        if at_signal(name, lambda: self._hear(asked)):
             self._before.setdefault(name, before)
+
+    def _hear(self, asked: Asked) -> None:
+        if asked is Asked.MANAGER or not self._heard_late:
+            self._asked(asked)
+            return
+        self._heard_late -= 1
+        if self._stop is None:
+            raise KeyboardInterrupt
 
     def stop_by(self, stop: Callable[[], None]) -> None:
         """From now on signals call `stop`, which lets running batches end first."""
@@ -74,6 +110,7 @@ class Signals:
     def _asked(self, asked: Asked) -> None:
         follows = on_signal(asked, self._interrupts, can_stop=self._stop is not None, launches=_launches)
         self._interrupts += asked is Asked.PERSON
+        self._heard += asked is Asked.PERSON
         if Does.END_NOW in follows:
             self._end(INTERRUPTED)
         if not {Does.END_SOON, Does.END_UNTIDILY}.isdisjoint(follows):

@@ -61,3 +61,5 @@ def test_a_condition_on_messages_is_not_told_since_it_may_name_a_person(
         one = _newest(regions, "eu")
         assert one.kind is EventKind.ERASE
         assert one.reason == f"geo erase --cluster eu --topic {TOPIC} --where=…: no"
+    with pytest.raises(SystemExit):  # by a short form it would be told
+        main([*words, "--wher=key = 'customer 7'"])

@@ -32,6 +32,11 @@ def test_numbers_that_json_has_not_and_the_first_times_are_shown(
     assert printed == {"value": shown}
 
 
+def test_what_is_said_moves_no_cursor_and_forges_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=False).text("\x1b[31mFAILED\x1b[0m: by \x1b[2Jsomebody\r\n      fix: none")
+    assert capsys.readouterr().out == "\x1b[31mFAILED\x1b[0m: by \ufffd[2Jsomebody\ufffd\n      fix: none\n"
+
+
 _PRINTS_WHILE_SPARK_STARTS = """
 import os, threading
 from types import SimpleNamespace

@@ -76,7 +76,7 @@ def test_what_no_signal_ended_leaves_them_as_they_were() -> None:
 
 
 _HANGS = """
-import os, sys, threading, time
+import hashlib, os, sys, threading, time
 from geo.cli.signals import Signals
 def work():
     while True:
@@ -85,16 +85,19 @@ with Signals(lambda code: print("ended", code, flush=True), os._exit) as signals
     try:
         threading.Thread(target=work).start()
         print("runs", flush=True)
-        time.sleep(60)
+        time.sleep(60) if sys.argv[1] == "sleeps" else hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
     except KeyboardInterrupt:
         sys.exit(signals.interrupted())
 """
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("main", ["sleeps", "is in a call that does not come back"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_ends_a_process_of_which_a_thread_never_ends(times: int) -> None:
-    with subprocess.Popen([sys.executable, "-c", _HANGS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def test_ctrl_c_ends_a_process_of_which_a_thread_never_ends(times: int, main: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HANGS, main], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "runs\n"
