@@ -29,6 +29,7 @@ from geo.log.topics import Registered, absent, all_topics, known_topics
 from geo.names import ALL_TOPICS, Topic
 from geo.now import now_us
 from geo.ops.bucket import look_at
+from geo.ops.health import with_remedy
 from geo.ops.link_health import link_findings
 from geo.ops.looks.clocks import of_host, of_regions
 from geo.ops.looks.overdue import overdue
@@ -93,13 +94,8 @@ def examine(
 
 
 def _unreadable(where: str, error: BaseException) -> Symptom:
-    """Of an error of this package the sentences behind the first say what is to be done."""
-    code, told = reason_of(error), first_line(error)
-    if isinstance(error, GeoError):
-        told, _, fix = told.replace(" Nothing was written.", "").partition(". ")
-    else:
-        fix = code.do or "check the path, the credentials, `storage` or `spark_conf`"
-    return Symptom("error", where, f"cannot be read: {told}", fix, code)
+    what, fix = with_remedy(first_line(error), code := reason_of(error))
+    return Symptom("error", where, f"cannot be read: {what}", fix, code)
 
 
 def _java(spark: SparkSession) -> Iterator[Symptom]:

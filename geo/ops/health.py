@@ -174,7 +174,7 @@ def judge_now(link: LinkNow) -> Finding | None:
     """What is clear without a look at what was before; None: it lacks something, and is to be judged by that (`judge`)."""
     if link.away is not None or link.lag is None:
         code, why = link.away or (Reason.SOURCE_UNREADABLE, f"{link.source} cannot be read")
-        return link.finding(Health.AWAY, _of_fault(link), code, *_with_remedy(why, code))
+        return link.finding(Health.AWAY, _of_fault(link), code, *with_remedy(why, code))
     if link.state is State.FAILED:
         code = link.code or Reason.OTHER
         return link.finding(Health.FAILED, link.since_us, code, link.reason or "it failed", _ends_failure(link, code))
@@ -304,9 +304,9 @@ def _ends_failure(link: LinkNow, code: Reason) -> str:
     return again if code.do is None else f"{code.do}, then {again}"
 
 
-def _with_remedy(why: str, code: Reason) -> tuple[str, str | None]:
+def with_remedy(why: str, code: Reason) -> tuple[str, str]:
     """A reason that ends with what to do, apart from that."""
-    what, _, do = why.partition(". ")
+    what, _, do = why.replace(" Nothing was written.", "").partition(". ")
     return what, do or code.do or "put it back, or correct its place in the configuration"
 
 

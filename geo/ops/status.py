@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from geo.names import Topic
-from geo.ops.health import Finding, Health
+from geo.ops.health import Finding, Health, with_remedy
 from geo.reasons import Reason
 from geo.text import lasting
 
@@ -229,19 +229,9 @@ def status_of(facts: Facts, max_lag_s: float | None = None) -> Status:
 
 def _of_cluster(one: ClusterFacts) -> Finding:
     """Of a region that cannot be read."""
-    code, (what, _, do) = one.unreadable_code, (one.unreadable or "").partition(". ")
-    reason = f"{one.cluster} cannot be read: {what}"
-    do = do or ("" if code is None else code.do or "")
-    return Finding(
-        one.cluster,
-        None,
-        None,
-        Health.AWAY,
-        None,
-        code,
-        reason,
-        do or "put it back, or correct its place in the configuration: geo doctor says more",
-    )
+    code = one.unreadable_code or Reason.OTHER
+    what, do = with_remedy(one.unreadable or "", code)
+    return Finding(one.cluster, None, None, Health.AWAY, None, code, f"{one.cluster} cannot be read: {what}", do)
 
 
 def _gone_brokers(clusters: Iterable[ClusterFacts], topics: Iterable[TopicOfLink], now_us: int) -> Iterator[Finding]:

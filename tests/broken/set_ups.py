@@ -1,0 +1,315 @@
+"""The set-ups: how each is broken, and since when; what must be told of it; how it is mended, by what is told."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from geo.journal.event_rate import EventKind
+from geo.ops.health import SAMPLES
+from geo.reasons import Reason
+from tests.broken.owner import Owner, owner
+from tests.broken.place import TOPIC, Place, Said
+from tests.clock_off import clock_off
+from tests.object_store import KEY
+
+Broken = Iterator[float | None]
+"""Of a set-up that is broken while it is open: since when, in seconds since 1970; None: nobody who looks can know it."""
+
+FORGOTTEN = timedelta(days=3)
+OFF_S = 400.0
+LINK = f"us->eu, {TOPIC}"
+LOOKED_S = 60.0 * (SAMPLES + 1)
+"""So long a link is looked at before it is told whether it moves."""
+SOON_S = 60.0
+"""What is older than REPLICA_LAG_MAX_S is late."""
+
+DOCTOR, LINKS, STATUS = "doctor", "links status", "status"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one screen is to tell: of which subject, its cause, and a pattern of its fix."""
+
+    where: str
+    code: Reason
+    fix: str
+
+
+Tells = Mapping[str, Told]
+"""By screen. What is in none does not show there."""
+
+
+@dataclass(frozen=True)
+class SetUp:
+    """`make` breaks what went well, and ends what it began. `tells`: what each screen tells of it; `elsewhere` why others do not. `event`: of which kind
+    the one is that names the cause too; None: no process changed a state. `mend` does what was told (a fix); afterwards no screen has a finding. Without
+    it what ends `make` mends it, and a pass of the links."""
+
+    name: str
+    make: Callable[[Place], Broken]
+    tells: Tells
+    mend: Callable[[Place, str], None] | None = None
+    event: EventKind | None = None
+    elsewhere: str = ""
+    on_s3: Tells | None = None
+    """What is told there, where that is another matter."""
+
+
+def _of_link(code: Reason, fix: str) -> Tells:
+    return {DOCTOR: Told(f"link {LINK}", code, fix), LINKS: Told(LINK, code, fix), STATUS: Told(LINK, code, fix)}
+
+
+def _of_region(code: Reason, fix: str) -> Tells:
+    return {DOCTOR: Told("cluster us", code, fix), LINKS: Told(LINK, code, fix), STATUS: Told("cluster us", code, fix)}
+
+
+# -- mending: what was told ------------------------------------------------------------------------------------
+
+
+_VERB = re.compile(r"geo ((?:links|reconcile|rebuild|broker|replicate)\b.*?)(?= \(|, or | or |\. |$)")
+
+
+def _types(place: Place, fix: str, geo: Callable[..., Said] | None = None) -> None:
+    """The verb that is told is typed, and the links run once more, as their brokers let them."""
+    found = _VERB.search(fix)
+    assert found is not None, fix
+    words = shlex.split(found[1])
+    said = (geo or place.geo)(*words, *(["--trigger", "available-now"] if words[0] == "broker" else []))
+    assert said.code == 0, f"{found[0]}: {said.code}\n{said.text}"
+    place.replicate()
+
+
+def _rebuilds(place: Place, fix: str) -> None:
+    """In a process of its own: this one remembers the registry that is gone."""
+    _types(place, fix, place.geo_anew)
+
+
+def _types_in_shell(place: Place, fix: str) -> None:
+    """What is told that is no verb of this program."""
+    found = re.search(r"kill -CONT [\d ]+", fix)
+    assert found is not None, fix
+    subprocess.run(shlex.split(found[0]), check=True)
+
+
+def _puts_back(place: Place, fix: str) -> None:
+    place.put_back()
+
+
+# -- the set-ups ----------------------------------------------------------------------------------------------
+
+
+def _wrong_name(place: Place) -> Broken:
+    place.rewrite(
+        lambda text: re.sub(r"\bus: \{", "ap: {", text).replace("source: us", "source: ap").replace("target: us", "target: ap")
+    )
+    yield None
+
+
+def _names_right(place: Place, fix: str) -> None:
+    place.rewrite(
+        lambda text: re.sub(r"\bap: \{", "us: {", text).replace("source: ap", "source: us").replace("target: ap", "target: us")
+    )
+
+
+def _moved_away(what: str) -> Callable[[Place], Broken]:
+    def make(place: Place) -> Broken:
+        place.move_away(what)
+        yield None
+
+    return make
+
+
+def _registry_emptied(place: Place) -> Broken:
+    place.empty_registry()
+    yield None
+
+
+def _expired_reference(place: Place) -> Broken:
+    """On S3 the store refuses the keys; on a disk the reference leads nowhere."""
+    if place.s3 is not None:
+        place.s3.refuse("ExpiredToken", 400)
+    else:
+        place.rewrite(lambda text: text.replace("root: ", "spark_conf: {fs.x.key: 'secret://env/GEO_BROKEN_KEY'}, root: ", 1))
+    try:
+        yield None
+    finally:
+        if place.s3 is not None:
+            place.s3.refuse()
+        os.environ.pop("GEO_BROKEN_KEY", None)
+
+
+def _renews(place: Place, fix: str) -> None:
+    if place.s3 is not None:
+        place.s3.refuse()
+    os.environ["GEO_BROKEN_KEY"] = KEY
+
+
+def _lagging(place: Place) -> Broken:
+    """Each minute more comes than the last that is brought, by who runs the link, which is this process."""
+    count, one = 10, Owner(place.far, TOPIC)
+    for minute in range(SAMPLES + 1):
+        with place.later(60.0 * minute):
+            one.bring()
+            began, more = time.time(), 10 * (minute + 1)  # what it lacked before it has brought
+            count += more
+            place.publish(count if place.s3 is not None else more)
+    with place.later(60.0 * SAMPLES + 30):
+        yield began
+        one.bring()
+        one.end()
+
+
+def _stalled(place: Place) -> Broken:
+    with owner(place.path, TOPIC):
+        began = time.time()
+        place.publish(20)
+        with place.later(LOOKED_S):
+            yield began
+
+
+def _failed(place: Place) -> Broken:
+    """The source's log is dropped and made again."""
+    place.remove_log("us")
+    place.publish(5)
+    began = time.time()
+    place.replicate("eu")
+    yield began
+
+
+def _forgotten(place: Place) -> Broken:
+    """Somebody paused it days ago; who runs it followed that."""
+    began = time.time()
+    said = place.geo("links", "pause", "--source", "us", "--target", "eu", "--topic", str(TOPIC))
+    assert said.code == 0, said.text
+    place.replicate("eu")
+    with place.later(FORGOTTEN.total_seconds()):
+        yield began
+
+
+def _no_broker(place: Place) -> Broken:
+    with owner(place.path, TOPIC, broker=True) as process:
+        began = time.time()
+        process.kill()
+        process.wait()
+        place.publish(20)
+        with place.later(SOON_S):
+            yield began
+
+
+def _halted(place: Place) -> Broken:
+    with owner(place.path, TOPIC) as process:
+        process.send_signal(signal.SIGSTOP)
+        began = time.time()
+        place.publish(20)
+        with place.later(SOON_S):
+            yield began
+
+
+def _stale_cursor(place: Place) -> Broken:
+    """An older copy of the target's log is put back."""
+    older = place.older_log("eu")
+    place.publish(15)
+    place.replicate("eu")
+    with owner(place.path, TOPIC):
+        began = time.time()
+        place.replace_log("eu", older)
+        with place.later(LOOKED_S):
+            yield began
+
+
+def _foreign_schema(place: Place) -> Broken:
+    place.publish(20)
+    place.set_property("us", "geo.schema.version", "99")
+    began = time.time()
+    place.replicate("eu")
+    yield began
+
+
+def _moves_table(place: Place, fix: str) -> None:
+    place.set_property("us", "geo.schema.version", "2")
+    _types(place, "geo links restart --source us --target eu --topic persistent://shop/web/orders")
+
+
+def _second_process(place: Place) -> Broken:
+    """Who runs the link lives elsewhere, and a second process is to run it."""
+    with owner(place.path, TOPIC, "elsewhere"):
+        began = time.time()
+        place.publish(20)
+        said = place.geo("replicate", "--cluster", "eu")
+        assert (said.code, "already run by process" in said.text) == (3, True), said.text
+        yield began
+
+
+def _short_retention(place: Place) -> Broken:
+    place.set_property("us", "delta.deletedFileRetentionDuration", "interval 1 hour")
+    yield None
+
+
+def _alters(place: Place, fix: str) -> None:
+    """As Spark's SQL does it."""
+    found = re.search(r"ALTER TABLE \S+ SET TBLPROPERTIES \('(\S+)' = '([^']+)'\)", fix)
+    assert found is not None, fix
+    place.set_property("us", found[1], found[2])
+
+
+def _clock_off(place: Place) -> Broken:
+    with clock_off(OFF_S):
+        yield None
+
+
+SET_UPS = (
+    SetUp(
+        "wrong name",
+        _wrong_name,
+        {DOCTOR: Told("cluster ap", Reason.MISNAMED, "name it us"), STATUS: Told("cluster ap", Reason.MISNAMED, "name it us")},
+        _names_right,
+        elsewhere="links status refuses to look (exit code 3) and says the same",
+    ),
+    SetUp("missing table", _moved_away(f"topics/{TOPIC.path}"), _of_link(Reason.SOURCE_GONE, "Put it back"), _puts_back),
+    SetUp("folder gone", _moved_away(""), _of_region(Reason.SOURCE_GONE, "Put its folder back"), _puts_back),
+    SetUp(
+        "registry emptied", _registry_emptied, _of_region(Reason.REGISTRY_EMPTY, "geo rebuild --cluster us --from eu"), _rebuilds
+    ),
+    SetUp(
+        "expired reference",
+        _expired_reference,
+        {DOCTOR: Told("cluster us", Reason.KEYS_REFUSED, "set it where this runs")},
+        _renews,
+        elsewhere="on a disk nothing but Spark asks for it",
+        on_s3={
+            DOCTOR: Told("cluster us", Reason.KEYS_REFUSED, "renew the credential"),
+            LINKS: Told("cluster us", Reason.KEYS_REFUSED, ""),
+            STATUS: Told("cluster us", Reason.KEYS_REFUSED, "renew the credential"),
+        },
+    ),
+    SetUp("lagging", _lagging, _of_link(Reason.GROWING, "num_fetchers")),
+    SetUp("stalled", _stalled, _of_link(Reason.NOT_MOVING, "geo links restart")),
+    SetUp("failed", _failed, _of_link(Reason.SOURCE_RECREATED, "geo links resolve"), _types, EventKind.LINK),
+    SetUp("paused and forgotten", _forgotten, _of_link(Reason.ASKED_TO_PAUSE, "geo links resume"), _types, EventKind.LINK),
+    SetUp("no broker", _no_broker, _of_link(Reason.NO_OWNER, "geo broker --cluster eu"), _types),
+    SetUp("halted", _halted, _of_link(Reason.OWNER_SILENT, "kill -CONT"), _types_in_shell),
+    SetUp("stale cursor", _stale_cursor, _of_link(Reason.STALE_CURSOR, "geo links restart")),
+    SetUp("foreign schema", _foreign_schema, _of_link(Reason.SCHEMA, "upgrade delta-geo"), _moves_table, EventKind.LINK),
+    SetUp("second process", _second_process, {}, elsewhere="it changes nothing, and says itself who runs the link"),
+    SetUp(
+        "short retention",
+        _short_retention,
+        {DOCTOR: Told(f"cluster us, {TOPIC}", Reason.SHORT_RETENTION, "ALTER TABLE")},
+        _alters,
+        elsewhere="nothing is wrong by now",
+    ),
+    SetUp(
+        "clock 400 s off",
+        _clock_off,
+        {DOCTOR: Told("cluster us", Reason.CLOCK, "set this host's clock")},
+        elsewhere="they tell of the regions, and not of this host",
+    ),
+)
