@@ -119,8 +119,8 @@ class Soak:
         process = self.processes[name]
         if (code := process.poll()) is not None:
             said = process.log.read_text()
-            if self.somebody is not None and "Start the producer again" in said:
-                print(f"  {name} ended by itself: {said.strip().splitlines()[-1]}", flush=True)
+            if self.somebody is not None and (why := [line for line in said.splitlines() if "Start the producer again" in line]):
+                print(f"  {name} ended by itself: {why[-1]}", flush=True)
                 self.kills[name] = self.kills.get(name, 0) + 1
                 self.processes[name] = self.start(name)
                 return self.processes[name]
