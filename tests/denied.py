@@ -27,7 +27,7 @@ from geo.names import Topic
 from geo.session import session
 from tests.kafka_broker import free_ports
 from tests.object_store import ObjectStore
-from tests.processes import LEAST
+from tests.processes import LEAST, last_line
 from tests.regions import CLUSTERS, TOPIC, Regions
 from tests.spark_master import Failed
 
@@ -214,7 +214,7 @@ def _denied(store: ObjectStore, regions: Regions, runs: _Runs) -> Iterator[str]:
         runs.goes(["replicate", "--cluster", cluster])
     erased = ", ".join(f"'{key}'" for key in verbs.erased)
     runs.goes(["erase", "--cluster", "eu", "--topic", TOPIC, "--where", f"key IN ({erased})"])  # as in us
-    yield f"geo verify: {runs.goes(['verify']).strip().splitlines()[-1]}"
+    yield f"geo verify: {last_line(runs.goes(['verify']))}"
 
 
 def _hung(store: ObjectStore, verbs: _Verbs, runs: _Runs) -> Iterator[str]:
@@ -231,7 +231,7 @@ def _hung(store: ObjectStore, verbs: _Verbs, runs: _Runs) -> Iterator[str]:
         if code != 1 or "nobody answers there" not in said or "Traceback" in said:
             raise Failed(f"{_name(arguments)}, of a store that does not answer: exit code {code}:\n{said[-5000:]}")
         runs.goes(arguments)
-        yield f"{_name(arguments)}, of a store that does not answer: {said.strip().splitlines()[-1][:200]}"
+        yield f"{_name(arguments)}, of a store that does not answer: {last_line(said)[:200]}"
 
 
 def _many(regions: Regions, runs: _Runs, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,6 +43,9 @@ LEAST = {
 }
 """The least of everything: for sessions that tests make for themselves."""
 
+OF_RUN = re.compile(r"^\S+ \S+Z \w+ +geo \w+ (started|goes on|ended).*\n?", re.MULTILINE)
+"""What is logged of a run that takes long (`cli/test_run_log.py`)."""
+
 LIMIT_S = 400.0
 """A process that takes longer hangs: starting Spark takes 10 s, on a busy machine 30, and some have much to do."""
 
@@ -54,6 +58,11 @@ def environment(**more: str) -> dict[str, str]:
     said = [f"--conf {key}={value}" for key, value in LEAST.items() if key not in {**SPARK_DEFAULTS, **LOCAL_DEFAULTS}]
     submit = " ".join([*said, "pyspark-shell"])
     return {**os.environ, "MASTER": "local[2]", "JDK_JAVA_OPTIONS": JAVA, "PYSPARK_SUBMIT_ARGS": submit, **more}
+
+
+def last_line(said: str) -> str:
+    """The last line that a verb printed, but for what it logs of itself."""
+    return OF_RUN.sub("", said).strip().splitlines()[-1]
 
 
 class GeoProcess:

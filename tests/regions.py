@@ -20,7 +20,7 @@ from geo.log.topic_log import ID
 from geo.names import Topic
 from geo.session import session
 from tests.object_store import KEY, SECRET
-from tests.processes import JAVA, LEAST
+from tests.processes import JAVA, LEAST, last_line
 from tests.shared_classes import java_options
 from tests.spark_master import Failed, Started
 
@@ -125,10 +125,10 @@ def story(regions: Regions, *, brief: bool) -> Iterator[str]:
     for cluster in CLUSTERS:
         regions.give(cluster)
     said = regions.broker("us")
-    yield f"a pass of the broker of us: {said.strip().splitlines()[-1]}"
+    yield f"a pass of the broker of us: {last_line(said)}"
     regions.broker("eu", code=-signal.SIGKILL, GEO_CRASH="link-after-reconcile-append:kill")
     said = regions.broker("eu")
-    yield f"a broker of eu killed behind the commit by which a link began, and one more pass: {said.strip().splitlines()[-1]}"
+    yield f"a broker of eu killed behind the commit by which a link began, and one more pass: {last_line(said)}"
     if brief:
         return
     regions.broker("us")
@@ -146,4 +146,4 @@ def verified(regions: Regions) -> str:
     said = regions.run("verify")
     if "clean:" not in said:
         raise Failed(said)
-    return f"geo verify: {said.strip().splitlines()[-1]}; the tables alone: {regions.check()} messages, each line once, both regions equal"
+    return f"geo verify: {last_line(said)}; the tables alone: {regions.check()} messages, each line once, both regions equal"

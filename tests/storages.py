@@ -38,6 +38,7 @@ from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports
 from tests.object_store import IF_ABSENT, KEY, SECRET, ObjectStore
 from tests.other_engines import kept_house, read_alike, wait_for_table
+from tests.processes import last_line
 from tests.regions import CLUSTERS, CONSUMER, LINES, TOPIC, Regions, consumed, story, verified
 from tests.s3_servers import servers
 from tests.spark_master import WORKERS, Application, Failed, Standalone, Started, on_both, tell
@@ -212,7 +213,7 @@ def writers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     said = regions.run("verify")
     if "clean:" not in said:
         raise Failed(said)
-    yield f"geo verify: {said.strip().splitlines()[-1]}"
+    yield f"geo verify: {last_line(said)}"
 
 
 def _killed(
@@ -410,7 +411,7 @@ def keys(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
 
 def _line_with(words: str, said: str) -> str:
     """The last line that was said, which has these words in it. Raises Failed."""
-    line = said.strip().splitlines()[-1]
+    line = last_line(said)
     if words not in line:
         raise Failed(f"it was not said: {words}:\n{said[-3000:]}")
     return line if len(line) < 300 else f"{line[:300]} …"

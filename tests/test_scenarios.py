@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -25,15 +24,12 @@ from pathlib import Path
 import pytest
 
 from geo.cli.main import main
+from tests.processes import OF_RUN
 from tests.scenario_text import REWRITES, differs, rewritten, steps
 from tests.version_starts import found
 from tests.world import World
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
-
-
-_OF_RUN = re.compile(r"^\S+ \S+Z \w+ +geo \w+ (started|goes on|ended).*\n", re.MULTILINE)
-"""What is logged of a run that takes long (`cli/test_run_log.py`)."""
 
 
 def _run(command: str, world: World) -> tuple[int, str]:
@@ -46,7 +42,7 @@ def _run(command: str, world: World) -> tuple[int, str]:
         return done.returncode, done.stdout
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(out):
-        return main(shlex.split(command)[1:]), _OF_RUN.sub("", out.getvalue())
+        return main(shlex.split(command)[1:]), OF_RUN.sub("", out.getvalue())
 
 
 @pytest.fixture(autouse=True)
