@@ -8,6 +8,7 @@ from concurrent.futures import Future, wait
 from typing import TypeVar
 
 from geo.errors import RetryableError
+from geo.reasons import Reason
 
 T = TypeVar("T")
 
@@ -20,7 +21,7 @@ def ask_all(asked: Mapping[str, Callable[[], T]], limit_s: float) -> dict[str, F
     for name, answer in found.items():
         if not answer.done():
             late: Future[T] = Future()  # another one: the first may still be filled
-            late.set_exception(RetryableError(f"{name} has not answered for {limit_s:g} s"))
+            late.set_exception(RetryableError(f"{name} has not answered for {limit_s:g} s", code=Reason.NO_ANSWER))
             found[name] = late
     return found
 

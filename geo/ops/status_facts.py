@@ -11,8 +11,8 @@ from geo.asking import ask_all
 from geo.config.model import Config
 from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
+from geo.delta.driver import Driver
 from geo.delta.mirror import may_be_old
-from geo.delta.store import read_each
 from geo.delta.table import Table
 from geo.faults import Tried, reason_of
 from geo.journal.cluster import ClusterTables
@@ -49,23 +49,43 @@ BEFORE_US = 300 * 1_000_000
 VERIFIED = timedelta(days=30)
 """So long events are kept."""
 
-ANSWERS_S = 30.0
-"""How long a region may take to tell all; one that has not is one that cannot be read."""
+ANSWERS_S, READ_S = 20.0, 120.0
+"""How long a region may take to answer at all: a store that refuses connections takes some fifteen seconds to be told. And to tell the rest."""
 
-_SAME_S = 60.0
+_SAME_S = 180.0
 """Within one status a small table on a store is looked at once."""
+
+
+class _Away(ClusterTables):
+    """A region that does not answer: who would read it is told so at once."""
+
+    def __init__(self, tables: ClusterTables, why: BaseException) -> None:
+        super().__init__(Driver.without_spark(find_port=lambda: None), tables.cluster)
+        self._why = why
+
+    def refuse_no_folder(self) -> None:
+        raise self._why
 
 
 def read_facts(clusters: Mapping[str, ClusterTables], config: Config, glob: str) -> Facts:
     """What the regions say now. One that cannot be read says why; what others know of it is told by them."""
-    answers = ask_all({name: partial(_read, tables, clusters, config, glob) for name, tables in clusters.items()}, ANSWERS_S)
+    answers = ask_all({name: partial(_look, tables, clusters) for name, tables in clusters.items()}, ANSWERS_S)
+    there: dict[str, ClusterTables] = {}
     read: list[ClusterFacts] = []
+    for name, answer in answers.items():
+        with Tried() as tried:
+            answer.result()
+        there[name] = clusters[name] if tried.fault is None else _Away(clusters[name], tried.fault)
+        if tried.fault is not None:
+            read.append(ClusterFacts(name, first_line(tried.fault), reason_of(tried.fault)))
+    told = {one.cluster for one in read}
+    each = ask_all({name: partial(_read, one, there, config, glob) for name, one in there.items() if name not in told}, READ_S)
     topics: list[TopicOfLink] = []
     newest: dict[str, dict[Topic, int]] = {}
     subscribed: dict[tuple[Topic, str], dict[str, _Here]] = {}
-    for name, answer in answers.items():
+    for name, of_one in each.items():
         with Tried() as tried:
-            facts, of_links, subscriptions_here = answer.result()
+            facts, of_links, subscriptions_here = of_one.result()
             read.append(facts)
             topics += [topic for _, topic in of_links]
             for one, _ in of_links:
@@ -75,6 +95,7 @@ def read_facts(clusters: Mapping[str, ClusterTables], config: Config, glob: str)
                 subscribed.setdefault(key, {})[name] = here
         if tried.fault is not None:
             read.append(ClusterFacts(name, first_line(tried.fault), reason_of(tried.fault)))
+    read.sort(key=lambda one: list(clusters).index(one.cluster))
     carried = {(one.source, one.topic) for one in topics}
     read = [
         replace(one, own=_own(clusters[one.cluster], [of for of in one.topics if (one.cluster, of) not in carried]))
@@ -91,11 +112,23 @@ def read_facts(clusters: Mapping[str, ClusterTables], config: Config, glob: str)
 _Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], "_Here"]]
 
 
-def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, glob: str) -> _Read:
-    for _ in read_each(tables.port, (TOPICS, LINKS, REQUESTS, OWNERS, EVENTS), partial(_prefetch, tables)):
-        pass
+def _look(tables: ClusterTables, clusters: Mapping[str, ClusterTables]) -> None:
+    """Raises what is in the way of reading a region. Its system tables on a store are read side by side; whoever needs one takes what was read."""
+    if tables.port is not None:
+        ask_all(
+            {schema.kind: partial(_prefetch, tables, schema) for schema in (TOPICS, LINKS, REQUESTS, OWNERS, EVENTS)}, ANSWERS_S
+        )
     with may_be_old(_SAME_S):
         refuse_gone(tables, clusters.values())
+
+
+def _prefetch(tables: ClusterTables, schema: TableSchema) -> None:
+    with Tried(), may_be_old(_SAME_S):  # what is in its way is met by who needs it
+        tables.journal(schema).newest()
+
+
+def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, glob: str) -> _Read:
+    with may_be_old(_SAME_S):
         owned = list(with_runners(tables))
         running = frozenset(name for one, names in owned if one.is_dead is None for name in names)
         of_links = [
@@ -111,13 +144,6 @@ def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: 
             topics=tuple(topic for topic in known if not topic.is_system and topic_glob_matches(glob, topic)),
         )
     return facts, of_links, here
-
-
-def _prefetch(tables: ClusterTables, schema: TableSchema) -> None:
-    """Have a system table on a store read, beside the others; whoever needs it then takes what was read. What is in its way is met there."""
-    if tables.port is not None:
-        with Tried(), may_be_old(_SAME_S):
-            tables.journal(schema).newest()
 
 
 def _topic_of_link(
