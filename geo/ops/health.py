@@ -156,7 +156,8 @@ class LinkBefore:
     """What is read besides of one that is not at rest.
 
     `samples`: as many as there are of SAMPLES, oldest first, the last of now. `moved_us`, `behind_us`: when it came to where it stands, and since
-    when the target lacks something; None: nothing tells. `compared_us`: its newest step of a comparison. `owner`: who runs it; None:
+    when the target lacks something; None: nothing tells. `compared_us`: its newest step of a comparison. `stands_us`: since when, or since
+    before, it has stood where it does. `owner`: who runs it; None:
     nobody ever did. `broker`: of its target; None: it never had one. `rests_us`: how long it rests between two runs, where it runs by a
     schedule.
     """
@@ -165,6 +166,7 @@ class LinkBefore:
     moved_us: int | None = None
     behind_us: int | None = None
     compared_us: int | None = None
+    stands_us: int | None = None
     owner: Runner | None = None
     broker: Runner | None = None
     rests_us: int | None = None
@@ -247,19 +249,20 @@ def _by_samples(link: LinkNow, before: LinkBefore, since_us: int | None, now_us:
     fine = link.finding(Health.CATCHING_UP, since_us, None, lacks, None)
     if any(one.is_zero for one in samples) and link.stale is None:
         return fine  # what it lacks came since
-    if len(samples) < SAMPLES:  # it began lately, or the logs do not reach back so far
+    is_compared = before.compared_us is not None and now_us - before.compared_us <= _WINDOW_US
+    if len(samples) < SAMPLES:  # it began lately, or the logs do not reach back so far, or not as far as they were read
         age_s = link.lag.seconds
         is_told = bool(samples) or before.moved_us is not None or before.compared_us is not None
+        both_us = max(before.stands_us or now_us, since_us or now_us)
+        if now_us - both_us > _WINDOW_US and not is_compared:  # who stood still for so long need not be looked at in between
+            return _stalled(link, before, since_us, now_us)
         if is_told or (link.lag.complete and age_s is not None and age_s * 1e6 <= _WINDOW_US):
             return fine
         why = f"{lacks}; nothing tells whether that becomes less"
         return link.finding(Health.BEHIND, None, Reason.OTHER, why, f"geo links restart {link.ends}")
     moved = len({one.cursor for one in samples}) > 1
-    if not moved and (before.compared_us is None or now_us - before.compared_us > _WINDOW_US):
-        why = f"{lacks}, and it has not moved for {lasting((now_us - (_stalled_since(before, since_us) or samples[0].at_us)) / 1e6)}"
-        code = Reason.STALE_CURSOR if link.stale is not None else Reason.NOT_MOVING
-        do = f"geo links restart {link.ends}"
-        return link.finding(Health.STALLED, _stalled_since(before, since_us), code, why, do)
+    if not moved and not is_compared:
+        return _stalled(link, before, since_us, now_us)
     measures = _measures(samples)
     half = len(measures) // 2
     if moved and min(measures[half:]) >= min(measures[:half]):
@@ -267,6 +270,14 @@ def _by_samples(link: LinkNow, before: LinkBefore, since_us: int | None, now_us:
         do = f"let the link bring more at once (num_fetchers, dispatch_rate of {link.link} in the configuration)"
         return link.finding(Health.BEHIND, since_us, Reason.GROWING, why, do)
     return fine
+
+
+def _stalled(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: int) -> Finding:
+    stalled_us = _stalled_since(before, since_us)
+    known_us = stalled_us or (before.samples[0].at_us if before.samples else now_us)
+    why = f"{_lacks(link)}, and it has not moved for {lasting((now_us - known_us) / 1e6)}"
+    code = Reason.STALE_CURSOR if link.stale is not None else Reason.NOT_MOVING
+    return link.finding(Health.STALLED, stalled_us, code, why, f"geo links restart {link.ends}")
 
 
 def _measures(samples: Sequence[Sample]) -> list[int]:

@@ -112,12 +112,18 @@ class LagHistory:
                 return later.at_us
         return None
 
+    def stands_since(self, now_us: int) -> int | None:
+        """Since when, or since before, the link has stood where it does; None: nothing tells where that is."""
+        moved_us = self.moved_at(now_us)
+        return moved_us if moved_us is not None or not self._stood or self._stood[0].at_us > now_us else self._stood[0].at_us
+
     def behind_since(self, now_us: int) -> int | None:
         """Since when the target has lacked something: it lacked nothing before. None: it does not now, or nothing tells since when."""
         for stood in reversed([one for one in self._stood if one.at_us <= now_us]):
             at = bisect_right(self._versions, stood.cursor)
-            if at and self._versions[at - 1] != stood.cursor:
-                return None  # commits behind it are gone
+            before = self._versions[at - 1] if at else self._versions[0] - 1 if self._versions else stood.cursor
+            if before != stood.cursor:
+                return None  # commits behind it are gone, or were not read
             due = self._next_due[at] if at < len(self._next_due) else None
             if due is None or self._came[due] > now_us:
                 return None

@@ -117,6 +117,7 @@ class LinksBefore:
             history.moved_at(now_us),
             history.behind_since(now_us),
             history.compared_us,
+            history.stands_since(now_us),
             owner,
             broker,
             rests_us,

@@ -252,6 +252,14 @@ def test_an_owner_that_is_halted_is_named() -> None:
     assert (found.health, found.code, found.do) == (Health.STALLED, Reason.OWNER_SILENT, "kill -CONT 12 13")
 
 
+def test_one_that_stands_still_is_stalled_though_few_of_its_commits_were_read() -> None:
+    few = LinkBefore(_samples((30,), (7,)), stands_us=NOW_US - HOUR_US)
+    assert (_judged(few).health, _judged(few).code) == (Health.STALLED, Reason.NOT_MOVING)
+    assert _judged(replace(few, stands_us=NOW_US - APART_US)).health is Health.CATCHING_UP, "it has moved"
+    assert _judged(few, Lag(1, 1, 1, 60.0)).health is Health.CATCHING_UP, "what it lacks has just come"
+    assert _judged(replace(few, compared_us=NOW_US - APART_US)).health is Health.CATCHING_UP, "it compares"
+
+
 def test_since_when_it_stands_still_is_when_both_had_happened() -> None:
     samples = _samples((30,) * SAMPLES, STILL)
     behind, moved = NOW_US - 3 * HOUR_US, NOW_US - 2 * HOUR_US

@@ -209,8 +209,17 @@ def test_when_it_moved_and_since_when_it_is_behind() -> None:
     history, now_us = played.history(), played.live[-1].at_us
     assert history.moved_at(now_us) == caught_up.at_us
     assert history.behind_since(now_us) == played.log("us").commits[-1].committed_us
+    assert history.stands_since(now_us) == caught_up.at_us
     (before, after) = [one.lag.messages for one in history.samples(now_us, 2, now_us - caught_up.at_us)]
     assert (before, after) == (0, 2)
+
+
+def test_of_a_source_that_was_read_from_behind_its_cursor_on_nothing_tells_since_when_it_is_behind() -> None:
+    played = _played([("publish", 5, None), ("link", 100, False), ("publish", 2, None), ("publish", 1, None)])
+    now_us, (first, last) = played.live[-1].at_us, (one.committed_us for one in played.log("us").commits[-2:])
+    assert played.history().behind_since(now_us) == first < last
+    assert played.history(source_first=played.log("us").newest - 1).behind_since(now_us) == first
+    assert played.history(source_first=played.log("us").newest).behind_since(now_us) is None
 
 
 def test_of_a_source_that_says_no_time_nothing_is_told() -> None:
