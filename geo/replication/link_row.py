@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from geo.crash import CrashPoint, reach
 from geo.delta.history import CommitName
@@ -40,6 +41,8 @@ class LinkRow:
         """Of the source up to the cursor; None: nobody has counted them, and it stays so until somebody does. It may count some twice
         after a crash, and misses none."""
         self._generation = 0
+        self._unrecorded: tuple[State, Reason | None, datetime] | None = None
+        """A state and code that were to be recorded, and since when they are."""
         self._noted_at = -math.inf
 
     def begin(self, recorded: LinkState | None, generation: int) -> None:
@@ -65,7 +68,12 @@ class LinkRow:
         """The row to record next: what this run counted is added to what the recorded one says. Its state is since when it was while state
         and code stay; of a state that a program recorded which knew neither that is not known."""
         recorded = self.recorded
-        stays = recorded is not None and recorded.state is state and recorded.reason_code in (code, None)
+        if recorded is not None and recorded.state is state and recorded.reason_code in (code, None):
+            since = recorded.state_since
+        else:
+            if self._unrecorded is None or self._unrecorded[:2] != (state, code):
+                self._unrecorded = state, code, utc_now()
+            since = self._unrecorded[2]
         return LinkState(
             source=self._source,
             topic=self._topic,
@@ -79,7 +87,7 @@ class LinkRow:
             expired=self._all_expired,
             sequence=(recorded.sequence if recorded is not None else 0) + 1,
             impossible=self._impossible,
-            state_since=recorded.state_since if stays and recorded is not None else utc_now(),
+            state_since=since,
             reason_code=code,
         )
 
@@ -142,3 +150,4 @@ class LinkRow:
     def note(self, now: LinkState) -> None:
         """`now` was recorded, by whoever records many rows in one commit."""
         self.recorded, self._expired_recorded, self._noted_at = now, self.expired, time.monotonic()
+        self._unrecorded = None
