@@ -10,7 +10,7 @@ from geo.cli.output import Output
 from geo.cli.running import LookedAt, load_for, start_spark
 from geo.config import load
 from geo.errors import UsageError
-from geo.names import Topic, check_topic_glob
+from geo.names import ALL_TOPICS, Topic, check_topic_glob
 from geo.ops import erase as erasing
 from geo.ops import maintain as maintaining
 from geo.ops.verify import verify as verifying
@@ -53,8 +53,13 @@ def verify(args: argparse.Namespace, output: Output) -> int:
     output.text(*report.lines())
     findings = sum(found.count for _, _, found in report.findings()) + len(report.faults)
     figures = (counted(len(report.topics), "topic"), counted(report.compared, "message"), counted(findings, "finding"))
-    args.noted = "clean" if report.clean else "faults", ", ".join(figures)
+    args.noted = ("clean" if report.clean else "faults") + _of_a_part(args, quick=args.quick), ", ".join(figures)
     return 0 if report.clean else 1
+
+
+def _of_a_part(args: argparse.Namespace, *, quick: bool = False) -> str:
+    """What an event of it says of that it was not of all there is: nobody takes it for that."""
+    return " (ends alone)" if quick else " (some topics)" if args.topic != ALL_TOPICS else ""
 
 
 def maintain(args: argparse.Namespace, output: Output) -> int:
@@ -88,7 +93,7 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
             output.text(f"{one.table}: {counted(one.superseded_rows, 'superseded row')} {removed}")
     expired = [day for one in done for day in one.expired]
     dates = f"{counted(len(expired), 'date')} expired with {counted(sum(day.rows for day in expired), 'row')}"
-    args.noted = "done", f"{counted(len(done), 'table')}, {dates}"
+    args.noted = "done" + _of_a_part(args), f"{counted(len(done), 'table')}, {dates}"
     return 0
 
 

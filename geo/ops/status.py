@@ -222,7 +222,7 @@ def status_of(facts: Facts, max_lag_s: float | None = None) -> Status:
         facts.now_us,
         _problems(topics, findings, facts.now_us),
         [ClusterLine(one, _lost(one, facts.links, topics, away)) for one in facts.clusters],
-        [_link(source, target, topics, is_known=target not in away) for source, target in facts.links],
+        [_link(source, target, topics, away) for source, target in facts.links],
         _subscriptions(facts.subscriptions),
     )
 
@@ -329,10 +329,10 @@ def _less(one: Backlog, other: Backlog) -> Backlog:
     return min(one, other, key=size)
 
 
-def _link(source: str, target: str, topics: Iterable[TopicOfLink], *, is_known: bool) -> LinkLine:
-    if not is_known:  # its rows are in its target
-        return LinkLine(source, target, {}, UNKNOWN, None, Trend.UNKNOWN)
+def _link(source: str, target: str, topics: Iterable[TopicOfLink], away: Collection[str]) -> LinkLine:
     own = [one for one in topics if (one.source, one.target) == (source, target)]
+    if target in away or (source in away and not own):  # its rows are in its target; what it never brought its source knows
+        return LinkLine(source, target, {}, UNKNOWN, None, Trend.UNKNOWN)
     states: dict[str, int] = {}
     backlog, before = Backlog(), Backlog()
     knows_before = True

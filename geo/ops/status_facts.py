@@ -26,6 +26,7 @@ from geo.ops.brokers import with_runners
 from geo.ops.health import Finding
 from geo.ops.lag_history import LagHistory
 from geo.ops.link_health import link_findings
+from geo.ops.looks.overdue import CLEAN, WHOLE
 from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, Facts, Subscribed, TopicOfLink, Verified
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.lag import Lag
@@ -151,6 +152,8 @@ def _topic_of_link(
 ) -> TopicOfLink:
     """`running`: what living processes own."""
     backlog = _backlog(one.lag)
+    if one.stale is not None or one.rewound is not None:  # the next start compares: what it finds is more
+        backlog = replace(backlog, complete=False)
     before = None if history is None else history.at(now - BEFORE_US)
     known = _backlog(before.lag) if before is not None else None
     if history is None and backlog.is_nothing:
@@ -198,26 +201,25 @@ def _rate(log: Table, newest: int, now: int) -> float:
     came = log.committed_at(newest)
     if came is None or now - in_us(came) > RATE_S * 1e6:
         return 0.0
-    messages, since = 0, now
     first = max(0, newest - RATE_COMMITS + 1)
+    messages, since, is_whole = 0, now, first == 0
     for commit in log.commits(first, newest):
         batch = Batch.decode(commit.user_metadata)
-        if batch is not None and now - batch.publish_time_us <= RATE_S * 1e6:
-            messages, since = messages + batch.rows, min(since, batch.publish_time_us)
-    is_whole = first == 0 or (now - since < RATE_S * 1e6 and messages == 0)
+        at_us = commit.committed_us if batch is None else batch.publish_time_us
+        if now - at_us > RATE_S * 1e6:
+            is_whole = True
+        elif batch is not None:
+            messages, since = messages + batch.rows, min(since, at_us)
     return messages / RATE_S if is_whole else messages / max(1.0, (now - since) / 1e6)
 
 
 def _verified(tables: ClusterTables) -> Verified | None:
-    """The last verify of which an event tells; None: there is none."""
+    """The last verify of all topics of which an event tells; None: there is none."""
     found = []
     with Tried():  # of a later program's events nothing is known, and of all else it is
         found = read_events(tables, utc_now() - VERIFIED, EventKind.VERIFY)
-    if not found:
-        return None
-    last = found[-1]
-    clean = last.to_state == "clean"
-    return Verified(in_us(last.at), clean, "clean" if clean else last.to_state)
+    last = next((one for one in reversed(found) if one.to_state in WHOLE[EventKind.VERIFY]), None)
+    return None if last is None else Verified(in_us(last.at), last.to_state == CLEAN, last.to_state)
 
 
 @dataclass(frozen=True, slots=True)

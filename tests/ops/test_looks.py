@@ -115,7 +115,8 @@ def test_a_reference_that_leads_nowhere_is_told_and_no_secret_is(monkeypatch: py
     assert found[3].what == "1 reference to secrets leads to something"
 
 
-def _ended(kind: EventKind, days_ago: float, to_state: str = "clean") -> Event:
+def _ended(kind: EventKind, days_ago: float, to_state: str | None = None) -> Event:
+    to_state = to_state or ("clean" if kind is EventKind.VERIFY else "done")
     return Event("e", from_us(NOW_US - round(days_ago * DAY_US)), "eu", kind, "eu", None, None, to_state, None, None, "somebody")
 
 
@@ -125,6 +126,8 @@ def _ended(kind: EventKind, days_ago: float, to_state: str = "clean") -> Event:
         (7.5, [], []),
         (9, [], ["geo verify", "geo maintain --cluster eu"]),
         (99, [_ended(EventKind.VERIFY, 7), _ended(EventKind.MAINTAIN, 9)], ["geo maintain --cluster eu"]),
+        (99, [_ended(EventKind.VERIFY, 1, "clean (ends alone)"), _ended(EventKind.MAINTAIN, 1)], ["geo verify"]),
+        (99, [_ended(EventKind.VERIFY, 1), _ended(EventKind.MAINTAIN, 1, "done (some topics)")], ["geo maintain --cluster eu"]),
         (99, [_ended(EventKind.VERIFY, 1, "verify failed"), _ended(EventKind.MAINTAIN, 1)], ["geo verify"]),
         (99, [_ended(EventKind.VERIFY, 9), _ended(EventKind.VERIFY, 2, "faults"), _ended(EventKind.MAINTAIN, 1)], []),
     ],
@@ -135,3 +138,4 @@ def test_who_was_not_verified_or_maintained_for_a_week_and_a_day_is_overdue(
     found = list(overdue("eu", events, NOW_US - round(begun_days * DAY_US), NOW_US))
     assert [one.fix for one in found if one.code is Reason.OVERDUE] == told
     assert {one.level for one in found if one.code is Reason.OVERDUE} <= {"warn"}
+    assert any(one.level == "error" for one in found) == any(one.to_state == "faults" for one in events)

@@ -12,15 +12,24 @@ from geo.times import from_us, in_us
 DUE_US = 8 * 86_400 * 1_000_000
 """A week, as who schedules it weekly does, and a day for a run that failed."""
 
+CLEAN = "clean"
+WHOLE = {EventKind.VERIFY: (CLEAN, "faults"), EventKind.MAINTAIN: ("done",)}
+"""How each ends of all topics; a verify that compares ends alone, and what is of some topics, end otherwise."""
+
 
 def overdue(cluster: str, events: Iterable[Event], begun_us: int, now_us: int) -> Iterator[Symptom]:
     """What is to be said of when a cluster was verified and maintained last, by its events. `begun_us`: since when it has a topic."""
     ended = dict.fromkeys((EventKind.VERIFY, EventKind.MAINTAIN), begun_us)
     done = set[EventKind]()
+    found: Event | None = None
     for one in events:
-        if one.kind in ended and one.reason_code is None and not one.to_state.endswith((" failed", " refused", " interrupted")):
+        if one.to_state in WHOLE.get(one.kind, ()):
             ended[one.kind] = max(ended[one.kind], in_us(one.at))
             done.add(one.kind)
+            found = one if one.kind is EventKind.VERIFY else found
+    if found is not None and found.to_state != CLEAN:
+        what = f"it was last compared at {found.at:%Y-%m-%d %H:%M:%SZ}, and that was not clean: {found.reason or ''}"
+        yield Symptom("error", f"cluster {cluster}", what, "geo verify, and what it says of each", Reason.OTHER, in_us(found.at))
     for kind, verb, past in (
         (EventKind.VERIFY, "geo verify", "compared with the others"),
         (EventKind.MAINTAIN, f"geo maintain --cluster {cluster}", "maintained"),
