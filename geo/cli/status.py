@@ -10,10 +10,10 @@ from typing import Any
 
 from geo.cli.arguments import Verbs, add_engine, add_glob, add_limits, add_watch
 from geo.cli.findings import since
+from geo.cli.named import chosen
 from geo.cli.output import Colour, Output, table_lines, wrapped
 from geo.cli.running import LookedAt
 from geo.config import load
-from geo.names import check_topic_glob
 from geo.ops.status import Backlog, ClusterLine, LinkLine, Problem, Status, Subscriptions, Trend, status_of
 from geo.ops.status_facts import read_facts
 from geo.text import counted, lasting, printable
@@ -30,11 +30,11 @@ def add_status(verbs: Verbs, does: str) -> None:
 
 
 def status(args: argparse.Namespace, output: Output) -> int:
-    config, glob = load(args.config), check_topic_glob(args.topic)
+    config = load(args.config)
 
     def show() -> int:
         looked = LookedAt("geo status", config, args.engine, looks_once=True)
-        found = status_of(read_facts(looked.clusters, config, glob), args.max_lag)
+        found = status_of(read_facts(looked.clusters, config, chosen(looked, args.topic)), args.max_lag)
         if args.watch is None:
             output.data(as_json(found))
         else:

@@ -40,7 +40,8 @@ def with_runners(tables: ClusterTables) -> Iterator[tuple[Broker, frozenset[str]
         is_broker = any(one.runner.startswith(_RUNS) for one in owned)
         works = sum(RunnerName.parse(one.runner) is not None for one in owned)
         last = [max(in_us(one.since) for one in owned), *([] if sign is None else [sign])]
-        broker = Broker(name, since, silent_s(now, last), why_dead(tables, owned[0]), works, "broker" if is_broker else "links")
+        does, is_unseen = "broker" if is_broker else "links", process is None or not process.is_seen_here
+        broker = Broker(name, since, silent_s(now, last), why_dead(tables, owned[0]), works, does, is_unseen)
         yield broker, frozenset(one.runner for one in owned)
 
 

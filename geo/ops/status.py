@@ -59,7 +59,7 @@ class TopicOfLink:
 @dataclass(frozen=True, slots=True)
 class Broker:
     """A process that runs what a cluster needs. `silent_s`: for how long it gave no sign of life, by the storage's clock. `is_dead`: why
-    it runs nothing now; None: it lives, or may."""
+    it runs nothing now; None: it lives, or may. `is_unseen`: only its silence is known."""
 
     name: str
     since_us: int
@@ -67,6 +67,7 @@ class Broker:
     is_dead: str | None
     works: int
     does: str = "broker"
+    is_unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +245,9 @@ def _gone_brokers(clusters: Iterable[ClusterFacts], topics: Iterable[TopicOfLink
         last = min(died, key=lambda each: each.silent_s if each.silent_s is not None else float("inf"))
         since_us = None if last.silent_s is None else now_us - int(last.silent_s * 1e6)
         reason = f"its broker did not end by itself: {last.is_dead}"
-        yield Finding(
-            one.cluster, None, None, Health.NO_BROKER, since_us, Reason.NO_OWNER, reason, f"geo broker --cluster {one.cluster}"
-        )
+        code = Reason.OWNER_SILENT if last.is_unseen else Reason.NO_OWNER
+        do = f"geo broker --cluster {one.cluster}"
+        yield Finding(one.cluster, None, None, Health.NO_BROKER, since_us, code, reason, do)
 
 
 def _dated(found: Finding, topics: Iterable[TopicOfLink]) -> Finding:

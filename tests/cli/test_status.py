@@ -195,3 +195,5 @@ def test_who_runs_a_cluster_that_no_brokers_share_is_told(s3: S3, tmp_path: Path
         assert (status, "us       vm3:" in shown) == (0, True), shown
     finally:
         owned.abandon()
+    nowhere = main(["status", "--config", str(far.path), "--engine", "native", "--topic", "persistent://shop/web/click"])
+    assert (nowhere, f"did you mean {TOPIC}?" in capsys.readouterr().err) == (2, True)
