@@ -8,7 +8,7 @@ consumers, for cursors of ours.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from typing import Literal
@@ -157,8 +157,8 @@ class LinkBefore:
 
     `samples`: as many as there are of SAMPLES, oldest first, the last of now. `moved_us`, `behind_us`: when it came to where it stands, and since
     when the target lacks something; None: nothing tells. `compared_us`: its newest step of a comparison. `stands_us`: since when, or since
-    before, it has stood where it does. `owner`: who runs it; None:
-    nobody ever did. `broker`: of its target; None: it never had one. `rests_us`: how long it rests between two runs, where it runs by a
+    before, it has stood where it does. `owner`: who runs it; None: nobody ever did. `begun_us`: when that one began; None: long ago, or
+    others began in vain just before. `broker`: of its target; None: it never had one. `rests_us`: how long it rests between two runs, where it runs by a
     schedule.
     """
 
@@ -170,6 +170,7 @@ class LinkBefore:
     owner: Runner | None = None
     broker: Runner | None = None
     rests_us: int | None = None
+    begun_us: int | None = None
 
 
 def judge_now(link: LinkNow) -> Finding | None:
@@ -249,6 +250,8 @@ def _by_samples(link: LinkNow, before: LinkBefore, since_us: int | None, now_us:
     fine = link.finding(Health.CATCHING_UP, since_us, None, lacks, None)
     if any(one.is_zero for one in samples) and link.stale is None:
         return fine  # what it lacks came since
+    if before.begun_us is not None and now_us - before.begun_us <= _WINDOW_US:
+        return replace(fine, reason=f"{lacks}; who runs it began {lasting((now_us - before.begun_us) / 1e6)} ago")
     is_compared = before.compared_us is not None and now_us - before.compared_us <= _WINDOW_US
     if len(samples) < SAMPLES:  # it began lately, or the logs do not reach back so far, or not as far as they were read
         age_s = link.lag.seconds

@@ -7,6 +7,7 @@ moved. It looks only, and needs no Spark where tables are native.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from geo.config.model import Config, Link
@@ -37,6 +38,9 @@ MOST, MOST_FAR = 5_000, 50
 _ROWS_BACK = 64
 """So many of the newest commits of `system/links` are read for rows that were cleaned up since: an hour, where something moves. A clean leaves the
 newest of each topic."""
+
+_STARTS, _STARTS_LATELY_US = 2, 2 * SAMPLES * APART_US
+"""So many starts within twenty minutes are those of a person, or of a broker that moved."""
 
 _RESTS = (Reason.ASKED_TO_PAUSE, Reason.PLACED_ELSEWHERE)
 
@@ -109,18 +113,16 @@ class LinksBefore:
         rests_us = None if link.expect_every_s is None else link.expect_every_s * 1_000_000
         if rests_us is None and owner is not None and owner.dead is not None and owner.ended_well:
             rests_us = self._longest_rest_us(link, topic)
-        broker = self._broker
+        runs = LinkBefore(owner=owner, broker=self._broker, rests_us=rests_us, begun_us=self._begun_us(link, topic, now_us))
         if history is None:
-            return LinkBefore(owner=owner, broker=broker, rests_us=rests_us)
-        return LinkBefore(
-            history.samples(now_us, SAMPLES, APART_US),
-            history.moved_at(now_us),
-            history.behind_since(now_us),
-            history.compared_us,
-            history.stands_since(now_us),
-            owner,
-            broker,
-            rests_us,
+            return runs
+        return replace(
+            runs,
+            samples=history.samples(now_us, SAMPLES, APART_US),
+            moved_us=history.moved_at(now_us),
+            behind_us=history.behind_since(now_us),
+            compared_us=history.compared_us,
+            stands_us=history.stands_since(now_us),
         )
 
     @cached_property
@@ -140,8 +142,21 @@ class LinksBefore:
         return {key: [of[order] for order in sorted(of)] for key, of in rows.items()}
 
     @cached_property
+    def _claims(self) -> list[Owner]:
+        """The claims and releases that are there, those too that others have replaced, in their order."""
+        found = [from_row(Owner, row) for row in self._target.journal(OWNERS).there()]
+        return sorted(found, key=lambda one: (one.generation, one.sequence))
+
+    @cached_property
     def _owners(self) -> dict[str, Owner]:
-        return {one.runner: one for one in self._target.journal(OWNERS).read(Owner)}
+        return {one.runner: one for one in self._claims}
+
+    def _begun_us(self, link: Link, topic: Topic, now_us: int) -> int | None:
+        """When who runs it claimed it. None: it was claimed several times lately, and who dies again and again is excused by no start."""
+        runner = origin_runners(frozenset(link.origins), topic, self._target.cluster.name)[0].name
+        claims = [in_us(one.since) for one in self._claims if one.runner == runner and one.is_owned]
+        lately = [at_us for at_us in claims if now_us - at_us <= _STARTS_LATELY_US]
+        return claims[-1] if claims and len(lately) <= _STARTS else None
 
     def _owner(self, link: Link, topic: Topic) -> Runner | None:
         """Who brings what of a link's origins; None: nobody ever did."""

@@ -260,6 +260,15 @@ def test_one_that_stands_still_is_stalled_though_few_of_its_commits_were_read() 
     assert _judged(replace(few, compared_us=NOW_US - APART_US)).health is Health.CATCHING_UP, "it compares"
 
 
+def test_who_has_just_begun_is_given_time() -> None:
+    for cursors in (STILL, MOVING):
+        begun = LinkBefore(_samples((30,) * SAMPLES, cursors), begun_us=NOW_US - APART_US)
+        assert _judged(begun).health is Health.CATCHING_UP
+        assert "began 60 s ago" in _judged(begun).reason
+        assert _judged(replace(begun, begun_us=NOW_US - HOUR_US)).is_problem(NOW_US)
+        assert _judged(replace(begun, begun_us=None)).is_problem(NOW_US), "one start follows the other"
+
+
 def test_since_when_it_stands_still_is_when_both_had_happened() -> None:
     samples = _samples((30,) * SAMPLES, STILL)
     behind, moved = NOW_US - 3 * HOUR_US, NOW_US - 2 * HOUR_US
