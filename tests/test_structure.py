@@ -20,6 +20,7 @@ EXCUSED = {
     ("geo/times.py", "datetime"): "times as numbers; no clock is read",
     ("geo/coordination/claims.py", "datetime"): "the time of a claim, which it does not look at",
     ("geo/journal/event_rate.py", "datetime"): "the time of an event; no clock is read",
+    ("geo/ops/looks/subscriptions.py", "datetime"): "the time of a message; no clock is read",
     ("geo/replication/link_state.py", "datetime"): "the time of a state, which it does not look at",
     ("geo/config/secret.py", "os"): "Secret.reveal, which alone reads",
     ("geo/config/secret.py", "pathlib"): "Secret.reveal, which alone reads",

@@ -37,6 +37,7 @@ from geo.ops.looks.owners import of_owner, two_owners
 from geo.ops.looks.retention import of_lag, of_log
 from geo.ops.looks.secrets import references
 from geo.ops.looks.space import free_space
+from geo.ops.looks.subscriptions import forgotten
 from geo.ops.looks.versions import of_processes, of_tables
 from geo.ops.rights import rights
 from geo.ops.symptom import Level, Symptom
@@ -51,6 +52,8 @@ from geo.times import from_us, in_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from geo.subscription.status import Listed
 
 _MATTERS = {
     "spark.sql.streaming.checkpointFileManagerClass": "each micro-batch takes 45 to 90 ms longer",
@@ -90,7 +93,19 @@ def examine(
                 findings.extend(look())  # also what it found before it failed
         except faults_here() as error:
             findings.append(_unreadable(f"cluster {name}", error))
-    return [*findings, *of_regions(clocks)]
+    return [*findings, *of_regions(clocks), *_subscriptions(clusters)]
+
+
+def _subscriptions(clusters: Mapping[str, ClusterTables]) -> Iterator[Symptom]:
+    """Of all regions at once: who consumes in one acknowledges for the others. Of a region that cannot be read nothing more is said."""
+    listed: list[Listed] = []
+    for tables in clusters.values():
+        with Tried():
+            if any(one.topic == one.topic.acks for one in known_topics(tables)):
+                from geo.subscription.status import subscriptions_in  # brings Spark's types
+
+                listed += subscriptions_in(tables, backlog=True)
+    yield from forgotten(listed, now_us())
 
 
 def _unreadable(where: str, error: BaseException) -> Symptom:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from geo.config.model import Cluster, Config
 from geo.config.secret import Secret
 from geo.journal.event_rate import Event, EventKind
-from geo.ops.looks import clocks, retention, space
+from geo.ops.looks import clocks, retention, space, subscriptions
 from geo.ops.looks.overdue import overdue
 from geo.ops.looks.secrets import references
 from geo.ops.symptom import Symptom
 from geo.reasons import Reason
+from geo.subscription.status import Listed
 from geo.times import from_us
 from schemas import TOPIC_LOG
 from schemas.table import duration_s
@@ -139,3 +141,29 @@ def test_who_was_not_verified_or_maintained_for_a_week_and_a_day_is_overdue(
     assert [one.fix for one in found if one.code is Reason.OVERDUE] == told
     assert {one.level for one in found if one.code is Reason.OVERDUE} <= {"warn"}
     assert any(one.level == "error" for one in found) == any(one.to_state == "faults" for one in events)
+
+
+def _listed(cluster: str, backlog: int | None, days: float, **more: Any) -> Listed:
+    given = {"deleted": False, "epoch": 0, "acknowledged": 0, "runs": False, **more}
+    oldest = from_us(NOW_US - round(days * DAY_US)) if backlog else None
+    return Listed("persistent://shop/web/orders", "billing", cluster, backlog=backlog, oldest=oldest, **given)
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        ([_listed("eu", 0, 0), _listed("us", 900, 3)], None),  # it was consumed in eu
+        ([_listed("eu", 9, 3), _listed("us", 900, 3)], "9 messages wait"),
+        ([_listed("eu", 9, 3), _listed("us", 900, 3, runs=True)], None),
+        ([_listed("eu", 9, 0.9)], None),
+        ([_listed("eu", None, 0)], None),
+        ([_listed("eu", 9, 3, deleted=True)], None),
+        ([_listed("eu", 0, 0), _listed("us", 900, 3, replicated=False)], "900 messages wait"),
+    ],
+)
+def test_a_subscription_is_forgotten_that_nobody_consumes_and_whose_messages_wait_for_a_day(
+    listed: list[Listed], told: str | None
+) -> None:
+    found = list(subscriptions.forgotten(listed, NOW_US))
+    assert [one.code for one in found] == ([] if told is None else [Reason.NO_OWNER])
+    assert told is None or (told in found[0].what and "geo subscriptions delete --cluster" in found[0].fix)
