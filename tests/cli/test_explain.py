@@ -9,11 +9,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.cli.explain import lines
+from geo.cli.explain import event_lines, lines
 from geo.config.model import Cluster, Config, Link, TopicPolicy
 from geo.config.reader import parse
 from geo.delta.actions import Actions, Effect
 from geo.delta.commits import Commit
+from geo.journal.event_rate import Event, EventKind
 from geo.log.kept_policies import kept
 from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.log.topics import Registered
@@ -148,3 +149,10 @@ def test_for_whom_messages_are_is_counted_by_the_records_of_commits() -> None:
     found = addressed([commit(1, (None, 3), (("ap",), 4)), commit(2, (("eu", "ap"), 5)), commit(3, ((), 6))], rule)
     assert found == Addressed(8, 10, 997)
     assert addressed([], rule) == Addressed()
+
+
+def test_events_are_a_line_each_and_move_no_cursor() -> None:
+    event = Event("1", AT, "eu", EventKind.LINK, f"us->eu {ORDERS}", str(ORDERS), "RUNNING", "FAILED", Reason.SOURCE_RECREATED,
+                  "why\x1b[2J", "ops@vm3: geo broker", 3)  # fmt: skip
+    told = "RUNNING -> FAILED (3 times)  SOURCE_RECREATED: why\N{REPLACEMENT CHARACTER}[2J  ops@vm3: geo broker"
+    assert event_lines([event]) == [f"  2026-11-28T03:12:04Z  eu  LINK  us->eu {ORDERS}  {told}"]
