@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+from geo.cli.output import Colour, Line, wrapped
 from geo.ops.health import Finding
-from geo.text import lasting
+from geo.ops.problems import Problem
+from geo.text import counted, lasting, printable
 from geo.times import from_us
 
 
@@ -27,3 +31,30 @@ def since(since_us: int | None, now_us: int) -> str | None:
     began = from_us(since_us)
     form = "%H:%MZ" if ago_s < timedelta(days=1).total_seconds() else "%Y-%m-%d %H:%MZ"
     return f"{began:{form}} ({lasting(ago_s)})"
+
+
+_INDENT = 11
+"""Of a problem's lines below its first."""
+
+
+def problem_lines(one: Problem, now_us: int, width: int | None, config: str) -> Iterator[Line]:
+    """A problem with what to do, no wider than `width` (None: as wide as it is); verbs are as they are typed for a configuration."""
+    first = one.first
+    colour = Colour.BAD if first.level == "error" else Colour.WARNS
+    what = first.subject if one.count <= 1 else f"{one.count:,} of {counted(one.of, 'topic')}"
+    parts = [
+        first.health.value.ljust(_INDENT - 2),
+        first.link,
+        what,
+        f"since {since(first.since_us, now_us) or 'an unknown time'}",
+    ]
+    why = f"{first.code.value}: {first.reason}" if first.code is not None else first.reason
+    head = "  ".join(printable(part) for part in (*parts, why) if part)
+    for at, line in enumerate(wrapped(head, width, indent=_INDENT)):
+        yield line, colour if at == 0 else None
+    more = first.topic if one.count > 1 or first.do is None else None
+    told = [*([] if first.do is None else [f"do: {first.do}"]), *([] if more is None else [f"more: geo explain {more}"])]
+    told = [f"{said} --config {shlex.quote(config)}" if said.startswith(("do: geo ", "more: geo ")) else said for said in told]
+    for said in told:
+        for line in wrapped(f"{' ' * _INDENT}{printable(said)}", width, indent=_INDENT + 4):
+            yield line, None

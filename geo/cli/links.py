@@ -10,7 +10,7 @@ from typing import Any
 
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_limits, add_running, add_take_over
 from geo.cli.arguments import start as parse_start
-from geo.cli.findings import finding_fields, since
+from geo.cli.findings import finding_fields, problem_lines, since
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, starting, stop_on_signals, with_disk
 from geo.config import load
@@ -21,6 +21,7 @@ from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_topic_glob, topic_glob_matches
 from geo.now import now_us
 from geo.ops.link_health import link_findings
+from geo.ops.problems import grouped
 from geo.replication.carried import topics_of_source
 from geo.replication.lag import Lag
 from geo.replication.link_requests import Action, Requests
@@ -195,12 +196,11 @@ def links_status(args: argparse.Namespace, output: Output) -> int:
             for one, how in found
         ],
     )  # fmt: skip
-    problems = [how for _, how in found if how.is_problem(now)]
-    for how in problems:
-        output.text(
-            "", f"{how.health.value} {how.link} {how.topic}: {how.code and how.code.value}: {how.reason}", f"  do: {how.do}"
-        )
-    fails = any(args.fail_on == "warn" or how.level == "error" for how in problems)
+    problems = grouped((how for _, how in found), now)
+    for problem in problems:
+        output.text("")
+        output.painted_text(problem_lines(problem, now, output.width, args.config))
+    fails = any(args.fail_on == "warn" or one.first.level == "error" for one in problems)
     late = args.max_lag is not None and any(_is_later(one.lag, args.max_lag) for one in statuses)
     return say_unreadable(output, unreadable) or int(fails or late)
 

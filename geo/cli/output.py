@@ -9,12 +9,12 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from enum import Enum
 from math import isfinite, isnan
 from textwrap import wrap
-from typing import Any
+from typing import Any, TypeAlias
 
 from geo.cli.logs import clear_line
 from geo.text import printable, printable_lines
@@ -44,6 +44,8 @@ class Colour(Enum):
 
     BAD, WARNS, GOOD, HEAD = 31, 33, 32, 1
 
+
+Line: TypeAlias = tuple[str, Colour | None]
 
 _PAINT = re.compile(rf"(\x1b\[(?:0|{'|'.join(str(one.value) for one in Colour)})m)")
 
@@ -92,6 +94,10 @@ class Output:
         if not self.as_json:
             for line in lines:
                 _print("".join(part if _PAINT.fullmatch(part) else printable_lines(part) for part in _PAINT.split(line)))
+
+    def painted_text(self, lines: Iterable[Line]) -> None:
+        """As `text`, each line in its colour."""
+        self.text(*(self.painted(line, colour) for line, colour in lines))
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Rows in columns as wide as they need to be; where a terminal is narrower, each row as lines of its own."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 from geo.cli.arguments import Verbs, add_engine, add_glob, add_limits, add_watch
-from geo.cli.findings import since
+from geo.cli.findings import problem_lines
 from geo.cli.named import chosen
-from geo.cli.output import Colour, Output, table_lines, wrapped
+from geo.cli.output import Colour, Line, Output, table_lines, wrapped
 from geo.cli.running import LookedAt
 from geo.config import load
-from geo.ops.status import Backlog, ClusterLine, LinkLine, Problem, Status, Subscriptions, Trend, status_of
+from geo.ops.problems import Problem
+from geo.ops.status import Backlog, ClusterLine, LinkLine, Status, Subscriptions, Trend, status_of
 from geo.ops.status_facts import read_facts
-from geo.text import counted, lasting, printable
+from geo.text import counted, lasting
 from geo.times import from_us
 from geo.version import program_version
 
@@ -40,7 +40,7 @@ def status(args: argparse.Namespace, output: Output) -> int:
         else:
             output.line(as_json(found))
         lines = screen(found, program_version(), output.width, args.config)
-        output.text(*(output.painted(line, colour) for line, colour in lines))
+        output.painted_text(lines)
         return int(found.fails(warnings=args.fail_on == "warn"))
 
     return output.watch(args.watch, show)
@@ -110,9 +110,6 @@ def _time(at_us: int | None) -> datetime | None:
     return None if at_us is None else from_us(at_us)
 
 
-Line = tuple[str, Colour | None]
-
-
 def screen(found: Status, version: str, width: int | None, config: str) -> Iterator[Line]:
     """What people see, no wider than `width` (None: as wide as it is), with verbs as they are typed for a configuration."""
     count = len(found.problems)
@@ -121,7 +118,7 @@ def screen(found: Status, version: str, width: int | None, config: str) -> Itera
     colour = Colour.GOOD if not count else Colour.BAD if found.fails(warnings=False) else Colour.WARNS
     yield f"{told}{stamp.rjust(max((width or 100) - len(told), len(stamp) + 2))}", colour
     for problem in found.problems:
-        yield from _problem(problem, found.at_us, width, config)
+        yield from problem_lines(problem, found.at_us, width, config)
     rows = [_cluster(one, found.at_us) for one in found.clusters]
     yield from _table(("CLUSTER", "BROKER", "ALIVE", "PUBLISHED/s", "IF LOST NOW", "VERIFIED"), rows, width)
     head = ("LINK", "TOPICS", "RUNNING", "STOPPED", "PAUSED", "DELAYED", "FAILED", "LAG messages", "oldest", "5 min ago", "TREND")
@@ -133,31 +130,6 @@ def screen(found: Status, version: str, width: int | None, config: str) -> Itera
 def _table(head: tuple[str, ...], rows: list[tuple[object, ...]], width: int | None) -> Iterator[Line]:
     for at, line in enumerate(table_lines(head, rows, width)):
         yield line, Colour.HEAD if at == 0 and line.startswith("  ".join(head[:1])) else None
-
-
-_INDENT = 11
-
-
-def _problem(one: Problem, now_us: int, width: int | None, config: str) -> Iterator[Line]:
-    first = one.first
-    colour = Colour.BAD if first.level == "error" else Colour.WARNS
-    what = first.subject if one.count <= 1 else f"{one.count:,} of {counted(one.of, 'topic')}"
-    parts = [
-        first.health.value.ljust(_INDENT - 2),
-        first.link,
-        what,
-        f"since {since(first.since_us, now_us) or 'an unknown time'}",
-    ]
-    why = f"{first.code.value}: {first.reason}" if first.code is not None else first.reason
-    head = "  ".join(printable(part) for part in (*parts, why) if part)
-    for at, line in enumerate(wrapped(head, width, indent=_INDENT)):
-        yield line, colour if at == 0 else None
-    more = first.topic if one.count > 1 or first.do is None else None
-    told = [*([] if first.do is None else [f"do: {first.do}"]), *([] if more is None else [f"more: geo explain {more}"])]
-    told = [f"{said} --config {shlex.quote(config)}" if said.startswith(("do: geo ", "more: geo ")) else said for said in told]
-    for said in told:
-        for line in wrapped(f"{' ' * _INDENT}{printable(said)}", width, indent=_INDENT + 4):
-            yield line, None
 
 
 def _age(seconds: float) -> str:

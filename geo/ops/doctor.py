@@ -39,6 +39,7 @@ from geo.ops.looks.secrets import references
 from geo.ops.looks.space import free_space
 from geo.ops.looks.subscriptions import forgotten
 from geo.ops.looks.versions import of_processes, of_tables
+from geo.ops.problems import grouped
 from geo.ops.rights import rights
 from geo.ops.symptom import Level, Symptom
 from geo.reasons import Reason
@@ -294,12 +295,15 @@ def _overdue(tables: ClusterTables) -> Iterator[Symptom]:
 def _links(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config) -> Iterator[Symptom]:
     name, now = tables.cluster.name, storage_now_us(tables, writes=False)
     with Tried() as tried:
-        for status, found, _ in link_findings(tables, clusters, config, ALL_TOPICS):
+        found = [(status, finding) for status, finding, _ in link_findings(tables, clusters, config, ALL_TOPICS)]
+        for problem in grouped((finding for _, finding in found), now):  # a person has to do something, however bad it is
+            first = problem.first
+            of = first.topic if problem.count == 1 else f"{problem.count:,} of {problem.of:,} topics, such as {first.topic}"
+            what = f"{first.health.value}: {first.reason}"
+            yield Symptom("error", f"link {first.link}, {of}", what, first.do or "", first.code, first.since_us)
+        for status, finding in found:
             where = f"link {status.link.name}, {status.topic}"
-            if found.is_problem(now):  # a person has to do something, however bad it is
-                what = f"{found.health.value}: {found.reason}"
-                yield Symptom("error", where, what, found.do or "", found.code, found.since_us)
-            elif status.state is State.DELAYED:
+            if status.state is State.DELAYED and not finding.is_problem(now):
                 fix = "it is tried again by itself; look at the reason if it lasts"
                 yield Symptom("warn", where, status.reason or "DELAYED", fix, status.code, status.since_us)
             if status.lag is not None and status.lag.seconds:

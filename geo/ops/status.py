@@ -10,6 +10,7 @@ from enum import Enum
 
 from geo.names import Topic
 from geo.ops.health import Finding, Health, with_remedy
+from geo.ops.problems import Problem, grouped, worst_first
 from geo.reasons import Reason
 from geo.text import lasting
 
@@ -117,16 +118,6 @@ class Facts:
     links: Sequence[tuple[str, str]]
     topics: Sequence[TopicOfLink] = ()
     subscriptions: Sequence[Subscribed] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Findings that are one: the same health for the same reason of the same link. `first`: the one that has been so for longest.
-    `count` of `of` topics of the link; 0 of 0: it is of a cluster."""
-
-    first: Finding
-    count: int = 0
-    of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,26 +263,12 @@ def _judged_by_lag(one: TopicOfLink, now_us: int, max_lag_s: float) -> TopicOfLi
 
 
 def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], now_us: int) -> list[Problem]:
-    """Worst first; of one health those that have been so for longest."""
-    of_link: dict[str, int] = {}
-    groups: dict[tuple[Health, str, str], list[Finding]] = {}
-    for one in topics:
-        of_link[one.link] = of_link.get(one.link, 0) + 1
-        found = one.finding
-        if found.is_problem(now_us):
-            groups.setdefault((found.health, one.link, found.code or found.reason), []).append(found)
-    problems = [Problem(_dated(one, topics)) for one in findings if one.is_problem(now_us)]
-    away = {one.first.subject for one in problems if one.first.health is Health.AWAY}
-    for (_, link, _), group in groups.items():
-        first = min(group, key=lambda one: (_since(one), one.subject))
-        if first.health is Health.AWAY and not away.isdisjoint(link.split("->")):
-            continue  # that its region is away is said
-        problems.append(Problem(first, len(group), of_link[link]))
-    return sorted(problems, key=lambda one: (one.first.health.rank, _since(one.first), one.first.link or "", one.first.subject))
-
-
-def _since(one: Finding) -> float:
-    return float("inf") if one.since_us is None else one.since_us
+    """Worst first. Of a link with a region that is away that one is said alone."""
+    dated = [_dated(one, topics) for one in findings]
+    away = {one.subject for one in dated if one.health is Health.AWAY}
+    of_links = grouped((one.finding for one in topics), now_us)
+    told = [one for one in of_links if one.first.health is not Health.AWAY or away.isdisjoint((one.first.link or "").split("->"))]
+    return worst_first([*(Problem(one) for one in dated if one.is_problem(now_us)), *told])
 
 
 def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[TopicOfLink], away: Collection[str]) -> Lost:
