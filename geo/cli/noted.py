@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from geo.journal.event_rate import EventKind
 from geo.late import has_spark
-from geo.names import is_glob
+from geo.names import ALL_TOPICS, is_glob
 from geo.text import first_line
 
 if TYPE_CHECKING:
@@ -113,4 +113,6 @@ def _subject(args: argparse.Namespace, cluster: str) -> str:
     given = vars(args)
     ends = f"{given['source']}->{given['target']}" if given.get("target") else None
     named = [given[name] for name in ("topic", "subscription", "bundle", "name") if given.get(name)]
+    if ends is None and named == [ALL_TOPICS]:
+        return cluster
     return " ".join(filter(None, (ends, *named))) or cluster
