@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 from geo.config.model import Config, Link
 from geo.coordination.storage_clock import storage_now_us
@@ -30,6 +31,10 @@ from geo.replication.rule import Rule
 from geo.streams.life import State
 from geo.text import first_line
 from geo.times import in_us
+
+REMOTE_COMMITS = 200
+"""Of the commits that a target lacks so many are read at most where each is a request: the oldest, which tell since when it lacks something. The
+lag of more is a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +210,8 @@ def _behind(log: Table, seen: Seen, stands: Standing, link: Link, now_us: int, *
         cursor, why, rewound = None, "the source is another table now", Reason.SOURCE_RECREATED
     newest, at = seen.version, -1 if cursor is None else cursor.version
     rule = Rule.of(link)
-    lag = lag_of(at, newest, (due_of(one, rule) for one in log.commits(at + 1, newest)), now_us)
+    lacking = islice(log.commits(at + 1, newest), None if log.is_near else REMOTE_COMMITS)
+    lag = lag_of(at, newest, (due_of(one, rule) for one in lacking), now_us)
     if begins_at_end:  # nothing of what is there now is due
         lag = Lag(lag.versions)
     if cursor is not None and cursor.version > newest:

@@ -103,6 +103,20 @@ def test_of_many_that_nobody_runs_owners_are_read_once(s3: S3, far: Far, topic: 
     assert (now.lag.messages, now.lag.versions, now.cursor) == (status.lag.messages, status.lag.versions, status.at)
 
 
+def test_of_many_commits_that_are_lacking_the_oldest_are_read_and_the_lag_is_a_lower_bound(
+    far: Far, topic: Topic, typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("geo.replication.link_status.REMOTE_COMMITS", 2)
+    for end in (20, 30):
+        publish_long_ago(far, end, topic)
+    _, (exact,) = typed("")
+    publish_long_ago(far, 40, topic)
+    code, (told,) = typed("")
+    assert (code, told["lag_messages"], told["lag_complete"], told["lag_versions"]) == (1, 20, False, 3)
+    assert exact["lag_complete"]
+    assert told["lag_seconds"] >= exact["lag_seconds"], "the oldest is the same"
+
+
 def test_what_is_stopped_is_told_with_since_verb_and_exit_code(far: Far, topic: Topic, typed: Typed) -> None:
     assert typed("")[0] == 0
     publish_long_ago(far, 20, topic)
