@@ -48,6 +48,15 @@ def test_a_cluster_that_does_not_know_it_would_repeat_all() -> None:
     assert readiness("eu", here, Done(None, MessageSet()), messages(frozenset({3, 4})), held) == Readiness("eu", 3, 0, 0)
 
 
+def test_a_cluster_that_does_not_know_of_a_reset_would_skip_what_was_done_before_it() -> None:
+    held, nothing = messages(frozenset(range(5))), MessageSet()
+    reset, before = Done(state(frozenset({4}), 1), nothing), Done(state(frozenset({0, 1, 4}), 0), nothing)
+    waiting = messages(frozenset({0, 1, 2, 3}))
+    assert readiness("eu", reset, before, waiting, held) == Readiness("eu", 0, 2, 0)
+    acknowledged_there = Done(state(frozenset({0, 1, 4}), 1), nothing)
+    assert readiness("eu", reset, acknowledged_there, waiting, held) == Readiness("eu", 0, 0, 0), "a link has still to bring it"
+
+
 def test_a_backlog_lasts_as_long_as_what_comes_meanwhile_lets_it() -> None:
     assert drained_in_s(0, 0, 50, 300) == 0
     assert drained_in_s(600, 300, 0, 300) == 600
