@@ -454,11 +454,11 @@ def _note_taken(tables: ClusterTables, before: Mapping[str, Owner], dead: Collec
         if owner.is_owned and owner.holder != tables.me.encode():
             by_holder.setdefault(owner.holder, []).append(name)
     for holder, names in by_holder.items():
-        code = Reason.NO_OWNER if holder in dead else Reason.TAKEN_OVER if names[0] in asked else Reason.OWNER_SILENT
+        was = Process.decode(holder)
+        has_ended = holder in dead or (was is not None and was.is_seen_here and not was.lives)
+        code = Reason.NO_OWNER if has_ended else Reason.TAKEN_OVER if names[0] in asked else Reason.OWNER_SILENT
         others = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-        events_of(tables).note(
-            EventKind.OWNER, f"{names[0]}{others}", str(tables.me), from_state=str(Process.decode(holder)), code=code
-        )  # fmt: skip
+        events_of(tables).note(EventKind.OWNER, f"{names[0]}{others}", str(tables.me), from_state=str(was), code=code)
 
 
 def _looked(
