@@ -123,7 +123,7 @@ class LinkNow:
 
     `state`, `reason`, `code`, `since_us`: of its row, and whether it was asked to pause. `lag` None: its source cannot be read. `away`: why that,
     or the target, is not there or cannot be read. `rewound`: why the source is not the one that was read. `stale`: why its next start
-    compares both logs, though it has a cursor.
+    compares both logs, though it has a cursor. `unbegun`: it has never run, and begins at the end of what there is.
     """
 
     source: str
@@ -137,6 +137,7 @@ class LinkNow:
     away: tuple[Reason, str] | None = None
     rewound: Reason | None = None
     stale: str | None = None
+    unbegun: bool = False
 
     @property
     def link(self) -> str:
@@ -188,7 +189,7 @@ def judge_now(link: LinkNow) -> Finding | None:
         code = link.code or Reason.ASKED_TO_PAUSE
         do = f"geo links resume {link.ends}" if code is Reason.ASKED_TO_PAUSE else None
         return link.finding(Health.PAUSED, link.since_us, code, link.reason or "it rests", do)
-    if link.stale is None and link.lag.in_sync:
+    if link.stale is None and link.lag.in_sync and not link.unbegun:
         return link.finding(Health.OK, None, None, "", None)
     return None
 
@@ -203,6 +204,8 @@ def judge(link: LinkNow, before: LinkBefore, now_us: int) -> Finding:
     if (missed := _nobody(link, before, since_us, now_us)) is not None:
         return missed
     owner, lacks = before.owner, _lacks(link)
+    if link.unbegun and link.state is not State.DELAYED:
+        return link.finding(Health.CATCHING_UP, None, None, lacks, None)
     if owner is not None and owner.halted:
         pids = " ".join(map(str, owner.halted))
         why = f"{lacks}; who runs it is halted (process {pids})"
@@ -222,7 +225,8 @@ def _nobody(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: int
     ended_us = None if owner is None else owner.since_us
     known = [at for at in (ended_us, since_us) if at is not None]
     since = None if since_us is None or (owner is not None and ended_us is None) else max(known)
-    if broker is not None and broker.dead is None and since is not None and now_us - since <= _WINDOW_US:
+    is_lately = link.unbegun or (since is not None and now_us - since <= _WINDOW_US)
+    if broker is not None and broker.dead is None and is_lately:
         why = f"{_lacks(link)}; its broker lives, and takes it up within some minutes"
         return link.finding(Health.CATCHING_UP, since, None, why, None)
     rested_us = now_us - (known[0] if known else 0)
@@ -295,7 +299,7 @@ def _lacks_since(link: LinkNow, before: LinkBefore, now_us: int) -> int | None:
     if before.behind_us is not None:
         return before.behind_us
     age_s = None if link.lag is None else link.lag.seconds
-    return None if age_s is None or (link.stale is not None and not age_s) else now_us - round(age_s * 1e6)
+    return None if age_s is None or ((link.stale is not None or link.unbegun) and not age_s) else now_us - round(age_s * 1e6)
 
 
 def _stalled_since(before: LinkBefore, since_us: int | None) -> int | None:
@@ -325,6 +329,8 @@ def with_remedy(why: str, code: Reason) -> tuple[str, str]:
 
 
 def _lacks(link: LinkNow) -> str:
+    if link.unbegun:
+        return "it will begin at the end of its source, and what comes until then does not cross"
     if link.stale is not None:
         return link.stale
     if (lag := link.lag) is None or (lag.messages is None and lag.seconds is None):

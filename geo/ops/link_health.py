@@ -75,7 +75,7 @@ def _now(status: LinkStatus) -> LinkNow:
         state = State.STOPPED  # who runs it does not know yet that it may go on, or nobody does
     return LinkNow(
         link.source, link.target, str(status.topic), state, status.reason, status.code, status.since_us,
-        status.lag, status.away, status.rewound, status.stale,
+        status.lag, status.away, status.rewound, status.stale, status.unbegun,
     )  # fmt: skip
 
 

@@ -73,6 +73,8 @@ class LinkStatus:
     """Why the source is not the one that was read last, as far as its end tells; None: it is."""
     stale: str | None = None
     """Why its next start compares both logs, of one that stood somewhere."""
+    unbegun: bool = False
+    """It has never run, and will begin at the end of what there is: nothing is lacking, and what comes until then will not cross."""
 
     @property
     def is_finding(self) -> bool:
@@ -163,6 +165,7 @@ def _status(
             return replace(
                 so_far, reason=told, at=stood.at, newest=seen.version, lag=stood.lag, lacks=lacks, away=away,
                 rewound=stood.rewound, stale=stood.why if stands.cursor is not None else None,
+                unbegun=row is None and at_end and seen.version > 0,
             )  # fmt: skip
         assert tried.fault is not None
         away = (code, lacks) if lacks else (reason_of(tried.fault), first_line(tried.fault))

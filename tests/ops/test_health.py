@@ -235,6 +235,16 @@ def test_what_nobody_has_ever_run_is_stopped_and_has_no_broker_to_lack() -> None
     )
 
 
+def test_what_begins_at_the_end_and_never_ran_is_not_in_sync() -> None:
+    unbegun = replace(LINK, state=State.STOPPED, lag=Lag(5), unbegun=True)
+    assert judge_now(unbegun) is None
+    found = judge(unbegun, LinkBefore(), NOW_US)
+    assert (found.health, found.code, found.since_us) == (Health.STOPPED, Reason.NEVER_RAN, None)
+    for begins in (LinkBefore(broker=LIVES), LinkBefore(owner=LIVES)):
+        assert judge(unbegun, begins, NOW_US).health is Health.CATCHING_UP
+    assert judge(unbegun, LinkBefore(broker=Runner(dead="it died")), NOW_US).health is Health.NO_BROKER
+
+
 def test_one_that_says_that_it_cannot_go_on_is_believed() -> None:
     full = replace(LINK, state=State.DELAYED, code=Reason.TARGET_DISK_FULL, reason="No space left on device", since_us=NOW_US - 9)
     found = _judged(LinkBefore(_samples((0,) * 9 + (30,), STILL)), OLD, full)
