@@ -14,9 +14,10 @@ from geo.coordination.ownership import Runner, claim, release
 from geo.coordination.signs import forget, last_seen, sign, signs
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta import object_store
-from geo.delta.commits import checksum_file
+from geo.delta.commits import checksum_file, commit_file
 from geo.delta.mirror import may_be_old
 from geo.delta.predicate import Among
+from geo.delta.writer import forget_committed
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError
 from geo.fleet.replicator import Replicator
@@ -35,6 +36,7 @@ from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.now import now_us
 from geo.reasons import Reason
+from geo.replication.link_table import read_links
 from geo.replication.link_topics import LinkReport
 from geo.replication.topic_link import TopicLink
 from geo.streams import timetable
@@ -146,6 +148,35 @@ def test_what_becomes_of_a_link_is_an_event_and_a_pass_without_news_tells_and_as
     assert (s3.counts() - before).total() == 0
     for ownership in owned:
         ownership.abandon()
+
+
+def test_a_link_that_fails_and_messages_that_are_gone_are_events_and_its_row_says_since_when(
+    far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SETTING)
+    topic = Topic.parse("persistent://shop/told/lost")
+    for end in (10, 20):
+        far.publish(end, topic)
+        assert _pass(far, topic).replicated == 10
+    log = far.log("us", topic).log_folder
+    assert log is not None
+    for name in log.names():
+        if name.startswith(commit_file(2).partition(".")[0]):
+            (log / name).delete()
+    forget_committed(log)
+    assert _pass(far, topic).state is State.FAILED
+    flush_all()
+    told = [one for one in read_events(far.tables("eu"), EPOCH) if one.topic == str(topic)]
+    assert {(one.kind.value, one.to_state, one.reason_code) for one in told} == {
+        ("GAP", "lost", Reason.SOURCE_ROWS_GONE),
+        ("LINK", "FAILED", Reason.SOURCE_RESTORED),
+    }
+    row = read_links(far.tables("eu"))["us", str(topic)]
+    assert (row.state, row.reason_code) == (State.FAILED, Reason.SOURCE_RESTORED)
+    assert row.state_since is not None
+    assert abs(in_us(row.state_since) - now_us()) < 60 * 1_000_000
+    assert _pass(far, topic).state is State.FAILED
+    assert read_links(far.tables("eu"))["us", str(topic)].state_since == row.state_since
 
 
 def test_a_row_of_a_link_that_could_not_be_recorded_is_due_again_and_else_it_rests(far: Far, s3: S3) -> None:
