@@ -239,9 +239,10 @@ def status(args: argparse.Namespace, output: Output) -> int:
     config, topic = read_named(args)
     looked = LookedAt("geo subscriptions", config, args.engine)
     clusters = looked.clusters
-    if of_versions := version_standings(clusters, config, topic, args.subscription):
-        return versions.say_standings(of_versions, output)
     named = Named(looked, topic)
+    of_versions = {one: version_standings(clusters, config, one, args.subscription) for one in named.topics}
+    if any(of_versions.values()):
+        return versions.say_standings(of_versions, output)
     found = statuses.all_standings(clusters, config, named.topics, args.subscription)
     if not any(one.known for one in found):
         known, _ = looked.read_each(lambda tables: _names_in(tables, named))
@@ -256,7 +257,8 @@ def status(args: argparse.Namespace, output: Output) -> int:
 
 def _names_in(tables: ClusterTables, named: Named) -> list[str]:
     wanted = set(map(str, named.topics))
-    return [one.subscription for one in subscriptions_in(tables) if one.topic in wanted and not one.deleted]
+    of_versions = [one.subscription for one in version_subscriptions(tables) if str(one.topic) in wanted]
+    return of_versions + [one.subscription for one in subscriptions_in(tables) if one.topic in wanted and not one.deleted]
 
 
 _HEAD = ("TOPIC", "CLUSTER", "CONSUMER", "BACKLOG", "OLDEST", "ACKED/s", "DRAINED IN")

@@ -112,10 +112,15 @@ def columns(one: Mapping[str, Any]) -> tuple[object, ...]:
     return "versions", "yes" if one["replicated"] else "no", None, said if one["checkpoint"] is None else "by checkpoint"
 
 
-def say_standings(found: list[VersionStanding], output: Output) -> int:
-    """Returns the exit code."""
-    output.data([{"mode": "version", **asdict(one)} for one in found])
-    for one in found:
+def say_standings(by_topic: Mapping[Topic, list[VersionStanding]], output: Output) -> int:
+    """Say how far a subscription of one topic, or of several partitions, is. Returns the exit code."""
+    found = [(topic, one) for topic, standings in by_topic.items() for one in standings]
+    output.data([{"mode": "version", "topic": str(topic), **asdict(one)} for topic, one in found])
+    said: Topic | None = None
+    for topic, one in found:
+        if len(by_topic) > 1 and topic != said:
+            output.text(str(topic))
+            said = topic
         output.text(f"{one.cluster}: {_how_far(one)}")
         _say_not_run(one.cluster, one.not_run, output, "  ")
         _say_waits(one.cluster, one.waits_for, output)
@@ -129,7 +134,7 @@ def say_standings(found: list[VersionStanding], output: Output) -> int:
             output.text(f"  in {start.target}: {_begins(start)}")
             _say_not_run(start.target, start.not_run.get(start.target), output, "    ")
             _say_counts(start, output, "    ")
-    return 1 if any(one.unreadable is not None for one in found) else 0
+    return 1 if any(one.unreadable is not None for _, one in found) else 0
 
 
 def _how_far(one: VersionStanding) -> str:
