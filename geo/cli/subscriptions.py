@@ -24,11 +24,13 @@ from geo.names import Topic, check_topic_glob
 from geo.now import utc_now
 from geo.subscription import changes
 from geo.subscription import status as statuses
+from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.namespace_folds import Folding
+from geo.subscription.acks.record import key_of
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.readiness import Readiness
 from geo.subscription.status import Standing, Subscribed, matching, subscriptions_in
-from geo.subscription.version_status import version_standings
+from geo.subscription.version_status import is_version_subscription, version_standings
 from geo.subscription.version_subscriptions import delete as delete_version
 from geo.subscription.version_subscriptions import version_subscription, version_subscriptions
 from geo.text import counted, lasting, per_second
@@ -125,7 +127,7 @@ def _as_json(args: argparse.Namespace, topic: Topic, known: SubscriptionState) -
 
 
 def set_replicated(args: argparse.Namespace, output: Output) -> int:
-    config, topic = read_named(args)
+    config, topic = _read_known(args)
     tables, name, replicated = writable(args, config, "geo subscriptions"), args.subscription, args.replicate_subscription_state
     if version_subscription(tables, topic, name) is not None:
         return versions.set_replicated(tables, topic, name, output, replicated=replicated)
@@ -145,7 +147,7 @@ def set_replicated(args: argparse.Namespace, output: Output) -> int:
 
 
 def ack(args: argparse.Namespace, output: Output) -> int:
-    return versions.ack(args, output, *read_named(args))
+    return versions.ack(args, output, *_read_known(args))
 
 
 def reset(args: argparse.Namespace, output: Output) -> int:
@@ -213,10 +215,10 @@ def _wanted(args: argparse.Namespace, *, of_versions: bool = False) -> tuple[Con
     """The configuration, and the subscription that is named, or those that the cluster knows and that match both globs; with
     `of_versions` version subscriptions too."""
     if not is_many(args):
-        config, topic = read_named(args)
+        config, topic = _read_known(args)
         return config, [(topic, args.subscription)]
     config = load(args.config)
-    tables = connect(start_spark("geo subscriptions", config), config.cluster(args.cluster))
+    tables = LookedAt("geo subscriptions", config, "auto").clusters[config.cluster(args.cluster).name]
     topics = check_topic_glob(args.topic)
     wanted = matching(subscriptions_in(tables, topics), args.subscription)
     if of_versions:
@@ -225,6 +227,24 @@ def _wanted(args: argparse.Namespace, *, of_versions: bool = False) -> tuple[Con
     if not wanted:
         raise UsageError(f"{args.cluster} knows no subscription {args.subscription} of {args.topic}.")
     return config, wanted
+
+
+def _read_known(args: argparse.Namespace) -> tuple[Config, Topic]:
+    """As `read_named`, before Spark starts for it. Raises UsageError if no cluster knows the subscription; not while one cannot be read."""
+    config, topic = read_named(args)
+    looked, name = LookedAt("geo subscriptions", config, "auto"), args.subscription
+
+    def known(tables: ClusterTables) -> list[str]:
+        of_messages = read_known(tables, topic, name)
+        is_there = key_of(topic, name) in {*of_messages.known, *of_messages.refused}
+        return [name] if is_there or is_version_subscription(tables, topic, name) else []
+
+    found, away = looked.read_each(known)
+    if not found and not away:
+        named = Named(looked, topic)
+        names, _ = looked.read_each(lambda tables: _names_in(tables, named))
+        named.refuse_subscription(name, names)
+    return config, topic
 
 
 _STATE = {"running": "consumed", "killed": "killed", "stopped": "idle"}
