@@ -48,7 +48,8 @@ def problem_lines(one: Problem, now_us: int, width: int | None, config: str) -> 
         what,
         f"since {since(first.since_us, now_us) or 'an unknown time'}",
     ]
-    why = f"{first.code.value}: {first.reason}" if first.code is not None else first.reason
+    reason = first.reason if one.count <= 1 else f"{first.subject}: {first.reason}"  # of others the numbers are others
+    why = f"{first.code.value}: {reason}" if first.code is not None else reason
     head = "  ".join(printable(part) for part in (*parts, why) if part)
     for at, line in enumerate(wrapped(head, width, indent=_INDENT)):
         yield line, colour if at == 0 else None

@@ -263,7 +263,15 @@ class ClusterTables:
     @property
     def lock_folder(self) -> Path | None:
         """Where the tables' file locks are, if the tables are on a local disk, wherever the checkpoints are; None elsewhere."""
+        if self.cluster.root is not None:
+            return self._locks_of_root
         local = local_path(self.location) if self.location is not None else None
+        return None if local is None else local / "locks"
+
+    @cached_property
+    def _locks_of_root(self) -> Path | None:
+        """As `lock_folder`; a root stays where it is."""
+        local = None if self.cluster.root is None else local_path(self.cluster.root)
         return None if local is None else local / "locks"
 
     @property
