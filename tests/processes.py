@@ -43,7 +43,9 @@ LEAST = {
 }
 """The least of everything: for sessions that tests make for themselves."""
 
-OF_RUN = re.compile(r"^\S+ \S+Z \w+ +geo \w+ (started|goes on|ended).*\n?", re.MULTILINE)
+OF_RUN = re.compile(
+    r'^(\S+ \S+Z \w+ +geo \w+ (started|goes on|ended)|\{"ts": .*"event": "(start|heartbeat|stop)").*\n?', re.MULTILINE
+)
 """What is logged of a run that takes long (`cli/test_run_log.py`)."""
 
 LIMIT_S = 400.0

@@ -45,7 +45,8 @@ def broker(args: argparse.Namespace, output: Output) -> int:
         if output.as_json or not ends:  # what people read on stdout is not said twice
             args.run.changed(line, report.kind.value, report.state, report.reason, report.fields)
 
-    name_missing_sources(config, args.cluster)
+    if not ends:
+        name_missing_sources(config, args.cluster)
     runner = Broker(
         start_spark("geo broker", config),
         args.config,
