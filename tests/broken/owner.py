@@ -1,11 +1,12 @@
 """`python -m tests.broken.owner CONFIG HOST TOPIC ROLE`: a process on a host of that name ("" is this one) that runs the link us->eu of a topic, and
-brings nothing any more: it owns it, has recorded that it runs, and gives signs of life until its input ends. As a `broker` it owns being that
-of eu too. Without Spark.
+brings nothing any more: it owns it, has recorded that it runs, and gives signs of life until its input ends. Only a request to restart it does it
+follow, as one who has come to himself: it begins anew, brings what there is, and says so. As a `broker` it owns being that of eu too. Without Spark.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -17,10 +18,13 @@ from geo.coordination.ownership import broker_runner, claim, release
 from geo.errors import RetryableError
 from geo.names import Topic
 from geo.replication.link_table import read_links
+from geo.replication.request_table import read_requests
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from tests.broken.place import without_spark
 from tests.far import Far
+
+LOOK_S = 0.3
 
 
 class Owner:
@@ -65,9 +69,16 @@ def owner(path: Path, topic: Topic, host: str = "", *, broker: bool = False) -> 
 
 
 def _run(path: str, host: str, name: str, role: str) -> None:
-    one = Owner(Far(Path(path), host or None), Topic.parse(name), broker=role == "broker")
+    far, topic = Far(Path(path), host or None), Topic.parse(name)
+    one = Owner(far, topic, broker=role == "broker")
     print("runs", flush=True)
-    sys.stdin.read()
+    restarted = read_requests(far.tables("eu")).last_restart("us", topic)
+    while not select.select([sys.stdin], [], [], LOOK_S)[0]:
+        if (now := read_requests(far.tables("eu")).last_restart("us", topic)) > restarted:
+            one.end()
+            one, restarted = Owner(far, topic, broker=role == "broker"), now
+            one.bring()
+            print("restarted", flush=True)
     one.end()
 
 

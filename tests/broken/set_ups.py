@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -30,6 +31,8 @@ LOOKED_S = 60.0 * (SAMPLES + 1)
 """So long a link is looked at before it is told whether it moves."""
 SOON_S = 60.0
 """What is older than REPLICA_LAG_MAX_S is late."""
+
+FOLLOWS_S = 60.0
 
 DOCTOR, LINKS, STATUS = "doctor", "links status", "status"
 
@@ -59,6 +62,8 @@ class SetUp:
     mend: Callable[[Place, str], None] | None = None
     event: EventKind | None = None
     elsewhere: str = ""
+    is_asked: bool = False
+    """What is typed asks who runs the link for something, which is done when `make` ends."""
     on_s3: Tells | None = None
     """What is told there, where that is another matter."""
 
@@ -85,6 +90,12 @@ def _types(place: Place, fix: str, geo: Callable[..., Said] | None = None) -> No
     said = (geo or place.geo)(*words, *(["--trigger", "available-now"] if words[0] == "broker" else []))
     assert said.code == 0, f"{found[0]}: {said.code}\n{said.text}"
     place.replicate()
+
+
+def _asks(place: Place, fix: str) -> None:
+    """The verb that is told is typed; who runs the link follows it."""
+    said = place.geo(*shlex.split(fix)[1:])
+    assert said.code == 0, f"{fix}: {said.code}\n{said.text}"
 
 
 def _rebuilds(place: Place, fix: str) -> None:
@@ -168,11 +179,12 @@ def _lagging(place: Place) -> Broken:
 
 
 def _stalled(place: Place) -> Broken:
-    with owner(place.path, TOPIC):
+    with owner(place.path, TOPIC) as process:
         began = time.time()
         place.publish(20)
         with place.later(LOOKED_S):
             yield began
+        _assert_restarted(process)
 
 
 def _failed(place: Place) -> Broken:
@@ -218,11 +230,19 @@ def _stale_cursor(place: Place) -> Broken:
     older = place.older_log("eu")
     place.publish(15)
     place.replicate("eu")
-    with owner(place.path, TOPIC):
+    with owner(place.path, TOPIC) as process:
         began = time.time()
         place.replace_log("eu", older)
         with place.later(LOOKED_S):
             yield began
+        _assert_restarted(process)
+
+
+def _assert_restarted(process: subprocess.Popen[str]) -> None:
+    """Who runs the link follows what was asked of it, and brings what there is."""
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], FOLLOWS_S)[0]
+    assert process.stdout.readline() == "restarted\n"
 
 
 def _foreign_schema(place: Place) -> Broken:
@@ -291,12 +311,12 @@ SET_UPS = (
         },
     ),
     SetUp("lagging", _lagging, _of_link(Reason.GROWING, "num_fetchers")),
-    SetUp("stalled", _stalled, _of_link(Reason.NOT_MOVING, "geo links restart")),
+    SetUp("stalled", _stalled, _of_link(Reason.NOT_MOVING, "geo links restart"), _asks, is_asked=True),
     SetUp("failed", _failed, _of_link(Reason.SOURCE_RECREATED, "geo links resolve"), _types, EventKind.LINK),
     SetUp("paused and forgotten", _forgotten, _of_link(Reason.ASKED_TO_PAUSE, "geo links resume"), _types, EventKind.LINK),
     SetUp("no broker", _no_broker, _of_link(Reason.NO_OWNER, "geo broker --cluster eu"), _types),
     SetUp("halted", _halted, _of_link(Reason.OWNER_SILENT, "kill -CONT"), _types_in_shell),
-    SetUp("stale cursor", _stale_cursor, _of_link(Reason.STALE_CURSOR, "geo links restart")),
+    SetUp("stale cursor", _stale_cursor, _of_link(Reason.STALE_CURSOR, "geo links restart"), _asks, is_asked=True),
     SetUp("foreign schema", _foreign_schema, _of_link(Reason.SCHEMA, "upgrade delta-geo"), _moves_table, EventKind.LINK),
     SetUp("second process", _second_process, {}, elsewhere="it changes nothing, and says itself who runs the link"),
     SetUp(
