@@ -94,6 +94,8 @@ class Reason(str, Enum):
     """Its source moves and its cursor does not."""
     GROWING = "GROWING"
     """It is behind, and not getting nearer."""
+    LAG_LIMIT = "LAG_LIMIT"
+    """It lacks something for longer than whoever asks allows."""
     NOT_REPLICATED = "NOT_REPLICATED"
     """What was published is not in other regions in time."""
     SHORT_RETENTION = "SHORT_RETENTION"

@@ -55,8 +55,9 @@ def _as_json(one: Explained, now_us: int) -> dict[str, Any]:
     decision, status, cursor, messages = one.decision, one.status, one.cursor, one.messages
     lag = None if status is None else status.lag
     return {
-        "link": f"{one.source}->{one.target}", "replicated": decision.replicated, "level": decision.level, "where": decision.where,
-        "reason": decision.reason, "do": decision.do, "unread": one.unread,
+        "link": f"{one.source}->{one.target}", "replicated": decision.replicated,
+        "decision": {"level": decision.level, "where": decision.where, "reason": decision.reason, "do": decision.do},
+        "unread": one.unread,
         "messages": None if messages.since_us is None else {"for_target": messages.to_target, "for_others": messages.to_others},
         "state": status and status.state.value, "state_reason": status and status.reason,
         "source_version": status and status.at, "source_newest": status and status.newest, "in_sync": status and status.in_sync,

@@ -20,6 +20,7 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_topic_glob, topic_glob_matches
 from geo.now import now_us
+from geo.ops.health import Finding, limited
 from geo.ops.link_health import link_findings
 from geo.ops.problems import grouped
 from geo.replication.carried import topics_of_source
@@ -181,9 +182,11 @@ def links_status(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     looked, glob = LookedAt("geo links", config, args.engine), check_topic_glob(args.topic)
     each, unreadable = looked.read_each(lambda tables: link_findings(tables, looked.clusters, config, glob))
-    found = sorted(((one, how) for one, how, _ in each), key=lambda both: (both[1].health.rank, *_name(both[0])))
+    now = now_us()
+    judged = ((one, _limited(one.lag, how, now, args.max_lag)) for one, how, _ in each)
+    found = sorted(judged, key=lambda both: (both[1].health.rank, *_name(both[0])))
     away = [link for one in unreadable for link in config.inbound(one["cluster"])]
-    statuses, now = [one for one, _ in found], now_us()
+    statuses = [one for one, _ in found]
     every, of_in_sync = high_watermarks(statuses, away, in_sync=False), high_watermarks(statuses, away, in_sync=True)
     rows = [{**_status(one, every, of_in_sync), **finding_fields(how, now)} for one, how in found]
     output.data([*sorted(rows, key=lambda row: (row["topic"], row["link"])), *unreadable])
@@ -201,17 +204,15 @@ def links_status(args: argparse.Namespace, output: Output) -> int:
         output.text("")
         output.painted_text(problem_lines(problem, now, output.width, args.config))
     fails = any(args.fail_on == "warn" or one.first.level == "error" for one in problems)
-    late = args.max_lag is not None and any(_is_later(one.lag, args.max_lag) for one in statuses)
-    return say_unreadable(output, unreadable) or int(fails or late)
+    return say_unreadable(output, unreadable) or int(fails)
 
 
 def _name(one: LinkStatus) -> tuple[str, str]:
     return str(one.topic), one.link.name
 
 
-def _is_later(lag: Lag | None, most_s: float) -> bool:
-    """Whether something has been lacking for longer, or may have been."""
-    return lag is None or not lag.complete or lag.seconds is None or lag.seconds > most_s
+def _limited(lag: Lag | None, how: Finding, now_us: int, max_lag_s: float | None) -> Finding:
+    return limited(how, None if lag is None else lag.seconds, now_us, max_lag_s, complete=lag is not None and lag.complete)
 
 
 def _reason(one: LinkStatus) -> str | None:

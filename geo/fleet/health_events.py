@@ -71,20 +71,20 @@ class HealthEvents:
             log.debug("how the links into %s are doing is not looked at: %s", self._cluster, error)
 
     def _note(self, key: Of, finding: Finding) -> None:
-        was, now = self._known.get(key, Health.OK), finding.health
-        if now is Health.OK:
-            self._known.pop(key, None)
-        else:
+        was, now = self._known.pop(key, None), finding.health
+        if now is not Health.OK:
             self._known[key] = now
-        if was is now:
+        if now is (was or Health.OK):
             return
         self._events.note(
             EventKind.HEALTH,
             finding.shown,
             now.value,
             topic=key[1],
-            from_state=was.value,
+            from_state=was and was.value,
             code=finding.code,
             reason=finding.reason,
         )
-        self._say(f"{finding.shown}: {now.value}, was {was.value}{finding.reason and f': {finding.reason}'}")
+        self._say(
+            f"{finding.shown}: {now.value}{'' if was is None else f', was {was.value}'}{finding.reason and f': {finding.reason}'}"
+        )

@@ -89,7 +89,8 @@ class Finding:
     @property
     def level(self) -> Literal["ok", "warn", "error"]:
         """How bad it is, if it is a problem."""
-        return "ok" if self.health in _FINE else "warn" if self.health in _WARNS else "error"
+        is_waited_for = self.health in _WARNS and self.code is not Reason.LAG_LIMIT
+        return "ok" if self.health in _FINE else "warn" if is_waited_for else "error"
 
 
 SAMPLES, APART_US = 10, 60 * 1_000_000
@@ -326,6 +327,19 @@ def with_remedy(why: str, code: Reason) -> tuple[str, str]:
     """A reason that ends with what to do, apart from that."""
     what, _, do = why.replace(" Nothing was written.", "").partition(". ")
     return what, do or code.do or "put it back, or correct its place in the configuration"
+
+
+def limited(found: Finding, lacks_s: float | None, now_us: int, max_lag_s: float | None, *, complete: bool) -> Finding:
+    """The finding where something may be lacking for so long at most; None: for any time. `lacks_s`: for how long it is, at least if that is
+    not `complete`; None: nobody knows. What is a problem anyway stays what it is."""
+    is_within = complete and lacks_s is not None and max_lag_s is not None and lacks_s <= max_lag_s
+    if max_lag_s is None or is_within or found.is_problem(now_us):
+        return found
+    behind, since_us = "nobody knows for how long it has been lacking something", None
+    if lacks_s is not None and lacks_s > max_lag_s:
+        behind, since_us = f"it lacks what came {lasting(lacks_s)} ago", now_us - int(lacks_s * 1e6)
+    reason = f"{behind}, and {lasting(max_lag_s)} are allowed (--max-lag)"
+    return replace(found, health=Health.BEHIND, code=Reason.LAG_LIMIT, reason=reason, since_us=since_us)
 
 
 def _lacks(link: LinkNow) -> str:

@@ -22,7 +22,7 @@ from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import from_row
 from geo.names import Topic
-from geo.ops.health import APART_US, SAMPLES, Finding, LinkBefore, LinkNow, Runner, judge, judge_now, longest_rest_us
+from geo.ops.health import APART_US, SAMPLES, Finding, Health, LinkBefore, LinkNow, Runner, judge, judge_now, longest_rest_us
 from geo.ops.lag_history import LagHistory, Read, Recorded, runs_of
 from geo.reasons import Reason
 from geo.replication.link_state import LinkState
@@ -42,6 +42,9 @@ newest of each topic."""
 _STARTS, _STARTS_LATELY_US = 2, 2 * SAMPLES * APART_US
 """So many starts within twenty minutes are those of a person, or of a broker that moved."""
 
+_TELL_BEFORE = (Health.PAUSED, Health.FAILED, Health.REWOUND)
+"""What is clear now, and whose lag of before is asked for all the same."""
+
 _RESTS = (Reason.ASKED_TO_PAUSE, Reason.PLACED_ELSEWHERE)
 
 
@@ -57,12 +60,12 @@ def link_findings(
 
     def judged(status: LinkStatus) -> tuple[LinkStatus, Finding, LagHistory | None]:
         now = _now(status)
-        if (found := judge_now(now)) is not None:
+        if (found := judge_now(now)) is not None and found.health not in _TELL_BEFORE:
             return status, found, None
         link, source = links[status.link.source, status.link.target], sources[status.link.source]
         now_us = storage_now_us(target, writes=False)
         history = before.history(link, source, status.topic, now_us - SAMPLES * APART_US)
-        return status, judge(now, before.of(link, status.topic, history, now_us), now_us), history
+        return status, found or judge(now, before.of(link, status.topic, history, now_us), now_us), history
 
     statuses = list(link_statuses(target, sources, config, glob, only))
     for status, found in zip(statuses, read_each(target.port, statuses, judged), strict=True):

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from geo.names import Topic
-from geo.ops.health import Finding, Health, with_remedy
+from geo.ops.health import Finding, Health, limited, with_remedy
 from geo.ops.problems import Problem, grouped, worst_first
 from geo.reasons import Reason
-from geo.text import lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +203,10 @@ class Status:
 
 def status_of(facts: Facts, max_lag_s: float | None = None) -> Status:
     """The status that these facts are. `max_lag_s`: a topic that is further behind is a problem, however it moves."""
-    topics = [one if max_lag_s is None else _judged_by_lag(one, facts.now_us, max_lag_s) for one in facts.topics]
+    topics = [
+        replace(one, finding=limited(one.finding, one.backlog.seconds, facts.now_us, max_lag_s, complete=one.backlog.complete))
+        for one in facts.topics
+    ]
     away = [one.cluster for one in facts.clusters if one.unreadable is not None]
     findings = [
         *(_of_cluster(one) for one in facts.clusters if one.cluster in away),
@@ -249,17 +251,6 @@ def _dated(found: Finding, topics: Iterable[TopicOfLink]) -> Finding:
         if found.since_us is not None
         else replace(found, since_us=min((one for one in met if one is not None), default=None))
     )
-
-
-def _judged_by_lag(one: TopicOfLink, now_us: int, max_lag_s: float) -> TopicOfLink:
-    seconds, complete = one.backlog.seconds, one.backlog.complete
-    if one.finding.is_problem(now_us) or (complete and seconds is not None and seconds <= max_lag_s):
-        return one
-    behind, since_us = "nobody knows for how long it has been lacking something", None
-    if seconds is not None and seconds > max_lag_s:
-        behind, since_us = f"it lacks what came {lasting(seconds)} ago", now_us - int(seconds * 1e6)
-    reason = f"{behind}, and {lasting(max_lag_s)} are allowed (--max-lag)"
-    return replace(one, finding=replace(one.finding, health=Health.BEHIND, code=None, reason=reason, since_us=since_us))
 
 
 def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], now_us: int) -> list[Problem]:
