@@ -193,7 +193,8 @@ def test_what_is_no_bundle_is_refused_before_spark_starts(world: World, capsys: 
 
 
 def test_without_placement_it_says_how_to_have_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "To let several share its topics add: placement: {}" in output_of(capsys, world, "brokers", code=2)
+    assert "To let several share its topics add: placement: {}" in output_of(capsys, world, "brokers", "report", code=2)
+    assert "nobody runs us now" in output_of(capsys, world, "brokers")
 
 
 def test_versions_that_differ_and_a_broker_that_is_dead_are_told(
