@@ -8,16 +8,18 @@ from datetime import timedelta
 from functools import partial
 
 from geo.asking import ask_all
-from geo.config.model import Config
+from geo.config.model import Cluster, Config
 from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.driver import Driver
 from geo.delta.mirror import may_be_old
 from geo.delta.table import Table
+from geo.disk import local_path
 from geo.faults import Tried, reason_of
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import EventKind
 from geo.journal.events import read_events
+from geo.locations import storage_of
 from geo.log.ledgers import Batch
 from geo.log.topics import known_topics
 from geo.names import Topic, topic_glob_matches
@@ -50,8 +52,11 @@ BEFORE_US = 300 * 1_000_000
 VERIFIED = timedelta(days=30)
 """So long events are kept."""
 
-ANSWERS_S, READ_S = 20.0, 120.0
+ANSWERS_S, READ_S = 20.0, 300.0
 """How long a region may take to answer at all: a store that refuses connections takes some fifteen seconds to be told. And to tell the rest."""
+
+BY_SPARK_S = 180.0
+"""How long one may take to answer that Spark reads, which starts first."""
 
 _SAME_S = 180.0
 """Within one status a small table on a store is looked at once."""
@@ -70,7 +75,8 @@ class _Away(ClusterTables):
 
 def read_facts(clusters: Mapping[str, ClusterTables], config: Config, glob: str) -> Facts:
     """What the regions say now. One that cannot be read says why; what others know of it is told by them."""
-    answers = ask_all({name: partial(_look, tables, clusters) for name, tables in clusters.items()}, ANSWERS_S)
+    limit_s = BY_SPARK_S if any(map(_is_for_spark, config.clusters.values())) else ANSWERS_S
+    answers = ask_all({name: partial(_look, tables, clusters) for name, tables in clusters.items()}, limit_s)
     there: dict[str, ClusterTables] = {}
     read: list[ClusterFacts] = []
     for name, answer in answers.items():
@@ -108,6 +114,10 @@ def read_facts(clusters: Mapping[str, ClusterTables], config: Config, glob: str)
         _subscribed(topic, name, _with_others(topic, regions, read)) for (topic, name), regions in sorted(subscribed.items())
     ]
     return Facts(now_us(), read, links, topics, subscriptions)
+
+
+def _is_for_spark(cluster: Cluster) -> bool:
+    return cluster.root is None or (local_path(cluster.root) is None and storage_of(cluster.root) != "s3a")
 
 
 _Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], "_Here"]]
