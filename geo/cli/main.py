@@ -94,6 +94,10 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
     return code
 
 
+NOBODY_READS = 141
+"""Exit code of what prints to nobody, as shells have it."""
+
+
 def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
     try:
         args = _parser(arguments[0] if arguments else None).parse_args(arguments)
@@ -118,6 +122,9 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
             raise
     except KeyboardInterrupt:
         code = signals.interrupted()
+    except BrokenPipeError:  # who read what it prints needs no more of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = NOBODY_READS
     except Exception as error:
         from geo.faults import faults_here, message, of_spark, reason_of
 

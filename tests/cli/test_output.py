@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +70,11 @@ def test_what_is_printed_while_spark_starts_goes_to_stdout_and_what_spark_prints
     done = subprocess.run([sys.executable, "-c", _PRINTS_WHILE_SPARK_STARTS], capture_output=True, text=True, check=True)
     assert done.stdout == "of another topic\nthe end\n"
     assert "of Spark" in done.stderr
+
+
+@pytest.mark.slow
+def test_what_nobody_reads_to_its_end_ends_in_silence(tmp_path: Path) -> None:
+    (tmp_path / "geo.yaml").write_text(f"version: 1\nclusters:\n  eu: {{root: {tmp_path}/eu}}\n")
+    command = f"{sys.executable} -m geo status --config {tmp_path}/geo.yaml | true; echo ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("141\n", "")

@@ -43,7 +43,7 @@ def test_each_change_of_health_is_noted_once_and_rest_costs_nothing(
     far.replicate()
     look()
     link = f"us->eu {TOPIC}"
-    assert [one.partition(": it lacks")[0] for one in said] == [f"{link}: STOPPED, was OK", f"{link}: OK, was STOPPED"]
+    assert [one.partition(": it lacks")[0] for one in said] == [f"{link}: STOPPED", f"{link}: OK, was STOPPED"]
     assert events.flush(60)
     noted = read_events(far.tables("eu"), utc_now() - timedelta(hours=1), EventKind.HEALTH)
     told = {(one.subject, one.topic) for one in noted}
