@@ -8,8 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.names import Topic
 from geo.ops.health import Finding, Health, limited, with_remedy
+from geo.ops.looks.clocks import of_host
 from geo.ops.problems import Problem, grouped, worst_first
 from geo.reasons import Reason
 
@@ -106,6 +108,8 @@ class ClusterFacts:
     topics: tuple[Topic, ...] = ()
     own: tuple[Topic, ...] = ()
     """Those into which somebody has published here, of those that no link is known to carry anywhere."""
+    host_ahead_us: int = 0
+    """How far this host's clock is ahead of its storage's, where a look tells that; negative: behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +215,7 @@ def status_of(facts: Facts, max_lag_s: float | None = None) -> Status:
     findings = [
         *(_of_cluster(one) for one in facts.clusters if one.cluster in away),
         *_gone_brokers(facts.clusters, topics, facts.now_us),
+        *_wrong_clock(facts.clusters),
     ]
     return Status(
         facts.now_us,
@@ -226,6 +231,14 @@ def _of_cluster(one: ClusterFacts) -> Finding:
     code = one.unreadable_code or Reason.OTHER
     what, do = with_remedy(one.unreadable or "", code)
     return Finding(one.cluster, None, None, Health.AWAY, None, code, f"{one.cluster} cannot be read: {what}", do)
+
+
+def _wrong_clock(clusters: Iterable[ClusterFacts]) -> Iterator[Finding]:
+    """Of this host, by whose clock everything here is told."""
+    worst = max(clusters, key=lambda one: abs(one.host_ahead_us), default=None)
+    if worst is not None and abs(worst.host_ahead_us) > CLOCK_TOLERANCE_US:
+        what = of_host(f"cluster {worst.cluster}", worst.host_ahead_us)
+        yield Finding("this host", None, None, Health.STOPPED, None, what.code, what.what, what.fix)
 
 
 def _gone_brokers(clusters: Iterable[ClusterFacts], topics: Iterable[TopicOfLink], now_us: int) -> Iterator[Finding]:

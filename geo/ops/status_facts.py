@@ -15,6 +15,7 @@ from geo.delta.driver import Driver
 from geo.delta.mirror import may_be_old
 from geo.delta.table import Table
 from geo.disk import local_path
+from geo.errors import OtherClusterError, RetryableError
 from geo.faults import Tried, reason_of
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import EventKind
@@ -67,7 +68,8 @@ class _Away(ClusterTables):
 
     def __init__(self, tables: ClusterTables, why: BaseException) -> None:
         super().__init__(Driver.without_spark(find_port=lambda: None), tables.cluster)
-        self._why = why
+        # Of a wrong name only its own region is refused as unsafe; what it has to do with others is away.
+        self._why = RetryableError(str(why), code=why.code) if isinstance(why, OtherClusterError) else why
 
     def refuse_no_folder(self) -> None:
         raise self._why
@@ -153,6 +155,7 @@ def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: 
             brokers=tuple(one for one, _ in owned),
             verified=_verified(tables),
             topics=tuple(topic for topic in known if not topic.is_system and topic_glob_matches(glob, topic)),
+            host_ahead_us=now_us() - storage_now_us(tables, writes=False) if tables.is_near else 0,
         )
     return facts, of_links, here
 

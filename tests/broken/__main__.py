@@ -15,6 +15,7 @@ from pathlib import Path
 from geo.journal.events import flush_all
 from tests.broken.check import check
 from tests.broken.place import Place, without_spark
+from tests.broken.screens import SCREENS
 from tests.broken.set_ups import SET_UPS
 from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET
@@ -48,7 +49,7 @@ def main() -> int:
                     finally:
                         flush_all()
                     told = f"told by {', '.join(shown.screens) or 'nobody but itself'}{', an event' if shown.event else ''}"
-                    why = f" ({one.elsewhere})" if one.elsewhere and one.on_s3 is None else ""
+                    why = f" ({one.elsewhere})" if one.elsewhere and len(shown.screens) < len(SCREENS) else ""
                     since = ", since when too" if shown.since else ""
                     took = f"{time.monotonic() - began:.0f} s"
                     print(f"{place:4}  {one.name:20}  {took:>4}  {told}{since}{why}; ended by: {shown.done}", flush=True)

@@ -329,7 +329,11 @@ SET_UPS = (
     SetUp(
         "clock 400 s off",
         _clock_off,
-        {DOCTOR: Told("cluster us", Reason.CLOCK, "set this host's clock")},
-        elsewhere="they tell of the regions, and not of this host",
+        {
+            DOCTOR: Told("cluster us", Reason.CLOCK, "set this host's clock"),
+            STATUS: Told("this host", Reason.CLOCK, "set this host's clock"),
+        },
+        elsewhere="links status tells of links, and not of this host; on S3 a look alone does not tell status the store's time",
+        on_s3={DOCTOR: Told("cluster us", Reason.CLOCK, "set this host's clock")},
     ),
 )
