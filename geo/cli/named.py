@@ -11,9 +11,12 @@ from geo.cli.running import LookedAt
 from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables
-from geo.log.topics import all_topics, known_topics
+from geo.log.topics import Registered, all_topics, known_topics
 from geo.names import SCHEME, Topic, check_topic_glob, is_glob
 from geo.replication.link_table import read_links
+
+_NEAR = 0.8
+"""How near names have to be (difflib): topics of one namespace have most of theirs in common."""
 
 _LISTED = "`geo topics` lists those that are there"
 
@@ -30,7 +33,7 @@ class Named:
         mention, or folders, is looked for where no registry has the topic."""
         found, away = self._looked.read_each(lambda tables: [one.topic for one in known_topics(tables)])
         if self.topic not in found and all(one.partitioned != self.topic for one in found):
-            found, away = self._looked.read_each(_known)
+            found, away = self._looked.read_each(lambda tables: [one.topic for one in _all(tables)])
         return set(found), away
 
     @property
@@ -63,14 +66,19 @@ class Named:
         raise UsageError(f"no cluster has {self.topic}. {_LISTED}{_nearest(self.topic, found)}")
 
 
-def refuse_absent(tables: ClusterTables, topic: Topic, *, partitioned: bool = False) -> None:
-    """Raises UsageError if this cluster does not know the topic; also if it has it in partitions, unless these are meant (`partitioned`)."""
-    found = set(_known(tables))
+def refuse_absent(tables: ClusterTables, topic: Topic, *, to_change: bool = False) -> None:
+    """Raises UsageError if this cluster does not have the topic. Unless it is `to_change`, also if it has it in partitions, or it was deleted;
+    a delete may not have ended."""
+    found = {one.topic: one for one in _all(tables)}
     name, partitions = tables.cluster.name, sum(one.partitioned == topic for one in found)
-    if topic in found or (partitioned and partitions) or tables.log(topic).exists():
+    if topic in found and (to_change or not found[topic].is_deleted):
+        return
+    if (to_change and partitions) or tables.log(topic).exists():
         return
     if partitions:
         raise UsageError(f"{topic} has {partitions} partitions in {name}. Name one of them, such as {topic.with_partition(0)}.")
+    if topic in found:
+        raise UsageError(f"{topic} was deleted in {name}. `geo topics create` makes it again.")
     raise UsageError(f"{name} has no topic {topic}. {_LISTED}{_nearest(topic, found)}")
 
 
@@ -84,12 +92,13 @@ def chosen(looked: LookedAt, text: str) -> str:
     return named.glob
 
 
-def _known(tables: ClusterTables) -> list[Topic]:
-    return [one.topic for one in all_topics(tables, (Topic.parse(topic) for _, topic in read_links(tables)))]
+def _all(tables: ClusterTables) -> list[Registered]:
+    return all_topics(tables, (Topic.parse(topic) for _, topic in read_links(tables)))
 
 
 def _nearest(topic: Topic, known: Iterable[Topic]) -> str:
-    """`; did you mean …?` when a known topic is near. What all names begin with makes none near."""
-    names = {str(one).removeprefix(SCHEME): one for one in known}
-    near = get_close_matches(str(topic).removeprefix(SCHEME), names, n=1)
+    """`; did you mean …?` when a known topic is near, or one of which partitions are known."""
+    named = {whole for one in known for whole in (one, one.partitioned) if whole is not None}
+    names = {str(one).removeprefix(SCHEME): one for one in sorted(named)}
+    near = get_close_matches(str(topic).removeprefix(SCHEME), names, n=1, cutoff=_NEAR)
     return f"; did you mean {names[near[0]]}?" if near else "."

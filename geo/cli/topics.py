@@ -202,7 +202,7 @@ def create(args: argparse.Namespace, output: Output) -> int:
 
 def set_policy(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
-    refuse_absent(LookedAt("geo topics set", config, "auto").clusters[config.cluster(args.cluster).name], topic, partitioned=True)
+    refuse_absent(LookedAt("geo topics set", config, "auto").clusters[config.cluster(args.cluster).name], topic, to_change=True)
     tables = writable(args, config, "geo topics set")
     clusters = None if args.inherit else args.replication_clusters.split(",")
     changed = set_replication_clusters(tables, config, topic, clusters)
@@ -216,7 +216,7 @@ def delete(args: argparse.Namespace, output: Output) -> int:
     config = load_for(args)
     if not is_glob(args.topic):
         looked = LookedAt("geo topics delete", config, "auto")
-        refuse_absent(looked.clusters[args.cluster], Topic.parse(args.topic), partitioned=True)
+        refuse_absent(looked.clusters[args.cluster], Topic.parse(args.topic), to_change=True)
     done = delete_topics(
         start_spark("geo topics delete", config), config, args.cluster, args.topic, lose=args.lose, dry_run=args.dry_run
     )
