@@ -194,9 +194,9 @@ class ClusterTables:
         """The error of a place that is another cluster's than the configuration says."""
         name = self.cluster.name
         return OtherClusterError(
-            f"cluster {name}: {self.place} is that of cluster {other}. Nothing was written. A cluster keeps its name, since messages "
-            f"and ledgers carry it: name it {other} in the configuration again, or correct the place of {name}; a new cluster begins "
-            "at an empty place."
+            f"cluster {name}: {self.place} is that of cluster {other}. Nothing was written. Name it {other} in the configuration again, or "
+            f"correct the place of {name}: a cluster keeps its name, since messages and ledgers carry it; a new cluster begins at an empty "
+            "place."
         )
 
     def refuse_other_cluster(self) -> None:

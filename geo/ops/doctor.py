@@ -311,6 +311,7 @@ def _links(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config:
                 yield from of_lag(where, log.properties(), status.lag.seconds, log.how_to_set)
     if tried.fault is not None:
         yield _unreadable(f"links into {name}", tried.fault)
+        return
     for source, of in sorted(read_links(tables)):
         if source not in config.clusters:
             what, fix = f"cluster {source} is no longer in the configuration", f"if that was meant: geo clusters remove {source}"

@@ -289,7 +289,7 @@ SET_UPS = (
     SetUp(
         "wrong name",
         _wrong_name,
-        {DOCTOR: Told("cluster ap", Reason.MISNAMED, "name it us"), STATUS: Told("cluster ap", Reason.MISNAMED, "name it us")},
+        {DOCTOR: Told("cluster ap", Reason.MISNAMED, "Name it us"), STATUS: Told("cluster ap", Reason.MISNAMED, "Name it us")},
         _names_right,
         elsewhere="links status refuses to look (exit code 3) and says the same",
     ),

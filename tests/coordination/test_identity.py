@@ -79,7 +79,7 @@ def test_a_cluster_that_is_renamed_with_messages_on_their_way_is_refused(world: 
     world.replicate("eu")
     world.publish("us", 8)
     renamed = World(world.spark, world.folder, ("asia", "eu"), place=lambda name: f"root: {'us' if name == 'asia' else name}")
-    with pytest.raises(OtherClusterError, match="name it us in the configuration again"):
+    with pytest.raises(OtherClusterError, match="Name it us in the configuration again"):
         renamed.publish("asia", 10)
     with pytest.raises(OtherClusterError):
         renamed.replicate("eu")  # a link does not read it by the wrong name either
