@@ -43,10 +43,10 @@ LEAST = {
 }
 """The least of everything: for sessions that tests make for themselves."""
 
-OF_RUN = re.compile(
-    r'^(\S+ \S+Z \w+ +geo \w+ (started|goes on|ended)|\{"ts": .*"event": "(start|heartbeat|stop)").*\n?', re.MULTILINE
-)
-"""What is logged of a run that takes long (`cli/test_run_log.py`)."""
+_OF_PEOPLE = r"\S+ \S+Z \w+ +geo \w+ (started|goes on|ended)"
+_OF_PROGRAMS = r'\{"ts": .*"event": "(start|heartbeat|stop|[A-Z]+)"'
+OF_RUN = re.compile(f"^({_OF_PEOPLE}|{_OF_PROGRAMS}).*\\n?", re.MULTILINE)
+"""What is logged of a run that takes long, and of changes for programs, in any order (`cli/test_run_log.py`)."""
 
 LIMIT_S = 400.0
 """A process that takes longer hangs: starting Spark takes 10 s, on a busy machine 30, and some have much to do."""
