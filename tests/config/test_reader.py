@@ -463,6 +463,7 @@ def test_a_tag_is_refused(tag: str) -> None:
     assert "geo.yaml:3: a tag (" in _finding(_cluster(f"{{root: {tag}}}"))
 
 
+@pytest.mark.slow
 def test_nesting_without_end_is_refused_and_is_no_traceback() -> None:
     assert _finding("version: 1\nclusters: " + "[" * 50_000).startswith("geo.yaml:2: nested deeper than")
 

@@ -94,6 +94,7 @@ def test_a_mark_that_does_not_name_a_commit_of_the_log_counts_for_nothing(
     assert len(written_out) == 6
 
 
+@pytest.mark.slow
 def test_after_hundreds_of_young_commits_a_process_begins_at_once(log: Log, written_out: list[str]) -> None:
     log.commit(200)
     sync_commits(on_disk(log.folder), log.mark)

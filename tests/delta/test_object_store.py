@@ -332,6 +332,7 @@ def test_between_end_points_and_disks_a_file_crosses_in_pieces(s3: S3, tmp_path:
     (disk / "file").check()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_copied_whole_is_not_there(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("geo.delta.object_store.RETRIES", 1)
     one, other, disk = table_on(s3), table_on(s3), on_disk(tmp_path)
@@ -353,6 +354,7 @@ def test_what_cannot_be_copied_whole_is_not_there(s3: S3, tmp_path: Path, monkey
     assert not (disk / "file").is_there()
 
 
+@pytest.mark.slow
 def test_of_a_large_file_what_is_read_is_asked_for(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("geo.delta.object_store.WHOLE_BYTES", 1000)
     place, rows = table_on(s3) / "file", pa.table({"n": range(200_000), "text": [f"text {n}" for n in range(200_000)]})
@@ -374,6 +376,7 @@ def test_an_end_point_that_only_the_environment_says_is_refused(monkeypatch: pyt
     assert port_of(Cluster("eu", root="s3a://b/a", storage={"aws_endpoint_url": "https://h"})) is not None
 
 
+@pytest.mark.slow
 def test_of_what_a_list_has_just_told_nothing_that_is_held_is_asked_for(s3: S3, log: WritePath) -> None:
     """Commits behind a checkpoint and their checksums: whoever starts reads them."""
     files = [log / f"{version:020}.{kind}" for version in range(110) for kind in ("crc", "json")]

@@ -29,6 +29,7 @@ def _total(cluster: Cluster) -> float:
     return sum(part.load.throughput for part in cluster.parts.values())
 
 
+@pytest.mark.slow
 def test_every_topic_is_in_the_bundle_of_its_hash() -> None:
     cluster = _cluster()
     assert len(cluster.parts) == 200
@@ -76,6 +77,7 @@ def test_a_change_leaves_the_loads_and_moves_them_to_other_topics() -> None:
     assert {bundle: part.load for bundle, part in cluster.parts.items()} != loads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zipf", [0.5, 1.0])
 def test_the_defaults_balance_a_cluster_and_then_leave_it_alone(zipf: float) -> None:
     cluster, random = _cluster(zipf), Random(3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,6 +122,7 @@ def test_each_delivery_in_vain_counts_once(state: AckState, again: set[MessageId
         assert after.acked == state.acked
 
 
+@pytest.mark.slow
 def test_what_waits_takes_as_much_room_however_often_it_came_and_at_the_greatest_count_nothing_is_told() -> None:
     holes = MessageSet({LedgerId("eu", 1): tuple((entry, entry) for entry in range(0, 400, 2))})
     state = AckState()
@@ -162,6 +164,7 @@ def test_a_deleted_subscription_comes_back_by_a_new_epoch_only(a: AckState, late
     assert (tombstone | a.reset("us", Base())).deleted, "one that did not know of the deletion"
 
 
+@pytest.mark.slow
 def test_a_batch_costs_by_what_it_acknowledges_and_not_by_all_that_ever_was() -> None:
     state = AckState(acked=MessageSet({LedgerId("eu", ledger): ((0, 9),) for ledger in range(1, 200_001)}))
     begun = time.process_time()

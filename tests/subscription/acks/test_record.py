@@ -68,6 +68,7 @@ def test_the_key_names_topic_and_subscription() -> None:
             parse_key(key)
 
 
+@pytest.mark.slow
 def test_a_state_too_large_for_one_record_is_refused_before_it_is_sent_and_can_be_split_or_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
