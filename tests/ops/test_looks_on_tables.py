@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,8 +16,10 @@ from geo.now import now_us, utc_now
 from geo.reasons import Reason
 from geo.version import program_version
 from schemas import PROCESSES, TOPICS
+from tests.broken.owner import owner
 from tests.broken.place import TOPIC, Place, without_spark
 from tests.broken.screens import doctor
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -78,3 +81,20 @@ def test_a_root_at_which_nothing_ever_was_is_told_and_is_an_error_once_something
     place.far.tables("us").journal(TOPICS).append([old])
     told = {(one.where, one.code) for one in doctor(place).found}
     assert ("cluster eu", Reason.TARGET_GONE.value) in told
+
+
+def test_a_region_whose_registry_was_emptied_is_told_apart_from_one_that_is_gone(place: Place) -> None:
+    place.empty_registry()
+    told = {one.where: (one.code, one.fix) for one in doctor(place).found}
+    code, fix = told["cluster us"]
+    assert (code, "geo rebuild --cluster us --from eu" in fix) == (Reason.REGISTRY_EMPTY.value, True)
+    place.move_away("")
+    assert {one.where: one.code for one in doctor(place).found}["cluster us"] == Reason.SOURCE_GONE.value
+
+
+def test_an_owner_that_is_halted_is_told_with_how_it_goes_on(place: Place) -> None:
+    with owner(place.path, TOPIC) as process:
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        told = [one for one in doctor(place).found if one.where.startswith("origin us of")]
+    assert [(one.code, f"kill -CONT {process.pid}" in one.fix) for one in told] == [(Reason.OWNER_SILENT.value, True)]
