@@ -14,7 +14,7 @@ from geo.cli.output import Colour, Line, Output, table_lines, wrapped
 from geo.cli.running import LookedAt
 from geo.config import load
 from geo.ops.problems import Problem
-from geo.ops.status import Backlog, ClusterLine, LinkLine, Status, Subscriptions, Trend, status_of
+from geo.ops.status import Backlog, ClusterLine, LinkLine, Lost, Status, Subscriptions, Trend, status_of
 from geo.ops.status_facts import read_facts
 from geo.text import counted, lasting
 from geo.times import from_us
@@ -87,7 +87,7 @@ def _cluster_as_json(one: ClusterLine) -> dict[str, Any]:
             for each in facts.brokers
         ],
         "topics": len(facts.topics), "published_per_second": facts.published,
-        "lost": {**_backlog_as_json(lost.backlog), "acknowledgements_seconds": lost.acks_s, "topics_in_no_other": lost.alone},
+        "lost": {**_backlog_as_json(lost.backlog), "acknowledgements_seconds": lost.acks.seconds, "topics_in_no_other": lost.alone},
         "verified": facts.verified and {
             "at": from_us(facts.verified.at_us), "clean": facts.verified.clean, "what": facts.verified.what
         },
@@ -158,20 +158,22 @@ def _cluster(one: ClusterLine, now_us: int) -> tuple[object, ...]:
         verified = f"{facts.verified.what}, {_age((now_us - facts.verified.at_us) / 1e6)} ago"
     if not facts.topics:
         return facts.cluster, who, alive, published, "nothing: it has no topic", verified
-    return facts.cluster, who, alive, published, _lost(lost.backlog, lost.acks_s, lost.alone), verified
+    return facts.cluster, who, alive, published, _lost(lost), verified
 
 
-def _lost(backlog: Backlog, acks_s: float | None, alone: int) -> str:
+def _lost(one: Lost) -> str:
+    backlog, acks = one.backlog, one.acks
     if backlog.messages is None or not (backlog.messages or backlog.complete):
         told = "unknown"
     else:
         least = "" if backlog.complete else "at least "
-        age = "of unknown age" if backlog.seconds is None else f"up to {_age(backlog.seconds)}" if backlog.seconds else "0 s"
+        age = "of unknown age" if backlog.seconds is None else f"up to {_age(backlog.seconds)}" if backlog.messages else "0 s"
         told = f"{least}{counted(backlog.messages, 'message')}, {age}"
-    if acks_s:
-        told += f"; acknowledgements of {_age(acks_s)} come again"
-    if alone:
-        told += f"; all of {counted(alone, 'topic')} that no link carries"
+    if not acks.is_nothing and told != "unknown":
+        age = "of unknown age" if acks.seconds is None or not acks.messages else f"of {_age(acks.seconds)}"
+        told += f"; acknowledgements {age} come again"
+    if one.alone:
+        told += f"; all of {counted(one.alone, 'topic')} that no link carries"
     return told
 
 

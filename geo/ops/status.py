@@ -125,11 +125,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What would be lost with a region that is lost at this moment: `backlog` is what no other region holds. `acks_s`: the age of the
-    oldest acknowledgement that none holds; what they acknowledge is delivered again. `alone`: topics that no link carries anywhere."""
+    """What would be lost with a region that is lost at this moment: `backlog` is what no other region holds. `acks`: the
+    acknowledgements that none holds; what they acknowledge is delivered again. `alone`: topics that no link carries anywhere."""
 
     backlog: Backlog
-    acks_s: float | None = 0.0
+    acks: Backlog = Backlog()
     alone: int = 0
 
 
@@ -283,18 +283,17 @@ def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[
             before = least.get(topic.topic)
             least[topic.topic] = topic.backlog if before is None else _less(before, topic.backlog)
     if one.unreadable is not None:
-        return Lost(UNKNOWN, None)
-    messages, acks_s, acks_known = Backlog(), 0.0, True
+        return Lost(UNKNOWN, UNKNOWN)
+    messages, acks = Backlog(), Backlog()
     for topic_name, backlog in least.items():
         if topic_name == topic_name.acks:
-            acks_known &= backlog.seconds is not None
-            acks_s = max(acks_s, backlog.seconds or 0.0)
+            acks += backlog
         else:
             messages += backlog
     not_carried = [topic for topic in one.own if topic not in least]
     if not_carried and any(source == one.cluster and target in away for source, target in links):
-        return Lost(messages + UNKNOWN, None)  # a region that cannot be read may hold them
-    return Lost(messages, acks_s if acks_known else None, len(not_carried))
+        return Lost(messages + UNKNOWN, UNKNOWN)  # a region that cannot be read may hold them
+    return Lost(messages, acks, len(not_carried))
 
 
 def _less(one: Backlog, other: Backlog) -> Backlog:
