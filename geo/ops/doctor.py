@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geo.config.model import Config, Link
-from geo.coordination.ownership import owned_now, why_dead
+from geo.coordination.ownership import owned_now
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.delta.store import StorePath
@@ -278,9 +278,9 @@ def _code_of_lack(one: Registered, tables: ClusterTables, config: Config, *, is_
 
 
 def _owners(tables: ClusterTables) -> Iterator[Symptom]:
-    owned = owned_now(tables)
-    living = [one for one in owned if why_dead(tables, one) is None]
-    yield from (of_owner(tables, one) for one in owned)
+    told = [(one, of_owner(tables, one)) for one in owned_now(tables)]
+    yield from (symptom for _, symptom in told)
+    living = [one for one, symptom in told if symptom.level == "ok"]
     yield from two_owners(tables, living)
     yield from of_processes(tables, living)
 
