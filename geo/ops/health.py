@@ -7,7 +7,7 @@ consumers, for cursors of ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
@@ -123,8 +123,8 @@ class LinkNow:
     """What the tables say of a topic of a link now.
 
     `state`, `reason`, `code`, `since_us`: of its row, and whether it was asked to pause. `lag` None: its source cannot be read. `away`: why that,
-    or the target, is not there or cannot be read. `rewound`: why the source is not the one that was read. `stale`: why its next start
-    compares both logs, though it has a cursor. `unbegun`: it has never run, and begins at the end of what there is.
+    or the target, is not there or cannot be read. `rewound`: why the source is not the one that was read; STALE_CURSOR: the target is not the one
+    that was written. `stale`: why its next start compares both logs, though it has a cursor. `unbegun`: it has never run, and begins at the end of what there is.
     """
 
     source: str
@@ -183,14 +183,14 @@ def judge_now(link: LinkNow) -> Finding | None:
     if link.state is State.FAILED:
         code = link.code or Reason.OTHER
         return link.finding(Health.FAILED, link.since_us, code, link.reason or "it failed", _ends_failure(link, code))
-    if link.rewound is not None:
+    if link.rewound is not None and link.rewound is not Reason.STALE_CURSOR:
         why = link.reason or "its source is not the one that was read"
         return link.finding(Health.REWOUND, _of_fault(link), link.rewound, why, f"geo reconcile {link.ends}")
     if link.state is State.PAUSED:
         code = link.code or Reason.ASKED_TO_PAUSE
         do = f"geo links resume {link.ends}" if code is Reason.ASKED_TO_PAUSE else None
         return link.finding(Health.PAUSED, link.since_us, code, link.reason or "it rests", do)
-    if link.stale is None and link.lag.in_sync and not link.unbegun:
+    if link.stale is None and link.rewound is None and link.lag.in_sync and not link.unbegun:
         return link.finding(Health.OK, None, None, "", None)
     return None
 
@@ -211,6 +211,8 @@ def judge(link: LinkNow, before: LinkBefore, now_us: int) -> Finding:
         pids = " ".join(map(str, owner.halted))
         why = f"{lacks}; who runs it is halted (process {pids})"
         return link.finding(Health.STALLED, _stalled_since(before, since_us), Reason.OWNER_SILENT, why, f"kill -CONT {pids}")
+    if link.rewound is not None:
+        return link.finding(Health.REWOUND, None, link.rewound, lacks, f"geo links restart {link.ends}")
     if link.state is State.DELAYED:
         code = link.code or Reason.OTHER
         why = f"{lacks}: {link.reason or 'it waits to be tried again'}"
@@ -231,9 +233,9 @@ def _nobody(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: int
         why = f"{_lacks(link)}; its broker lives, and takes it up within some minutes"
         return link.finding(Health.CATCHING_UP, since, None, why, None)
     rested_us = now_us - (known[0] if known else 0)
-    if before.rests_us is not None and rested_us <= _GRACE * before.rests_us:
+    if before.rests_us is not None and link.rewound is None and rested_us <= _GRACE * before.rests_us:
         why = f"it runs by a schedule, and is missed when it rests for longer than {lasting(_GRACE * before.rests_us / 1e6)}"
-        return link.finding(Health.OK, None, None, why, None)
+        return link.finding(Health.CATCHING_UP, since_us, None, f"{_lacks(link)}; {why}", None)
     health, code, start = Health.STOPPED, Reason.NO_OWNER, f"geo replicate --cluster {link.target}"
     if broker is not None and broker.dead is not None and (owner is None or owner.is_broker):
         health, why, start = Health.NO_BROKER, f"its broker is gone: {broker.dead}", f"geo broker --cluster {link.target}"
@@ -243,7 +245,9 @@ def _nobody(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: int
         why = f"{owner.dead}"
     if owner is not None and owner.is_unseen:
         code = Reason.OWNER_SILENT
-    if link.state is State.DELAYED and link.code is not None:
+    if link.rewound is not None:
+        health, code = Health.REWOUND, link.rewound
+    elif link.state is State.DELAYED and link.code is not None:
         code, why = link.code, f"{why}; {link.reason or 'it had failed'}"
     return link.finding(health, since, code, f"{_lacks(link)}, and {why}", start)
 
@@ -355,8 +359,11 @@ def _lacks(link: LinkNow) -> str:
     return f"it lacks {more}{count}{age}"
 
 
-def longest_rest_us(runs: Iterable[tuple[int, int]]) -> int | None:
+def longest_rest_us(runs: Sequence[tuple[int, int]], ended_us: int) -> int | None:
     """The longest time for which a link rested between two runs, by the claims under which it brought something, each with the time of that, in
-    order; None: it was run once, as far as is known."""
-    rests = [later - earlier for (was, earlier), (now, later) in pairwise(runs) if now != was]
-    return max(rests, default=None)
+    order. None: it was run once, as far as is known, or its last run, which ended then, took longer: it runs on and on, and was away once."""
+    longest = max((later - earlier for (was, earlier), (now, later) in pairwise(runs) if now != was), default=None)
+    if longest is None:
+        return None
+    began_us = next(at_us for claim, at_us in runs if claim == runs[-1][0])
+    return longest if ended_us - began_us < longest else None

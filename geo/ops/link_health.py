@@ -115,7 +115,7 @@ class LinksBefore:
         owner = self._owner(link, topic)
         rests_us = None if link.expect_every_s is None else link.expect_every_s * 1_000_000
         if rests_us is None and owner is not None and owner.dead is not None and owner.ended_well:
-            rests_us = self._longest_rest_us(link, topic)
+            rests_us = self._longest_rest_us(link, topic, owner.since_us or now_us)
         runs = LinkBefore(owner=owner, broker=self._broker, rests_us=rests_us, begun_us=self._begun_us(link, topic, now_us))
         if history is None:
             return runs
@@ -190,14 +190,14 @@ class LinksBefore:
         is_unseen = owner.is_owned and (holder is None or not holder.is_seen_here)
         return Runner(dead, in_us(max(signs)), not owner.is_owned, (), is_broker, is_unseen)
 
-    def _longest_rest_us(self, link: Link, topic: Topic) -> int | None:
-        """The longest time for which it rested between two runs, as far as its rows and the commits of its target tell."""
+    def _longest_rest_us(self, link: Link, topic: Topic, ended_us: int) -> int | None:
+        """As the function, of a link whose last run ended then, as far as its rows and the commits of its target tell."""
         log = self._target.log(topic)
         if (seen := log.look()) is None:
             return None
         first = max(0, seen.version - MOST) if log.is_near else seen.version
         read = _read(log, seen.table_id, first, seen.version)
-        return longest_rest_us(runs_of(link.name, read, self._rows.get((link.source, str(topic)), ())))
+        return longest_rest_us(runs_of(link.name, read, self._rows.get((link.source, str(topic)), ())), ended_us)
 
 
 def _from(rows: Sequence[Recorded], since_us: int, least_source: int, least_target: int) -> Sequence[Recorded]:

@@ -41,6 +41,8 @@ class TargetSeen:
     own: LinkRecord | None = None
     by_token: Mapping[str, int] = field(default_factory=dict)
     touched: Touched = frozenset()
+    is_other: bool = False
+    """It is not the log in which the cursor stood: an older copy, or another table."""
 
 
 def look_at_target(link: str, since: CommitName, table_id: str, newest: int, commits: Iterable[Commit]) -> TargetSeen:
@@ -48,14 +50,14 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
     first. They are read once, and none is kept. `link`: whose own commits are looked for; empty: nobody's."""
     here = CommitName(table_id, newest, since.commit_id if newest == since.version else None)
     if (other := parted(since, table_id, newest, None)) is not None:
-        return TargetSeen(here, f"the target {other.how}")
+        return TargetSeen(here, f"the target {other.how}", is_other=True)
     if newest - since.version > LOOK_LIMIT:  # before any of them is read
         return TargetSeen(here, f"the target has {newest - since.version} commits since the link was last recorded")
     commits = iter(commits)
     first = next(commits, None)
     there = first if first is not None and first.version == since.version else None
     if (other := parted(since, table_id, newest, there)) is not None:
-        return TargetSeen(here, f"the target {other.how}")
+        return TargetSeen(here, f"the target {other.how}", is_other=True)
     why: str | None = None
     brought: dict[str, LinkRecord] = {}
     own: LinkRecord | None = None
@@ -101,12 +103,13 @@ def lacks(seen: TargetSeen, link: str, origins: Iterable[str]) -> str | None:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where a link stands: the cursor up to which the target holds everything; None or `why` if that cannot be told. `new`: the origins that
-    the link did not bring so far. `touched` as in `TargetSeen`."""
+    the link did not bring so far. `touched` and `is_other` as in `TargetSeen`."""
 
     cursor: CommitName | None
     why: str | None = None
     new: tuple[str, ...] = ()
     touched: Touched = frozenset()
+    is_other: bool = False
 
 
 def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, origins: Iterable[str]) -> Standing:
@@ -122,7 +125,7 @@ def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, o
     covered = target.own.origins if target.own is not None else recorded.origins
     new = tuple(sorted(set(origins).difference(covered)))
     if (why := lacks(target, link, origins)) is not None:
-        return Standing(cursor, why, new, target.touched)
+        return Standing(cursor, why, new, target.touched, target.is_other)
     return Standing(cursor, f"messages of {', '.join(new)} are new to this link" if new else None, new)
 
 

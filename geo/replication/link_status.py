@@ -208,7 +208,8 @@ class _Stood:
 
 def _behind(log: Table, seen: Seen, stands: Standing, link: Link, now_us: int, *, begins_at_end: bool) -> _Stood:
     """Of a source that was `seen`."""
-    cursor, why, rewound = stands.cursor, stands.why, None
+    cursor, why = stands.cursor, stands.why
+    rewound = Reason.STALE_CURSOR if stands.is_other else None
     if cursor is not None and cursor.table_id != seen.table_id:
         cursor, why, rewound = None, "the source is another table now", Reason.SOURCE_RECREATED
     newest, at = seen.version, -1 if cursor is None else cursor.version

@@ -158,6 +158,18 @@ def test_a_source_that_ends_before_what_was_read_is_rewound() -> None:
     assert found.do == "geo reconcile --source us --target eu --topic persistent://shop/web/orders"
 
 
+def test_a_target_that_was_put_back_is_rewound_whoever_runs_it_and_by_whichever_schedule() -> None:
+    back = replace(LINK, lag=Lag(), rewound=Reason.STALE_CURSOR, stale="the target ends at version 3: an older copy was put back")
+    assert judge_now(back) is None, "what ends it depends on who runs it"
+    running = judge(back, LinkBefore(owner=LIVES), NOW_US)
+    assert (running.health, running.code) == (Health.REWOUND, Reason.STALE_CURSOR)
+    assert running.do == "geo links restart --source us --target eu --topic persistent://shop/web/orders"
+    for owner in (DEAD, ENDED, None):
+        nobody = judge(back, LinkBefore(owner=owner, rests_us=DAY_US), NOW_US)
+        assert (nobody.health, nobody.code, nobody.do) == (Health.REWOUND, Reason.STALE_CURSOR, "geo replicate --cluster eu")
+        assert "an older copy was put back" in nobody.reason
+
+
 @pytest.mark.parametrize(
     ("ago_us", "is_problem"), [(HOUR_US, False), (PAUSED_LONG_US, False), (PAUSED_LONG_US + 1, True), (None, True)]
 )
@@ -200,13 +212,13 @@ NOBODY: list[tuple[str, LinkBefore, Health, Reason | None, int | None]] = [
         None,
         None,
     ),
-    ("it runs each day, and did an hour ago", LinkBefore(owner=DEAD, rests_us=DAY_US), Health.OK, None, None),
+    ("it runs each day, and did an hour ago", LinkBefore(owner=DEAD, rests_us=DAY_US), Health.CATCHING_UP, None, None),
     ("and each half hour", LinkBefore(owner=ENDED, rests_us=HOUR_US // 2), Health.STOPPED, Reason.NO_OWNER, None),
-    ("and each forty minutes and more", LinkBefore(owner=ENDED, rests_us=HOUR_US * 2 // 3), Health.OK, None, None),
+    ("and each forty minutes and more", LinkBefore(owner=ENDED, rests_us=HOUR_US * 2 // 3), Health.CATCHING_UP, None, None),
     (
         "the broker itself runs each day",
         LinkBefore(owner=replace(ENDED, is_broker=True), broker=replace(ENDED, is_broker=True), rests_us=DAY_US),
-        Health.OK,
+        Health.CATCHING_UP,
         None,
         None,
     ),
@@ -229,7 +241,7 @@ def test_what_nobody_has_ever_run_is_stopped_and_has_no_broker_to_lack() -> None
     found = judge(never, LinkBefore(), NOW_US)
     assert (found.health, found.code, found.since_us) == (Health.STOPPED, Reason.NEVER_RAN, NOW_US - 1200 * SECOND_US)
     assert judge(never, LinkBefore(broker=DEAD), NOW_US).health is Health.NO_BROKER
-    assert judge(never, LinkBefore(rests_us=DAY_US), NOW_US).health is Health.OK, "its first run is still to come"
+    assert judge(never, LinkBefore(rests_us=DAY_US), NOW_US).health is Health.CATCHING_UP, "its first run is still to come"
     assert (
         judge(replace(never, lag=replace(OLD, seconds=130_000.0)), LinkBefore(rests_us=DAY_US), NOW_US).health is Health.STOPPED
     )
@@ -288,9 +300,11 @@ def test_since_when_it_stands_still_is_when_both_had_happened() -> None:
 
 
 def test_the_longest_rest_is_between_two_runs() -> None:
-    assert longest_rest_us([]) is None
-    assert longest_rest_us([(1, 0), (1, HOUR_US)]) is None, "a link that runs on and has nothing to bring"
-    assert longest_rest_us([(1, 0), (1, 5), (2, DAY_US), (2, DAY_US + 5), (3, DAY_US + 9)]) == DAY_US - 5
+    assert longest_rest_us([], 0) is None
+    assert longest_rest_us([(1, 0), (1, HOUR_US)], 2 * HOUR_US) is None, "a link that runs on and has nothing to bring"
+    runs = [(1, 0), (1, 5), (2, DAY_US), (2, DAY_US + 5), (3, DAY_US + 9)]
+    assert longest_rest_us(runs, DAY_US + 9) == longest_rest_us(runs, DAY_US + HOUR_US) == DAY_US - 5
+    assert longest_rest_us(runs, 3 * DAY_US) is None, "who ran for longer than it rested runs on, and was away once"
 
 
 def test_a_region_that_runs_by_a_schedule_is_fine_for_a_week_and_missed_when_it_is_late() -> None:
@@ -305,7 +319,7 @@ def test_a_region_that_runs_by_a_schedule_is_fine_for_a_week_and_missed_when_it_
             continue
         ended = Runner("process 1 on vm ended", runs[-1][1], ended_well=True)
         lag = Lag(5, 50, 500, max(0.0, (at_us - runs[-1][1]) / 1e6))
-        rests_us = longest_rest_us(runs) or DAY_US  # before its second run nobody knows but who configured it
+        rests_us = longest_rest_us(runs, runs[-1][1]) or DAY_US  # before its second run nobody knows but who configured it
         found = judge(replace(LINK, state=State.STOPPED, lag=lag), LinkBefore(owner=ended, rests_us=rests_us), at_us)
         if found.is_problem(at_us):
             problems.append(at_us)

@@ -123,6 +123,17 @@ def test_without_a_newer_commit_of_the_link_the_rows_cursor_holds() -> None:
     assert stands([commit(5)]) == Standing(cursor(100, "source"))
 
 
+def test_a_target_that_is_another_log_is_told_apart_from_one_in_which_something_was_done() -> None:
+    def is_other(seen: TargetSeen) -> bool:
+        return standing(row(), seen, "us->eu", ("us",)).is_other
+
+    assert is_other(look(appends(5, 9), table="table-2"))
+    assert is_other(look(appends(1, 3), newest=3))
+    assert is_other(look([commit(5, commit_id="x"), *appends(6, 9)]))
+    assert not is_other(look([commit(5), *appends(7, 9)]))
+    assert not is_other(look([*appends(5, 8), restore(9, 6)]))
+
+
 def test_what_the_target_may_lack_is_compared() -> None:
     def why(seen: TargetSeen) -> str | None:
         return standing(row(), seen, "us->eu", ("us",)).why
