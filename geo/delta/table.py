@@ -312,7 +312,8 @@ class Table:
         deadline, said = time.monotonic() + (_BEING_MADE_S if self._lock is None else 0.0), None
         while True:
             try:
-                if self.log_folder is not None and (self._driver.never_spark or not self.may_spark_commit):
+                # A table that a catalog has yet to make has no folder to ask for.
+                if (self._driver.never_spark or not self.may_spark_commit) and self.log_folder is not None:
                     with self._committing():
                         make_first(self.log_folder, schema, extra, own)
                 else:

@@ -295,7 +295,8 @@ def _overdue(tables: ClusterTables) -> Iterator[Symptom]:
 def _links(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config) -> Iterator[Symptom]:
     name, now = tables.cluster.name, storage_now_us(tables, writes=False)
     with Tried() as tried:
-        found = [(status, finding) for status, finding, _ in link_findings(tables, clusters, config, ALL_TOPICS)]
+        read = {one.source: clusters.get(one.source) or tables.beside(config.cluster(one.source)) for one in config.inbound(name)}
+        found = [(status, finding) for status, finding, _ in link_findings(tables, read, config, ALL_TOPICS)]
         for problem in grouped((finding for _, finding in found), now):  # a person has to do something, however bad it is
             first = problem.first
             of = first.topic if problem.count == 1 else f"{problem.count:,} of {problem.of:,} topics, such as {first.topic}"
