@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from geo.cli.arguments import Verbs, add_engine
+from geo.cli.findings import typed
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, start_spark
 from geo.config import load
@@ -35,7 +36,7 @@ def doctor(args: argparse.Namespace, output: Output) -> int:
     output.data([_as_json(one) for one in findings])
     for one in findings:
         told = one.what if one.code is None else f"{one.code.value}{_since(one)}: {one.what}"
-        output.text(f"{one.level:5} {one.where}: {told}" + (f"\n      fix: {one.fix}" if one.fix else ""))
+        output.text(f"{one.level:5} {one.where}: {told}" + (f"\n      fix: {typed(one.fix, args.config)}" if one.fix else ""))
     bad = ("error", "warn") if args.fail_on == "warn" else ("error",)
     return 1 if any(one.level in bad for one in findings) else 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_engine
 from geo.cli.events import cells_of, fields_of
-from geo.cli.findings import finding_fields, since
+from geo.cli.findings import finding_fields, since, typed
 from geo.cli.named import Named
 from geo.cli.output import Output
 from geo.cli.running import LookedAt
@@ -42,7 +42,7 @@ def say(args: argparse.Namespace, output: Output) -> int:
         for one, ways, events in found
     ])  # fmt: skip
     for one, ways, events in found:
-        output.text(str(one), *(line for way in ways for line in lines(way, now)), *event_lines(events))
+        output.text(str(one), *(line for way in ways for line in lines(way, now, args.config)), *event_lines(events))
     return int(any(way.is_problem(now) for _, ways, _ in found for way in ways))
 
 
@@ -85,14 +85,14 @@ def _commit(one: CommitAt | None) -> dict[str, Any] | None:
     return None if one is None else {"version": one.version, "commit_id": one.commit_id, "by": one.by, "at": one.at}
 
 
-def lines(one: Explained, now_us: int) -> list[str]:
-    """One way of a topic, as people read it."""
+def lines(one: Explained, now_us: int, config: str) -> list[str]:
+    """One way of a topic, as people read it, with verbs as they are typed for a configuration."""
     decision, messages = one.decision, one.messages
     is_so = {True: "replicated", False: "not replicated", None: "not known"}[decision.replicated]
     by = decision.where if decision.level is None else f"{decision.level.value}, {decision.where}"
     said = [f"{one.source}->{one.target}: {is_so}: {decision.reason} ({by})"]
     if decision.do is not None:
-        said.append(f"    to change that: {decision.do}")
+        said.append(f"    to change that: {typed(decision.do, config)}")
     if one.unread is not None:
         said.append(f"    {one.target} cannot be read: {one.unread}")
     if decision.replicated and messages.to_others:
@@ -100,10 +100,10 @@ def lines(one: Explained, now_us: int) -> list[str]:
         said.append(
             f"    of the newest {counted(all_of, 'message')} {messages.to_others:,} are not for {one.target} (replicate_to)"
         )
-    return [f"  {line}" for line in (*said, *_standing(one, now_us))]
+    return [f"  {line}" for line in (*said, *_standing(one, now_us, config))]
 
 
-def _standing(one: Explained, now_us: int) -> list[str]:
+def _standing(one: Explained, now_us: int, config: str) -> list[str]:
     """Where the link stands, why not further, and how that was."""
     said = []
     if (status := one.status) is not None:
@@ -118,7 +118,7 @@ def _standing(one: Explained, now_us: int) -> list[str]:
         said.append(
             f"    {finding.health.value}{'' if when is None else f' since {when}'}{code}{finding.reason and f': {finding.reason}'}"
         )
-        said += [] if finding.do is None else [f"      do: {finding.do}"]
+        said += [] if finding.do is None else [f"      do: {typed(finding.do, config)}"]
     if (cursor := one.cursor) is not None:
         said.append(f"    cursor: version {cursor.version} of {one.source}, {_made(cursor.source)}")
         if cursor.brought is not None:

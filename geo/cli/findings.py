@@ -33,6 +33,12 @@ def since(since_us: int | None, now_us: int) -> str | None:
     return f"{began:{form}} ({lasting(ago_s)})"
 
 
+def typed(do: str, config: str) -> str:
+    """What to do: if it is a verb, as it is typed for a configuration."""
+    is_verb = do.startswith("geo ") and ", " not in do and "; " not in do
+    return f"{do} --config {shlex.quote(config)}" if is_verb else do
+
+
 _INDENT = 11
 """Of a problem's lines below its first."""
 
@@ -54,8 +60,8 @@ def problem_lines(one: Problem, now_us: int, width: int | None, config: str) -> 
     for at, line in enumerate(wrapped(head, width, indent=_INDENT)):
         yield line, colour if at == 0 else None
     more = first.topic if one.count > 1 or first.do is None else None
-    told = [*([] if first.do is None else [f"do: {first.do}"]), *([] if more is None else [f"more: geo explain {more}"])]
-    told = [f"{said} --config {shlex.quote(config)}" if said.startswith(("do: geo ", "more: geo ")) else said for said in told]
+    told = [] if first.do is None else [f"do: {typed(first.do, config)}"]
+    told += [] if more is None else [f"more: {typed(f'geo explain {more}', config)}"]
     for said in told:
         for line in wrapped(f"{' ' * _INDENT}{printable(said)}", width, indent=_INDENT + 4):
             yield line, None

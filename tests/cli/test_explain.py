@@ -63,7 +63,7 @@ class Facts:
             case "row", words:
                 self.row = words
             case "explain", [source, target]:
-                return lines(self.explained(source, target), NOW_US)
+                return lines(self.explained(source, target), NOW_US, "geo.yaml")
             case cluster, ["registered", *clusters]:
                 self.found[cluster] = _registered(self.topic, clusters[0] if clusters else None)
             case cluster, ["log", clusters]:

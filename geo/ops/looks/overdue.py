@@ -29,7 +29,7 @@ def overdue(cluster: str, events: Iterable[Event], begun_us: int, now_us: int) -
             found = one if one.kind is EventKind.VERIFY else found
     if found is not None and found.to_state != CLEAN:
         what = f"it was last compared at {found.at:%Y-%m-%d %H:%M:%SZ}, and that was not clean: {found.reason or ''}"
-        yield Symptom("error", f"cluster {cluster}", what, "geo verify, and what it says of each", Reason.OTHER, in_us(found.at))
+        yield Symptom("error", f"cluster {cluster}", what, "geo verify", Reason.OTHER, in_us(found.at))
     for kind, verb, past in (
         (EventKind.VERIFY, "geo verify", "compared with the others"),
         (EventKind.MAINTAIN, f"geo maintain --cluster {cluster}", "maintained"),
