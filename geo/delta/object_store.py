@@ -142,9 +142,9 @@ def _us(found: Mapping[str, Any]) -> int:
 class _Reader(io.RawIOBase):
     """A large file whose last bytes, `end`, are at hand: of the others what is read is asked for, from one place to another, and some more."""
 
-    def __init__(self, ask: Callable[[int, int], bytes], size: int, end: bytes) -> None:
+    def __init__(self, ask: Callable[[int, int], Any], size: int, end: bytes) -> None:
         self._ask, self._size, self._at = ask, size, 0
-        self._held = [(size - len(end), end), (0, b"")]
+        self._held: list[tuple[int, Any]] = [(size - len(end), end), (0, b"")]
         """With where they begin: its end, and what was asked for last."""
 
     def readable(self) -> bool:
@@ -160,19 +160,19 @@ class _Reader(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
-    def readinto(self, into: Any) -> int:
-        first, last = self._at, min(self._at + len(into), self._size)
+    def read(self, size: int = -1) -> Any:
+        """Without a copy: what a group of rows has is large."""
+        first, last = self._at, self._size if size < 0 else min(self._at + size, self._size)
         if first >= last:
-            return 0
+            return b""
         found = next((one for one in self._held if one[0] <= first and last <= one[0] + len(one[1])), None)
         if found is None:
             found = first, self._ask(first, min(max(last, first + _AHEAD_BYTES), self._size))
             if last - first < _AHEAD_BYTES:
                 self._held[1] = found
         begin, content = found
-        into[: last - first] = memoryview(content)[first - begin : last - begin]
         self._at = last
-        return last - first
+        return memoryview(content)[first - begin : last - begin]
 
 
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) ")
@@ -362,8 +362,8 @@ class ObjectStore:
         self._held.keep(path, found.meta["e_tag"], content)
         return pa.BufferReader(content)
 
-    def _range(self, path: str, first: int, last: int) -> bytes:
-        return bytes(self._ask(lambda o: o.get_range(self._store, self._key(path), start=first, end=last)))
+    def _range(self, path: str, first: int, last: int) -> Any:
+        return self._ask(lambda o: o.get_range(self._store, self._key(path), start=first, end=last))
 
     def head(self, path: str) -> Head | None:
         try:

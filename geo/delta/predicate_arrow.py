@@ -30,7 +30,9 @@ _COMPARED = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greate
 
 def kept(predicate: Predicate, rows: pa.Table) -> pa.Table:
     """Keeps the rows that fulfil a predicate, in their order."""
-    return rows if predicate == ANY_ROW else rows.filter(mask(predicate, rows))
+    if predicate == ANY_ROW or (marked := mask(predicate, rows)).true_count == len(rows):
+        return rows
+    return rows.filter(marked)
 
 
 def mask(predicate: Predicate, rows: pa.Table) -> pa.BooleanArray:

@@ -19,6 +19,7 @@ from geo.delta.engine import Scan
 from geo.delta.engines.native.rows import as_collected
 from geo.delta.engines.spark.scan import filtered
 from geo.delta.engines.spark.summary import groups_of
+from geo.delta.file_rows import FileRows
 from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.predicate_arrow import kept
 from geo.delta.summary import Groups, Summary
@@ -111,6 +112,14 @@ def few_added(table: Table, first: int, last: int) -> pa.Table | None:
     None: they are many, or Spark is to read them.
     """
     return table.ask_here(lambda engine: engine.few_added(first, last))
+
+
+def added(table: Table, first: int, last: int) -> pa.Table | FileRows | None:
+    """As `few_added`; rows that are many are left in their files.
+
+    None: Spark is to read them.
+    """
+    return table.ask_here(lambda engine: engine.added(first, last))
 
 
 def added_where(table: Table, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool] | None:

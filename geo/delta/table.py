@@ -36,7 +36,8 @@ from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.opened import Opened, opened
 from geo.delta.engines.spark.engine import MISSING, SparkEngine
 from geo.delta.engines.spark.files import have_types, no_pattern, staged, sweep, write
-from geo.delta.engines.spark.task_files import write_by_tasks
+from geo.delta.engines.spark.task_files import write_by_tasks, write_files_by_tasks
+from geo.delta.file_rows import FileRows
 from geo.delta.files import SmallFiles
 from geo.delta.locks import table_lock
 from geo.delta.metadata import commit_columns, commit_properties
@@ -445,6 +446,13 @@ class Table:
         if state.is_mapped:  # of which Spark's files know nothing
             return None
         return write(rows, str(self.location), disk.parent, state)
+
+    def write_files_of(self, rows: FileRows, order: Sequence[str]) -> Written | None:
+        """As `write_files`, of rows that tasks of Spark's read from their files; those of a file in this order."""
+        folder, state = self.log_folder, self.state_with(rows.state.schema.names)
+        if folder is None or state is None or folder.store.is_near or not set(rows.state.schema) <= set(state.schema):
+            return None
+        return write_files_by_tasks(self.spark, rows, order, folder.parent, state)
 
     def write_rows(self, rows: pa.Table) -> Written | None:
         """As `write_files`, of rows that this process has at hand."""

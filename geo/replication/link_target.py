@@ -17,6 +17,7 @@ from geo.config.model import Link
 from geo.coordination.ownership import Ownership
 from geo.delta.history import CommitName
 from geo.delta.table import Table
+from geo.delta.writer import Written
 from geo.errors import GeoError, RetryableError, UnknownAnswerError
 from geo.log.topic_log import ID
 from geo.names import Topic
@@ -24,6 +25,9 @@ from geo.reasons import Reason
 from geo.replication.link_start import TargetSeen, lacks, look_at_target
 from geo.replication.link_state import LinkRecord
 from geo.replication.source_look import LOOKED_FOR
+
+ORDER = ("publish_date", *ID)
+"""Of the rows of each file."""
 
 
 def newest_commit(table: Table, what: str) -> CommitName:
@@ -51,23 +55,28 @@ class TargetWatch:
     """An append was begun of which nobody knows what became."""
 
     def append(
-        self, ownership: Ownership, rows: DataFrame | pa.Table, record: str, refuse: Callable[[], None] | None = None
+        self, ownership: Ownership, rows: DataFrame | Written | pa.Table, record: str, refuse: Callable[[], None] | None = None
     ) -> int:
-        """One commit with its record, sorted by id within the files of each date, if and only if the ownership holds; without a row there
-        is none. Returns how many rows. `refuse` is asked right before the commit; None: `refuse_if_put_back` is.
+        """One commit with its record, sorted by id within the files of each date, as those are that were written, if and only if the
+        ownership holds; without a row there is none. Returns how many rows. `refuse` is asked right before the commit; None:
+        `refuse_if_put_back` is.
 
         Raises RetryableError if the target was put back meanwhile, or the source has got columns; FencedError.
         """
-        rows, order, refuse = self._shaped(rows), ("publish_date", *ID), refuse or self.refuse_if_put_back
+        refuse = refuse or self.refuse_if_put_back
         with self.appending():
+            if isinstance(rows, Written):
+                ownership.append(self.target, rows, record, refuse)
+                return sum(file.rows for file in rows.files)
+            rows = self._shaped(rows)
             if isinstance(rows, pa.Table):
                 if len(rows):
-                    ownership.append(self.target, rows.sort_by([(name, "ascending") for name in order]), record, refuse)
+                    ownership.append(self.target, rows.sort_by([(name, "ascending") for name in ORDER]), record, refuse)
                     self._passed_own()
                 return len(rows)
             seen = Observation()
             counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
-            ownership.append(self.target, counted.sortWithinPartitions(*order), record, refuse)
+            ownership.append(self.target, counted.sortWithinPartitions(*ORDER), record, refuse)
             return int(seen.get["rows"])
 
     @contextmanager
@@ -188,7 +197,7 @@ class LinkTarget:
         self.seen = looked.newest
         return looked
 
-    def append(self, rows: DataFrame | pa.Table, cursor: CommitName, *, reconciling: bool = False) -> int:
+    def append(self, rows: DataFrame | Written | pa.Table, cursor: CommitName, *, reconciling: bool = False) -> int:
         """One commit with its record; none if there is no row. Returns how many. Raises as `TargetWatch.append`."""
         assert self._watch is not None, "it came with what was seen"
         owner, origins = self.ownership, tuple(sorted(self._link.origins))

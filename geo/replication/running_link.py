@@ -19,15 +19,18 @@ from pyspark.sql import DataFrame
 
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Commit, Kind
+from geo.delta.file_rows import FileRows
 from geo.delta.history import CommitName, turn_of
-from geo.delta.scan import few_added, keep_where
+from geo.delta.scan import added, keep_where
 from geo.delta.tail import look_every_s
+from geo.delta.writer import Written
 from geo.log.ledgers import Batch
 from geo.reasons import Reason
 from geo.replication.link_row import RENEW_COMMITS
 from geo.replication.link_start import newer_of
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_stream import LinkStream
+from geo.replication.link_target import ORDER
 from geo.replication.open_link import OpenLink
 from geo.replication.routing import crossing, verdict_column
 from geo.replication.rule import AHEAD_US, LeftOut, Verdict, crosses
@@ -135,37 +138,41 @@ class RunningLink:
             return Brought.NOTHING
         before = self._row.replicated
         rows = self.fetch(commits, given)
-        with self._turns.tagged() if isinstance(rows, DataFrame) else nullcontext():
+        with nullcontext() if isinstance(rows, pa.Table) else self._turns.tagged():
             self.append(*self.select(rows, commits), commits[-1])
         self._turns.took(self._row.replicated - before, sum(commit.bytes for commit in commits if self._brings(commit)))
-        return Brought.BY_SPARK if isinstance(rows, DataFrame) else Brought.HERE
+        return Brought.HERE if isinstance(rows, pa.Table) else Brought.BY_SPARK
 
     def _brings(self, commit: Commit) -> bool:
         return brings(commit, self._rule.origins, self._rule.source)
 
-    def fetch(self, commits: Sequence[Commit], given: DataFrame | None = None) -> DataFrame | pa.Table:
-        """The rows that these commits added: a few without Spark, else those that are `given`, or read by Spark."""
+    def fetch(self, commits: Sequence[Commit], given: DataFrame | None = None) -> DataFrame | FileRows | pa.Table:
+        """The rows that these commits added: a few without Spark, many of a store in their files, else those that are `given`, or read by
+        Spark."""
         first, last = commits[0].version, commits[-1].version
-        if (few := few_added(self._source, first, last)) is not None:
-            return few
+        here = added(self._source, first, last)
+        if isinstance(here, pa.Table) or (here is not None and not self._source.is_near):
+            return here
         with self._turns.tagged():
             return self._source.read_added(first, last) if given is None else given
 
-    def select(self, rows: DataFrame | pa.Table, commits: Sequence[Commit]) -> tuple[DataFrame | pa.Table, LeftOut]:
+    def select(
+        self, rows: DataFrame | FileRows | pa.Table, commits: Sequence[Commit]
+    ) -> tuple[DataFrame | FileRows | pa.Table, LeftOut]:
         """Those rows of the commits that cross, and how many are left out that are to be counted. Raises WrongClockError."""
         now = self._open.logs.clock()
         if isinstance(rows, pa.Table):
             return crossing(self._rule, self._row.floors, rows, now)
-        left_out = self._left_out(rows, commits, now)
-        return keep_where(rows, crosses(self._rule, self._row.floors, now)), left_out
+        left_out, where = self._left_out(rows, commits, now), crosses(self._rule, self._row.floors, now)
+        return replace(rows, where=where) if isinstance(rows, FileRows) else keep_where(rows, where), left_out
 
-    def append(self, rows: DataFrame | pa.Table, left_out: LeftOut, last: Commit) -> None:
+    def append(self, rows: DataFrame | FileRows | pa.Table, left_out: LeftOut, last: Commit) -> None:
         """Append rows with the cursor of the last commit, up to which the target then holds everything. Raises as `LinkTarget.append`."""
         reach(CrashPoint.LINK_BEFORE_APPEND)
         if left_out.impossible:
             self._row.leave_out(left_out.impossible)
         cursor = CommitName.of(self.cursor.table_id, last)
-        self._row.replicated += self._into.append(rows, cursor)
+        self._row.replicated += self._into.append(self._written(rows, last) if isinstance(rows, FileRows) else rows, cursor)
         reach(CrashPoint.LINK_AFTER_APPEND)
         self.cursor = cursor
         if left_out.expired:
@@ -177,13 +184,23 @@ class RunningLink:
                 self, counted(left_out.impossible, "row"), last.version, self._rule.source,
             )  # fmt: skip
 
-    def _left_out(self, rows: DataFrame, commits: Sequence[Commit], now_us: int) -> LeftOut:
+    def _written(self, rows: FileRows, last: Commit) -> Written | DataFrame:
+        """The rows beside the target, written by Spark's tasks; where they cannot, as Spark reads them."""
+        self._into.ownership.refuse_if_lost()
+        if (written := self._into.log.write_files_of(rows, ORDER)) is None:
+            return keep_where(self._source.read_added(self.cursor.version + 1, last.version), rows.where)
+        reach(CrashPoint.APPEND_WRITTEN)
+        return written
+
+    def _left_out(self, rows: DataFrame | FileRows, commits: Sequence[Commit], now_us: int) -> LeftOut:
         """Count what is left out. Spark is asked only if a commit may hold something that old, or neither a producer of ours nor
         a link wrote it, which write nothing impossible."""
         horizon_us = self._rule.expired_before_us(now_us)
         may_be_old = horizon_us is not None and not published_after(commits, horizon_us)
         if not may_be_old and all(_is_possible(commit, now_us) for commit in commits):
             return LeftOut()
+        if isinstance(rows, FileRows):
+            rows = self._source.read_added(commits[0].version, commits[-1].version)
         verdicts = rows.groupBy(verdict_column(self._rule, now_us).alias("verdict")).count().collect()
         return LeftOut.of({Verdict(row["verdict"]): row["count"] for row in verdicts})
 

@@ -6,6 +6,7 @@ import json
 import socket
 import urllib.request
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import cast
@@ -18,9 +19,11 @@ from pyspark.sql.types import StructType
 
 from geo.delta.driver import Driver
 from geo.delta.engines.spark import task_files
+from geo.delta.file_rows import FileRows
 from geo.delta.object_store import ObjectStore
+from geo.delta.predicate import Compare
 from geo.delta.s3_store import port_of
-from geo.delta.scan import few_rows
+from geo.delta.scan import added, few_rows
 from geo.delta.store import parquet
 from geo.delta.table import Table
 from geo.errors import RetryableError, UnsafeError
@@ -98,6 +101,32 @@ def test_columns_of_every_type_come_as_they_are(spark: SparkSession, log: Table)
     found, names = few_rows(log, 2), rows.column_names
     assert found is not None
     assert listed(found, names) == listed(rows, names)
+
+
+def test_rows_in_files_come_as_they_are_and_what_cannot_be_read_is_left_to_spark(
+    spark: SparkSession, s3: S3, log: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.add_columns(cast(StructType, StructType.fromDDL(ALL_TYPES)).fields)
+    made = rows_for(log, 0, 20)
+    log.append_rows(made)
+    monkeypatch.setattr("geo.delta.engines.native.rows.MOST_ROWS", 9)
+    found = added(log, 2, 2)
+    assert isinstance(found, FileRows)
+    other = Table(log._driver, f"{log.name}2", by_path=True, lock=None)
+    other.create(TOPIC_LOG)
+    wanted = replace(found, where=Compare("entry_id", ">=", 5))
+    assert other.write_files_of(wanted, ["entry_id"]) is None, "it has not all columns"
+    other.add_columns(cast(StructType, StructType.fromDDL(ALL_TYPES)).fields)
+    written = other.write_files_of(wanted, ["entry_id"])
+    assert written is not None
+    other.append_written(written, "record")
+    monkeypatch.undo()
+    copied = few_rows(other, other.latest_version())
+    assert copied is not None
+    assert listed(copied, made.column_names) == listed(made.slice(5), made.column_names)
+    assert log.log_folder is not None
+    log.log_folder.store.delete(str(found.files[0].path))
+    assert other.write_files_of(wanted, ["entry_id"]) is None
 
 
 def test_rows_that_lack_what_is_required_leave_nothing(spark: SparkSession, log: Table) -> None:

@@ -24,6 +24,7 @@ from geo.delta.engines.native.active_files import active_files, described
 from geo.delta.engines.native.rows import (
     MOST_BYTES,
     MOST_ROWS,
+    added,
     added_rows,
     added_where,
     as_collected,
@@ -32,6 +33,7 @@ from geo.delta.engines.native.rows import (
     small_rows,
 )
 from geo.delta.engines.native.summary import groups_from_stats, groups_of, joined
+from geo.delta.file_rows import FileRows
 from geo.delta.predicate import ROUNDED_US, Predicate, columns_of, may_hold
 from geo.delta.predicate_arrow import kept
 from geo.delta.store import ReadPath, parquet, parquet_checked, read_each
@@ -187,6 +189,9 @@ class NativeEngine(Engine):
 
     def few_added(self, first: int, last: int) -> pa.Table:
         return added_rows(self.folder, self._own_state(last), first, last)
+
+    def added(self, first: int, last: int) -> pa.Table | FileRows:
+        return added(self.folder, self._own_state(last), first, last)
 
     def added_where(self, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool]:
         self._own_state(version)

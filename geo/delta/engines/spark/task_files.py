@@ -1,34 +1,50 @@
 """Files of rows that Spark's tasks write beside a table on a store that this program writes: nothing large passes the driver, whose commit
-adds them afterwards. A file of a task that was tried again is named by nobody, and goes with the table's next clean-up.
+adds them afterwards. A file of a task that was tried again is named by nobody, and goes with the table's next clean-up. Rows that are in files
+of another such table tasks read themselves: as Spark's own they take three times as long.
 
 Before the first of a session executors are asked whether they can: a process that has no large batch starts no Spark for it.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geo.delta.arrow_rows import with_times_in_utc
 from geo.delta.commits import commit_file
 from geo.delta.delta_state import DeltaState
-from geo.delta.store import ReadPath, ReadStore, WritePath
+from geo.delta.engine import UnsupportedError, attempt
+from geo.delta.engines.native.rows import read_groups
+from geo.delta.file_rows import FileRows, RowsFile
+from geo.delta.predicate import Predicate
+from geo.delta.predicate_arrow import kept
+from geo.delta.store import ReadPath, ReadStore, WritePath, read_each
 from geo.delta.writer import Added, FileWriter, Written, fits, parted, remove_files
 from geo.errors import RetryableError, SetupError
 from geo.late import arrow_types, spark_errors
+from geo.slices import slices
 from geo.text import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger(__name__)
+
 PART_BYTES, FILE_BYTES = 64 * 1024**2, 256 * 1024**2
 """In memory: of so many the rows of a task are a row group, and a file is of so many that were written; one for each partition."""
+
+_OPEN_BYTES, _SMALL_BYTES = 4 * 1024**2, 1024**2
+"""To open a file takes as long as to read so many; files of so many are read some at once."""
 
 _CHANGE = pa.field("_change_type", pa.string())
 
@@ -57,34 +73,60 @@ def write_by_tasks(rows: DataFrame, table: WritePath, state: DeltaState, *, into
     """Write rows of the table's types by Spark's tasks, in their order. None, and none is left, where a value is missing that is required.
     `into` a folder of the table that ends with a slash, for rows of its change feed, with their `_change_type`. Raises as
     `ask_executors`."""
-    asked = rows.sparkSession.sparkContext.applicationId, table.store
-    if asked not in _asked:
-        ask_executors(rows.sparkSession, table / "_delta_log" / commit_file(state.version))
-        _asked.add(asked)
     plain = replace(state, checksum={})
     if into:
         schema = plain.schema.append(_CHANGE)  # of a table that maps its columns no change is made here
         plain = replace(plain, schema=schema, stored=schema, statistics_of=frozenset())
 
-    def written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        files: list[Added] = []
-        try:
-            files += _written(batches, table, plain, into)
-            yield _told(files)
-        except _UnfitError:
-            yield _told([Added("", {}, 0, 0, 0, "")])
+    _make_sure(rows.sparkSession, table, state)
+    return _by_tasks(rows, lambda batches: _written(_gathered(batches), table, plain, into), table, state)
+
+
+def write_files_by_tasks(
+    spark: SparkSession, rows: FileRows, order: Sequence[str], table: WritePath, state: DeltaState
+) -> Written | None:
+    """As `write_by_tasks`, of rows that tasks read by themselves, and write so that those of each file come in this order. None also where
+    a file is to be read by Spark, which then says why."""
+    shares, read, where = shared(rows.files, spark.sparkContext.defaultParallelism), replace(rows.state, checksum={}), rows.where
+    plain = replace(state, checksum={})
+
+    def written(batches: Iterable[pa.RecordBatch]) -> list[Added]:
+        pieces = [piece for batch in batches for at in batch["id"].to_pylist() for piece in shares[at]]
+        return written_in_order(pieces, read, where, order, table, plain)
+
+    _make_sure(spark, table, state)
+    return _by_tasks(spark.range(0, len(shares), 1, len(shares)), written, table, state)
+
+
+def _by_tasks(
+    rows: DataFrame, written: Callable[[Iterable[pa.RecordBatch]], list[Added]], table: WritePath, state: DeltaState
+) -> Written | None:
+    """What `written` writes of the rows of each task."""
+
+    def told_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        files = attempt(lambda: written(batches))
+        yield _told([Added("", {}, 0, 0, 0, str(files))] if isinstance(files, UnsupportedError) else files)
 
     try:
-        told = rows.mapInArrow(written, arrow_types.from_arrow_schema(_FILE)).toArrow().to_pylist()
+        told = rows.mapInArrow(told_of, arrow_types.from_arrow_schema(_FILE)).toArrow().to_pylist()
     except spark_errors.PySparkException:
-        _asked.discard(asked)  # it may have been an executor that came later
+        _asked.clear()  # it may have been an executor that came later
         raise
     found = [Added(**{**one, "partition": dict(one["partition"])}) for one in told]
     files = tuple(file for file in found if file.path)
     if len(files) < len(found):
         remove_files(table, files)
+        log.info("%s: rows are left to Spark: %s", table, next(file.statistics for file in found if not file.path))
         return None
     return Written.of(files, state)
+
+
+def _make_sure(spark: SparkSession, table: ReadPath, state: DeltaState) -> None:
+    """Ask the executors of a session once. Raises as `ask_executors`."""
+    asked = spark.sparkContext.applicationId, table.store
+    if asked not in _asked:
+        ask_executors(spark, table / "_delta_log" / commit_file(state.version))
+        _asked.add(asked)
 
 
 def ask_executors(spark: SparkSession, commit: ReadPath) -> None:
@@ -133,20 +175,56 @@ def _answer(commit: ReadPath) -> dict[str, str | None]:
     return found
 
 
-class _UnfitError(Exception):
-    """A value is missing that is required."""
+Piece: TypeAlias = tuple[RowsFile, int, int]
+"""Of a file which one of so many equal shares."""
 
 
-def _written(batches: Iterable[pa.RecordBatch], table: WritePath, state: DeltaState, into: str) -> list[Added]:
-    """The files of one task; none is left if it fails."""
-    files, opened = list[Added](), dict[str, FileWriter]()
+def shared(files: Sequence[RowsFile], count: int) -> list[list[Piece]]:
+    """What each task reads of files in their order, where so many run at once."""
+    most = max(PART_BYTES, min(FILE_BYTES, math.ceil(sum(file.size + _OPEN_BYTES for file in files) / count)))
+    pieces = [(file, at, of) for file in files for of in [math.ceil(file.size / most) or 1] for at in range(of)]
+    return list(slices(pieces, lambda piece: piece[0].size // piece[2] + _OPEN_BYTES, most))
+
+
+def written_in_order(
+    pieces: Iterable[Piece], read: DeltaState, where: Predicate, order: Sequence[str], table: WritePath, state: DeltaState
+) -> list[Added]:
+    """As `_written`, of the rows in pieces of files of a table in the state `read` that fulfil `where`."""
+    parts = _joined(_read(pieces, read))
+    return _written((_sorted(kept(where, part), order) for part in parts), table, state, "", order)
+
+
+def _read(pieces: Iterable[Piece], state: DeltaState) -> Iterator[pa.Table]:
+    """The rows in pieces of files, in their order. Small files are asked for some at once."""
+
+    def rows(piece: Piece) -> Iterator[pa.Table]:
+        return read_groups(piece[0], state, *piece[1:], PART_BYTES)
+
+    for is_small, some in groupby(pieces, lambda piece: piece[0].size <= _SMALL_BYTES):
+        if not is_small:
+            for piece in some:
+                yield from rows(piece)
+            continue
+        together = list(some)
+        for parts in read_each(together[0][0].path.store, together, lambda piece: list(rows(piece))):
+            assert parts is not None, "what is not there is refused"
+            yield from parts
+
+
+def _written(parts: Iterable[pa.Table], table: WritePath, state: DeltaState, into: str, order: Sequence[str] = ()) -> list[Added]:
+    """The files of one task; none is left if it fails. With `order`, in which the rows of each part are, those of each file are."""
+    files, opened, ends = list[Added](), dict[str, FileWriter](), dict[str, tuple[Any, ...]]()
     try:
-        for some in _gathered(batches):
+        for some in parts:
             whole = _as_stored(some, state)
             if not fits(state, whole):
-                raise _UnfitError
+                raise UnsupportedError("a value is missing that is required")
             for partition, part in parted(state, whole):
                 name = "/".join(partition.values())
+                if order and len(part):
+                    if name in opened and _key(part, 0, order) < ends[name]:
+                        files.append(opened.pop(name).close())
+                    ends[name] = _key(part, len(part) - 1, order)
                 if name not in opened:
                     opened[name] = FileWriter(table, state, partition, into=into)
                 opened[name].write(part)
@@ -173,6 +251,31 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             held, size = [], 0
     if held:
         yield pa.Table.from_batches(held)
+
+
+def _joined(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of PART_BYTES and more, but for the last."""
+    held, size = list[pa.Table](), 0
+    for part in parts:
+        held.append(part)
+        size += part.nbytes
+        if size >= PART_BYTES:
+            yield pa.concat_tables(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _sorted(rows: pa.Table, order: Sequence[str]) -> pa.Table:
+    """The rows in this order, NULL last; mostly they are."""
+    places = pc.sort_indices(rows, [(name, "ascending") for name in order])
+    is_so = pc.all(pc.less(places.slice(0, max(0, len(places) - 1)), places.slice(1))).as_py()
+    return rows if is_so is not False else rows.take(places)
+
+
+def _key(rows: pa.Table, at: int, order: Sequence[str]) -> tuple[Any, ...]:
+    """By which a row stands where it does (`_sorted`)."""
+    return tuple(((value := rows[name][at].as_py()) is None, value) for name in order)
 
 
 def _as_stored(rows: pa.Table, state: DeltaState) -> pa.Table:
