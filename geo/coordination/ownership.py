@@ -270,7 +270,7 @@ class Ownership:
             other.refuse_if_lost()
         if self._is_abandoned:
             raise RetryableError(f"{self}: it is owned here no longer. Nothing more was written.")
-        if self.still_owns():
+        if all(self._tables.files.exists(path) for path in self._own_fences):
             return
         self.refuse_if_replaced()
         raise RetryableError(f"{self}: the fence of generation {self.generation} is not there: {', '.join(self._fences)}.")
@@ -315,9 +315,12 @@ class Ownership:
 
     @property
     def _fences(self) -> list[str]:
+        return [*self._own_fences, *(path for other in self._besides for path in other._fences)]
+
+    @property
+    def _own_fences(self) -> list[str]:
         name = fence_name(self.generation, self.token)
-        own = [f"{_fences_of(self._tables, runner)}/{name}" for runner in self.runners]
-        return [*own, *(path for other in self._besides for path in other._fences)]
+        return [f"{_fences_of(self._tables, runner)}/{name}" for runner in self.runners]
 
 
 def _fences_of(tables: ClusterTables, runner: Runner) -> str:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Set
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
@@ -216,23 +216,34 @@ class _Filling:
         """Bring it. Raises AlreadyOwnedError while another backfill or a comparison of both logs runs, SourceChangedError and
         RetryableError where the link has to see to something first."""
         self._source_log, columns = open_source_log(self._source, self._topic, self._link, str(self))
-        (filling,) = owned = self._owned(filling_runners)
+        owned = self._claimed()
+        filling = owned[0]
         # Also after a fault, unless an append is in doubt: so that the link, or whoever resolves it, can have it.
         with giving_back(owned, lambda error: self._watch is None or not self._watch.in_doubt):
             there = ensure_topic(self._target, self._topic, user_columns(columns))
             self._columns = grow(self._log, there, user_columns(columns), str(self))
             filling.fence(self._log, CrashPoint.BACKFILL_FENCED)
-            target, at = self._pinned()
             with ExitStack() as meanwhile:
-                if at is None:
+                if is_instead := len(owned) > 1:
+                    owned[1].fence(self._log)
+                    meanwhile.enter_context(filling.besides(owned[1]))
+                target, at = self._pinned()
+                if at is None and not is_instead:
                     owned += self._instead_of_the_link()
                     meanwhile.enter_context(filling.besides(owned[-1]))
                     target, at = self._pinned()
                 self._fill(filling, at or newest_commit(self._source_log, str(self)), target)
         return self._done
 
-    def _owned(self, ways: Callable[[Set[str], Topic, str], list[Runner]]) -> list[Ownership]:
-        return claim(self._target, [ways(self._rule.origins, self._topic, self._link.target)])
+    def _claimed(self) -> list[Ownership]:
+        """Own the filling; of a link that has never run also what it would own, in the same commit."""
+        if (self._link.source, str(self._topic)) not in read_links(self._target):
+            with suppress(AlreadyOwnedError):  # if it still is then, it is said of what
+                return self._owned(filling_runners, origin_runners)
+        return self._owned(filling_runners)
+
+    def _owned(self, *ways: Callable[[Set[str], Topic, str], list[Runner]]) -> list[Ownership]:
+        return claim(self._target, [way(self._rule.origins, self._topic, self._link.target) for way in ways])
 
     def _instead_of_the_link(self) -> list[Ownership]:
         """Own what the link would: nobody knows where it stands, so it must not run meanwhile."""

@@ -95,12 +95,12 @@ def _in_order(chosen: Iterable[Whole | None]) -> list[Whole]:
 
 
 def plain_state(table: Table, what: str) -> DeltaState:
-    """The newest version of a table of plain files on a local disk or on S3. Between a commit and its checksum it is waited for. Raises
-    UnsafeError of another one; `what` it is."""
+    """The newest version of a table of plain files on a local disk or on S3, there as `Table.state_to_follow`. Between a commit and its
+    checksum it is waited for. Raises UnsafeError of another one; `what` it is."""
     if table.log_folder is None:
         raise UnsafeError(f"the {what} {table} is neither on a local disk nor on S3, where alone files are copied. {_ROWS}")
     deadline = time.monotonic() + _CHECKSUM_S
-    while (state := table.own_state()) is None or state.is_mapped:
+    while (state := table.state_to_follow()) is None or state.is_mapped:
         if time.monotonic() > deadline:
             raise UnsafeError(
                 f"the {what} {table} uses more of Delta's protocol than plain files, or was last written by another program. {_ROWS}"
@@ -140,9 +140,7 @@ def _judged(file: DataFile, state: DeltaState, wanted: Predicate, gaps: Mapping[
         columns = columns.append_column(name, pa.repeat(day, len(columns)))
     kinds = [pa.field(name, state.schema.field(name).type) for name in columns.column_names]
     told = statistics(columns.cast(pa.schema(kinds), safe=False), state.statistics_of)
-    if (head := file.path.head()) is None:
-        raise FileNotFoundError(str(file.path))
-    return Whole(file.path, ledger, first, last, partition, head.size, told)
+    return Whole(file.path, ledger, first, last, partition, int(file.statistics.get("size_bytes") or 0), told)
 
 
 def _fits(schema: pa.Schema, columns: Mapping[str, pa.Field]) -> bool:
@@ -217,6 +215,7 @@ def copied(files: Sequence[Whole], target: Table, state: DeltaState) -> Written:
 def _copied(file: Whole, new: Added, folder: WritePath) -> Added:
     folder.store.copy(file.path, str(folder / new.path))
     found = (folder / new.path).head()
-    if found is None or found.size != file.size:
-        raise OSError(f"{file.path}: {0 if found is None else found.size} of {file.size} bytes were copied")
-    return replace(new, modified_ms=found.modified_us // 1000)
+    size = 0 if found is None else found.size
+    if found is None or (size != file.size and ((there := file.path.head()) is None or size != there.size)):
+        raise OSError(f"{file.path}: {size} of {file.size} bytes were copied")
+    return replace(new, size=size, modified_ms=found.modified_us // 1000)
