@@ -2,7 +2,8 @@
 
 An append by Spark takes 200 to 300 ms whatever it appends, this one 2 to 5. It knows what an append needs of Delta's protocol and
 no more: a table that uses anything else, or that was last written without a checksum, is left to Spark (geo.delta.delta_state).
-The checkpoints that come between are written by `deltalake`; where that is not there the commits that are due one are Spark's.
+The checkpoints that come between are written by `deltalake`, on a store where a look is a request mostly by this process
+(geo.delta.checkpoint); where that is not there the commits that are due one are Spark's.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geo.crash import CrashPoint, reach
+from geo.delta.checkpoint import write_checkpoint
 from geo.delta.commits import ENGINE
 from geo.delta.counted import Counted, counted
 from geo.delta.delta_log import POINTER, newest_seen, saw
 from geo.delta.delta_state import DeltaState, forget_read, last_read, newest_state, state_of
 from geo.delta.derived_checksum import checksum_with
+from geo.delta.engine import UnsupportedError, attempt
 from geo.delta.features import numbered, timed
 from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.store import WritePath
@@ -226,7 +229,7 @@ def commit_actions(
         _committed[folder] = version, checksum, time.monotonic()
         saw(folder, version)
     if is_due(state):
-        _write_checkpoint(folder, version, state.table_id)
+        _write_checkpoint(folder, version, state.table_id, checksum)
     return True
 
 
@@ -403,10 +406,15 @@ def _statistic(scalar: pa.Scalar) -> Any:
     return value if isinstance(value, int) else value.isoformat()
 
 
-def _write_checkpoint(folder: WritePath, version: int, table_id: str) -> None:
-    """Write one of the newest version. What fails here is no fault of the commit; those of that table are Spark's from then
-    on."""
+def _write_checkpoint(folder: WritePath, version: int, table_id: str, checksum: Mapping[str, Any]) -> None:
+    """Write one of the newest version, which has this checksum. What fails here is no fault of the commit; those of that table are Spark's
+    from then on."""
     try:
+        if not folder.store.is_near:
+            why = attempt(lambda: write_checkpoint(folder, version, checksum))
+            if not isinstance(why, UnsupportedError):
+                return
+            log.info("%s: deltalake writes its checkpoint: %s", folder.parent, why)
         checkpoint = str(folder / f"{version:020}.checkpoint.parquet")
         for path in (checkpoint, str(folder / POINTER)):
             folder.store.forget(path)
