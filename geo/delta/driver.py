@@ -56,7 +56,7 @@ class Driver:
     @classmethod
     def of(cls, spark: SparkSession, *, find_port: Callable[[], ObjectStore | None] = lambda: None) -> Driver:
         one = cls(lambda: spark, find_port=find_port)
-        one.spark = spark
+        one.spark = _telling_conflicts(spark)
         return one
 
     @classmethod
@@ -84,7 +84,7 @@ class Driver:
 
     @cached_property
     def spark(self) -> SparkSession:
-        spark = self._start()
+        spark = _telling_conflicts(self._start())
         if self._refuses_connect:
             refuse_connect(spark)
         return spark
@@ -116,6 +116,13 @@ class Driver:
         """Whether this process may add commits to a table on a local disk, where Delta would do no more: no log store was
         configured."""
         return self.log_store("file") is None
+
+
+def _telling_conflicts(spark: SparkSession) -> SparkSession:
+    """A session, once Delta's conflicts come from it with their classes: without those nobody would try again."""
+    import delta.exceptions  # noqa: F401
+
+    return spark
 
 
 def _refuse() -> SparkSession:
