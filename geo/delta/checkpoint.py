@@ -18,9 +18,10 @@ from geo.delta.commits import commit_file
 from geo.delta.delta_log import POINTER, checkpoint_files, newest_checkpoint, read_folder
 from geo.delta.engine import UnsupportedError, refusing
 from geo.delta.store import ReadPath, WritePath, parquet, read_each
-from geo.delta.young import retention_us
+from geo.delta.young import RETENTION, retention_us
 from geo.errors import DamagedError
 from geo.now import now_us
+from schemas.table import duration_s
 
 _MOST_FILES = 20_000
 """Of more the library takes less of this process."""
@@ -84,6 +85,8 @@ def write_checkpoint(folder: WritePath, version: int, checksum: Mapping[str, Any
         raise UnsupportedError("its checkpoints may be of v2")
     if strange := [key for key, value in _ASKED_OTHERWISE.items() if configuration.get(key, value).lower() != value]:
         raise UnsupportedError(f"it asks for other checkpoints ({', '.join(strange)})")
+    if RETENTION in configuration and duration_s(configuration[RETENTION]) is None:
+        raise UnsupportedError(f"{RETENTION} is said in words that are not known here")
     if checksum["numFiles"] > _MOST_FILES:
         raise UnsupportedError("it has many files")
     with refusing(*_NOT_WHOLE):
@@ -141,13 +144,15 @@ def _reconciled(actions: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, dict
 def _refuse_other(there: Mapping[str, Mapping[str, Mapping[str, Any]]], checksum: Mapping[str, Any]) -> None:
     """Raises UnsupportedError unless the actions come to what the checksum says."""
     files, (metadata,), (protocol,) = there["add"].values(), there["metaData"].values(), there["protocol"].values()
-    told, used = checksum["metadata"], checksum.get("setTransactions")
+    told, used, domains = checksum["metadata"], checksum.get("setTransactions"), checksum.get("domainMetadata")
+    lasting = {name: one["configuration"] for name, one in there["domainMetadata"].items() if not one["removed"]}
     is_it = (
         len(files) == checksum["numFiles"]
         and sum(file["size"] for file in files) == checksum["tableSizeBytes"]
-        and (metadata["id"], metadata["schemaString"]) == (told["id"], told["schemaString"])
+        and all(metadata[name] == told[name] for name in ("id", "schemaString", "partitionColumns"))
         and dict(metadata["configuration"] or {}) == dict(told.get("configuration") or {})
         and all(_listed(protocol.get(name)) == _listed(checksum["protocol"].get(name)) for name in _ACTIONS["protocol"])
+        and (domains is None or {one["domain"]: one["configuration"] for one in domains if not one.get("removed")} == lasting)
         and (
             used is None
             or {one["appId"]: one["version"] for one in used} == {a: one["version"] for a, one in there["txn"].items()}

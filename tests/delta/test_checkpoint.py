@@ -153,15 +153,20 @@ def test_what_its_checksum_does_not_say_is_in_no_checkpoint(log: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [{"delta.checkpoint.writeStatsAsStruct": "true"}, {"delta.checkpoint.writeStatsAsJson": "false"}]
+    ("asked", "why"),
+    [
+        ({"delta.checkpoint.writeStatsAsStruct": "true"}, "asks for other checkpoints"),
+        ({"delta.checkpoint.writeStatsAsJson": "false"}, "asks for other checkpoints"),
+        ({"delta.deletedFileRetentionDuration": "interval 1 week 2 days"}, "words that are not known here"),
+    ],
 )
 def test_where_another_one_is_asked_for_the_library_writes_it(
-    log: Table, asked: dict[str, str], caplog: pytest.LogCaptureFixture
+    log: Table, asked: dict[str, str], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     log.set_property(*next(iter(asked.items())))  # the commit that is due one
     folder = _folder(log)
     caplog.set_level(logging.INFO)
-    with pytest.raises(UnsupportedError, match="asks for other checkpoints"):
+    with pytest.raises(UnsupportedError, match=why):
         write_checkpoint(folder, _DUE, require_state(folder).checksum)
     assert newest_checkpoint(folder)[0] == _DUE
 

@@ -190,8 +190,8 @@ def written_in_order(
     pieces: Iterable[Piece], read: DeltaState, where: Predicate, order: Sequence[str], table: WritePath, state: DeltaState
 ) -> list[Added]:
     """As `_written`, of the rows in pieces of files of a table in the state `read` that fulfil `where`."""
-    parts = _joined(_read(pieces, read))
-    return _written((_sorted(kept(where, part), order) for part in parts), table, state, "", order)
+    parts = _joined(kept(where, part) for part in _read(pieces, read))
+    return _written((_sorted(part, order) for part in parts), table, state, "", order)
 
 
 def _read(pieces: Iterable[Piece], state: DeltaState) -> Iterator[pa.Table]:
