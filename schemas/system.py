@@ -252,7 +252,7 @@ EVENTS = _journal(
     Column("cluster", "STRING", "this one", nullable=False),
     Column("kind", "STRING", "what it is about (geo.journal.event_rate)", nullable=False),
     Column("subject", "STRING", "what changed, as it is shown", nullable=False),
-    Column("topic", "STRING", "full topic name; NULL: it is of no one topic"),
+    Column("topic", "STRING", "full topic name, or the pattern that a verb was given; NULL: it is of no topic"),
     Column("from_state", "STRING", "what it was; of several in a minute before the first; NULL: not known"),
     Column("to_state", "STRING", "what it is now, or what was done", nullable=False),
     Column("reason_code", "STRING", "why, as a code of geo.reasons; of several the last that had one; NULL: none"),

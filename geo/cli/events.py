@@ -20,7 +20,7 @@ from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import Event, EventKind
 from geo.journal.events import KEPT, read_events
 from geo.journal.journal import Watched
-from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
+from geo.names import ALL_TOPICS, check_topic_glob
 from geo.now import utc_now
 from geo.text import printable, show
 from schemas import EVENTS
@@ -58,7 +58,7 @@ def events(args: argparse.Namespace, output: Output) -> int:
     begin = now - min(args.since, KEPT) if isinstance(args.since, timedelta) else max(args.since, now - KEPT)
 
     def is_wanted(one: Event) -> bool:
-        of_topic = args.topic == ALL_TOPICS or (one.topic is not None and topic_glob_matches(glob, Topic.parse(one.topic)))
+        of_topic = args.topic == ALL_TOPICS or one.may_be_about(glob)
         return of_topic and (not kinds or one.kind in kinds)
 
     found, unreadable = looked.read_each(lambda tables: filter(is_wanted, read_events(tables, begin)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from geo.journal.event_rate import EventKind
 from geo.late import has_spark
-from geo.names import ALL_TOPICS, is_glob
+from geo.names import ALL_TOPICS
 from geo.text import first_line
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def note_verb(
         why = None if error is None else first_line(error)
         for tables in _tables(config, _clusters(args, config)):
             events_of(tables).note(
-                WRITES[verb], _subject(args, tables.cluster.name), what, topic=None if topic is None or is_glob(topic) else topic,
+                WRITES[verb], _subject(args, tables.cluster.name), what, topic=topic,
                 code=None if error is None else reason_of(error), reason=": ".join(filter(None, (said, came_of_it or why))), at=None if args.noted else began,
             )  # fmt: skip
         flush_all()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+from geo.names import Topic, is_glob, topic_glob_matches
 from geo.reasons import Reason
 from geo.times import in_us
 
@@ -70,6 +71,14 @@ class Event:
     reason: str | None
     by: str
     count: int = 1
+
+    def may_be_about(self, glob: str) -> bool:
+        """Whether it is of a topic for which the glob stands, or of topics of which some may be."""
+        if self.topic is None:
+            return False
+        if is_glob(self.topic):
+            return is_glob(glob) or topic_glob_matches(self.topic, Topic.parse(glob))
+        return topic_glob_matches(glob, Topic.parse(self.topic))
 
 
 class EventRate:

@@ -135,12 +135,12 @@ def explain(
 def events_of(clusters: Mapping[str, ClusterTables], topics: Sequence[Topic]) -> dict[Topic, list[Event]]:
     """By topic the newest events of the last day that are about it, oldest first, of the clusters that can be read."""
     found: dict[Topic, list[Event]] = {topic: [] for topic in topics}
-    named = {str(topic): topic for topic in topics}
     for tables in clusters.values():
         with Tried():
             for one in read_events(tables, utc_now() - EVENTS_BACK):
-                if one.topic in named:
-                    found[named[one.topic]].append(one)
+                for topic in topics:
+                    if one.may_be_about(str(topic)):
+                        found[topic].append(one)
     return {topic: sorted(events, key=lambda one: (one.at, one.id))[-MOST_EVENTS:] for topic, events in found.items()}
 
 

@@ -77,11 +77,6 @@ class LinkStatus:
     """It has never run, and will begin at the end of what there is: nothing is lacking, and what comes until then will not cross."""
 
     @property
-    def is_finding(self) -> bool:
-        """Whether a person has to do something."""
-        return self.state is State.FAILED or self.lag is None or self.lacks is not None
-
-    @property
     def in_sync(self) -> bool:
         """Whether the target lacks, for sure, nothing that is older than REPLICA_LAG_MAX_S. A FAILED link is not."""
         is_up_to_date = self.at is not None and self.lag is not None and self.lag.in_sync

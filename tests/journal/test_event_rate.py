@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import given
@@ -83,3 +84,12 @@ def test_of_too_many_that_wait_the_oldest_are_forgotten() -> None:
         rate.note(event(number, subject=str(number)))
     assert [one.subject for one in rate.due] == ["2", "3", "4"]
     assert rate.forgotten == 2
+
+
+def test_what_a_pattern_was_given_to_may_be_about_each_topic_for_which_it_stands() -> None:
+    orders, all_of = "persistent://shop/web/orders", "persistent://shop/*/*"
+    for named, asked, may_be in (
+        (orders, orders, True), (orders, all_of, True), (orders, "persistent://bank/*/*", False), (None, all_of, False),
+        (all_of, orders, True), (all_of, "persistent://bank/web/cards", False), (all_of, "persistent://shop/web/*", True),
+    ):  # fmt: skip
+        assert replace(event(1), topic=named).may_be_about(asked) is may_be, (named, asked)
