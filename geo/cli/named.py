@@ -68,7 +68,9 @@ class Named:
 
 def refuse_absent(tables: ClusterTables, topic: Topic, *, to_change: bool = False) -> None:
     """Raises UsageError if this cluster does not have the topic. Unless it is `to_change`, also if it has it in partitions, or it was deleted;
-    a delete may not have ended."""
+    a delete may not have ended. With `to_change` UnsafeError where nobody may change anything, as `refuse_unsafe_storage`."""
+    if to_change:
+        tables.refuse_unsafe_storage()
     found = {one.topic: one for one in _all(tables)}
     name, partitions = tables.cluster.name, sum(one.partitioned == topic for one in found)
     if topic in found and (to_change or not found[topic].is_deleted):
