@@ -54,7 +54,6 @@ _WRITE = (
     ("broker", "--cluster", "eu", *_ONCE),
     ("consume", *_OF_EU, "--subscription", "billing", *_ONCE),
     ("subscriptions", "create", *_OF_EU, "--subscription", "billing"),
-    ("subscriptions", "delete", *_OF_EU, "--subscription", "billing", "--yes"),
     ("subscriptions", "fold", "--cluster", "eu", *_ONCE),
     ("subscriptions", "sync", "--cluster", "eu", *_ONCE),
     ("failover", "--topic", str(TOPIC), "--subscription", "billing", "--from", "us", "--to", "eu"),

@@ -107,7 +107,8 @@ def _run(folder: Path, clusters: str, output: Output, where: str) -> int:
         return 0 if result["clean"] else 1
     geo = os.environ.get("GEO_COMMAND", "geo")
     output.text(
-        f"Look around:  {geo} topics --config {config}",
+        f"Look around:  {geo} status --config {config}",
+        f"              {geo} topics --config {config}",
         f"              {geo} links --config {config}",
         f"              {geo} peek --config {config} --cluster eu --topic {TOPIC}",
         f"              {geo} verify --config {config}",
