@@ -65,7 +65,6 @@ _WRITE = (
     ("topics", "delete", *_OF_EU),
     ("maintain", "--cluster", "eu"),
     ("erase", *_OF_EU, "--where", "key = 'k1'"),
-    ("subscriptions", "reset", *_OF_EU, "--subscription", "billing", "--to", "earliest", "--yes"),
     ("links", "resolve", *_LINK, "--topic", str(TOPIC)),
     ("topics", "set", *_OF_EU, "--replication-clusters", "us,eu"),
 )
