@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 
 from geo.asking import ask_all
@@ -19,7 +18,7 @@ from geo.errors import OtherClusterError, RetryableError
 from geo.faults import Tried, reason_of
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import EventKind
-from geo.journal.events import read_events
+from geo.journal.events import KEPT, read_events
 from geo.locations import storage_of
 from geo.log.ledgers import Batch
 from geo.log.topics import known_topics
@@ -49,9 +48,6 @@ RATE_S, RATE_COMMITS = 60.0, 20
 
 BEFORE_US = 300 * 1_000_000
 """The lag of so long ago is shown beside that of now."""
-
-VERIFIED = timedelta(days=30)
-"""So long events are kept."""
 
 ANSWERS_S, READ_S = 20.0, 300.0
 """How long a region may take to answer at all: a store that refuses connections takes some fifteen seconds to be told. And to tell the rest."""
@@ -230,7 +226,7 @@ def _verified(tables: ClusterTables) -> Verified | None:
     """The last verify of all topics of which an event tells; None: there is none."""
     found = []
     with Tried():  # of a later program's events nothing is known, and of all else it is
-        found = read_events(tables, utc_now() - VERIFIED, EventKind.VERIFY)
+        found = read_events(tables, utc_now() - KEPT, EventKind.VERIFY)
     last = next((one for one in reversed(found) if one.to_state in WHOLE[EventKind.VERIFY]), None)
     return None if last is None else Verified(in_us(last.at), last.to_state == CLEAN, last.to_state)
 
