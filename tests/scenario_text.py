@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 REWRITES = os.environ.get("GEO_REWRITE_SCENARIOS") == "1"
 
@@ -58,3 +59,16 @@ def rewritten(text: str, printed: Mapping[int, list[str]]) -> str:
         first = step.line + step.command.count("\n")
         lines[first : first + len(step.expected)] = now
     return "\n".join(lines) + "\n"
+
+
+def replay(scenario: Path, run: Callable[[str], list[str]]) -> None:
+    """Holds a scenario that prints the same each time against what its commands print now, to the letter."""
+    now: list[str] = []
+    for line in scenario.read_text().splitlines():
+        if line.startswith("  $ "):
+            now += [line, *(f"  {printed}" for printed in run(line[4:]))]
+        elif not line.startswith("  "):
+            now.append(line)
+    if REWRITES:
+        scenario.write_text("\n".join(now) + "\n")
+    assert "\n".join(now) + "\n" == scenario.read_text()

@@ -28,7 +28,7 @@ from geo.times import EPOCH
 from tests.examples import examples
 from tests.journal.test_events import region
 from tests.processes import environment
-from tests.scenario_text import REWRITES
+from tests.scenario_text import replay
 
 TOPIC = "persistent://shop/web/clicks"
 
@@ -170,15 +170,7 @@ class Told:
 
 
 def test_the_screen_is_as_written() -> None:
-    told, now = Told(), list[str]()
-    for line in SCENARIO.read_text().splitlines():
-        if line.startswith("  $ "):
-            now += [line, *(f"  {shown}" for shown in told.run(line[4:]))]
-        elif not line.startswith("  "):
-            now.append(line)
-    if REWRITES:
-        SCENARIO.write_text("\n".join(now) + "\n")
-    assert "\n".join(now) + "\n" == SCENARIO.read_text()
+    replay(SCENARIO, Told().run)
 
 
 @pytest.mark.slow

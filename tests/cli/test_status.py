@@ -26,7 +26,7 @@ from geo.reasons import Reason
 from geo.times import in_us
 from tests.far import TOPIC, Far
 from tests.object_store import ObjectStore as S3
-from tests.scenario_text import REWRITES
+from tests.scenario_text import replay
 
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "screens" / "status.txt"
 
@@ -114,15 +114,7 @@ def _shown(status: Status, width: int | None) -> list[str]:
 
 
 def test_the_screen_is_as_written() -> None:
-    told, now = Told(), list[str]()
-    for line in SCENARIO.read_text().splitlines():
-        if line.startswith("  $ "):
-            now += [line, *(f"  {shown}" for shown in told.run(line[4:]))]
-        elif not line.startswith("  "):
-            now.append(line)
-    if REWRITES:
-        SCENARIO.write_text("\n".join(now) + "\n")
-    assert "\n".join(now) + "\n" == SCENARIO.read_text()
+    replay(SCENARIO, Told().run)
 
 
 _ANY = st.text(max_size=40)
