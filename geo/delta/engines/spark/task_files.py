@@ -79,7 +79,9 @@ def write_by_tasks(rows: DataFrame, table: WritePath, state: DeltaState, *, into
         plain = replace(plain, schema=schema, stored=schema, statistics_of=frozenset())
 
     _make_sure(rows.sparkSession, table, state)
-    return _by_tasks(rows, lambda batches: _written(_gathered(batches), table, plain, into), table, state)
+    return _by_tasks(
+        rows, lambda batches: _written(_joined(pa.Table.from_batches([one]) for one in batches), table, plain, into), table, state
+    )
 
 
 def write_files_by_tasks(
@@ -238,19 +240,6 @@ def _written(parts: Iterable[pa.Table], table: WritePath, state: DeltaState, int
         remove_files(table, files)
         raise
     return files
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows in tables that are not large."""
-    held, size = list[pa.RecordBatch](), 0
-    for batch in batches:
-        held.append(batch)
-        size += batch.nbytes
-        if size >= PART_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def _joined(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
