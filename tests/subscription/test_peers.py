@@ -82,7 +82,9 @@ def test_a_subscription_that_a_peer_has_by_now_is_found_when_that_is_asked(far: 
     for _ in range(2):
         assert not versions.discover({}).fresh
     create(far.on_host("two").tables("us"), TOPIC, "reports")
-    assert versions.discover({}).fresh
+    assert any(versions.discover({}).fresh for _ in range(5)), (
+        "an answer that takes longer than is waited for is taken at the next look"
+    )
 
 
 def test_a_look_that_failed_is_none(far: Far, s3: S3) -> None:
