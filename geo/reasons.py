@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Literal
+
+Level = Literal["ok", "warn", "error"]
+"""How bad something is."""
 
 
 class Reason(str, Enum):

@@ -6,17 +6,23 @@ import re
 
 from geo.remedies import OF_STORE, remedy_of
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+"""Characters that move a cursor, colour what follows, begin another line, turn around what is read, are not seen, or are none."""
 
 
 def printable(text: str) -> str:
-    """`text` without characters that move a cursor or forge a log line (CWE-117)."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    """`text` on one line, without characters that make it look as something else (CWE-117)."""
+    return _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def printable_lines(text: str) -> str:
     """`text` as `printable`, its line ends kept."""
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def printable_json(document: str) -> str:
+    """A document in JSON that says the same, in which these characters are escaped; its line ends are kept."""
+    return _UNSHOWN.sub(lambda found: "\n" if found[0] == "\n" else f"\\u{ord(found[0]):04x}", document)
 
 
 def show(value: object) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from unicodedata import bidirectional
+
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 
 from geo.faults import message
@@ -14,6 +18,13 @@ def test_characters_that_move_a_cursor_or_forge_a_line_are_replaced() -> None:
         == "a\N{REPLACEMENT CHARACTER}[2Kb\N{REPLACEMENT CHARACTER}c" + "\N{REPLACEMENT CHARACTER}" * 2 + "d"
     )
     assert printable_lines("a\tb\nc") == "a\N{REPLACEMENT CHARACTER}b\nc"
+
+
+@given(st.characters() | st.sampled_from("\x1b\x9b\u061c\u200e\u202e\u2028\ud800"))
+def test_what_is_shown_is_read_as_it_is_written(character: str) -> None:
+    shown = printable(f"a{character}b")
+    assert shown.encode("utf-8")
+    assert not {bidirectional(one) for one in shown} & {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI", "B", "S"}
 
 
 def test_a_value_is_shown_quoted_on_one_line_and_bounded() -> None:

@@ -69,8 +69,13 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     """`--max-lag` and `--fail-on` of what judges links."""
     does = "exit code 1 also if something has been lacking for longer, or nobody knows, such as 60s"
     parser.add_argument("--max-lag", type=brief_duration_s, metavar="DURATION", help=does)
-    does = "the least that makes the exit code 1: warn, what is behind or was paused a day ago; error, what does not go on (default: %(default)s)"
-    parser.add_argument("--fail-on", choices=("warn", "error"), default="warn", help=does)
+    add_fail_on(parser, "warn", "%(default)s")
+
+
+def add_fail_on(parser: argparse.ArgumentParser, default: str | None, by_default: str) -> None:
+    """`--fail-on` of what looks for what is not well."""
+    does = f"the least that makes the exit code 1: warn, also what goes on by itself, or can wait; error, what does not (default: {by_default})"
+    parser.add_argument("--fail-on", choices=("warn", "error"), default=default, help=does)
 
 
 def add_watch(parser: argparse.ArgumentParser) -> None:

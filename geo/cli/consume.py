@@ -26,7 +26,6 @@ from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.settings import MOST_REDELIVERIES
 from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
 from geo.subscription.consumer.user_function import Listener
-from geo.text import printable
 
 log = logging.getLogger(__name__)
 
@@ -150,5 +149,5 @@ def _print(fields: dict[str, Any], output: Output) -> None:
     output.line(fields)
     message_id = f"{fields.pop('origin')}:{fields.pop('ledger_id')}:{fields.pop('entry_id')}"
     said = {name: value for name, value in fields.items() if value not in (None, {}) and (name, value) != ("redelivery_count", 0)}
-    shown = (f"{name}={printable(str(value))}" for name, value in said.items())
+    shown = (f"{name}={value}" for name, value in said.items())
     output.text("  ".join([message_id, *shown]))

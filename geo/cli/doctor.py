@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping, Sequence
 
-from geo.cli.arguments import Verbs, add_engine
+from geo.cli.arguments import Verbs, add_engine, add_fail_on
 from geo.cli.findings import typed
-from geo.cli.output import Output
+from geo.cli.output import Colour, Line, Output
 from geo.cli.running import LookedAt, start_spark
 from geo.config import load
 from geo.ops.doctor import examine
+from geo.ops.problems import fails
 from geo.ops.symptom import Symptom
+from geo.reasons import Level
 from geo.times import from_us
 
 
@@ -23,9 +26,7 @@ def add_doctor(verbs: Verbs, does: str) -> None:
         metavar="CLUSTER",
         help="try also what the keys of a cluster on S3 may write, in a folder of its own below the root; may be repeated",
     )
-    p.add_argument(
-        "--fail-on", choices=("warn", "error"), default="error", help="the least that makes the exit code 1 (default: error)"
-    )
+    add_fail_on(p, None, "warn for what links are like, as of geo status; error for the rest")
     add_engine(p)
 
 
@@ -34,18 +35,31 @@ def doctor(args: argparse.Namespace, output: Output) -> int:
     spark = None if args.engine == "native" else start_spark("geo doctor", config)
     findings = examine(spark, config, LookedAt("geo doctor", config, args.engine).clusters, args.write_check)
     output.data([_as_json(one) for one in findings])
-    for one in findings:
-        told = one.what if one.code is None else f"{one.code.value}{_since(one)}: {one.what}"
-        output.text(f"{one.level:5} {one.where}: {told}" + (f"\n      fix: {typed(one.fix, args.config)}" if one.fix else ""))
-    bad = ("error", "warn") if args.fail_on == "warn" else ("error",)
-    return 1 if any(one.level in bad for one in findings) else 0
+    output.lines(line for one in findings for line in _lines(one, args.config))
+    return exit_code(findings, args.fail_on)
+
+
+def exit_code(found: Sequence[Symptom], fail_on: Level | None) -> int:
+    """`fail_on` None: what links are like counts as for `geo status`, of all else what is an error."""
+    of_links, others = [one.level for one in found if one.health], [one.level for one in found if not one.health]
+    return int(fails(of_links, fail_on or "warn") or fails(others, fail_on or "error"))
+
+
+_COLOURS: Mapping[Level, Colour | None] = {"ok": None, "warn": Colour.WARNS, "error": Colour.BAD}
+
+_INDENT = 6
+"""Of what is below a level."""
+
+
+def _lines(one: Symptom, config: str) -> Iterator[Line]:
+    when = "" if one.since_us is None else f", since {from_us(one.since_us):%Y-%m-%d %H:%M:%SZ}"
+    parts = (one.where, one.health and one.health.value, one.code and f"{one.code.value}{when}", one.what)
+    yield Line(f"{one.level:{_INDENT - 1}} {': '.join(filter(None, parts))}", _COLOURS[one.level], _INDENT)
+    if one.fix:
+        yield Line(f"{' ' * _INDENT}fix: {typed(one.fix, config)}", indent=_INDENT + 4)
 
 
 def _as_json(one: Symptom) -> dict[str, object]:
     since = None if one.since_us is None else f"{from_us(one.since_us):%Y-%m-%dT%H:%M:%SZ}"
     code = None if one.code is None else one.code.value
     return {"level": one.level, "where": one.where, "what": one.what, "fix": one.fix, "code": code, "since": since}
-
-
-def _since(one: Symptom) -> str:
-    return "" if one.since_us is None else f", since {from_us(one.since_us):%Y-%m-%d %H:%M:%SZ}"

@@ -22,7 +22,7 @@ from geo.journal.events import KEPT, read_events
 from geo.journal.journal import Watched
 from geo.names import ALL_TOPICS, check_topic_glob
 from geo.now import utc_now
-from geo.text import printable, show
+from geo.text import show
 from schemas import EVENTS
 
 LOOK_S, REMOTE_LOOK_S = 1.0, 5.0
@@ -107,7 +107,7 @@ def _follow(
 
 def _say(output: Output, one: Event) -> None:
     output.line(fields_of(one))
-    output.text("  ".join(printable(str(cell)) for cell in cells_of(one) if cell))
+    output.text("  ".join(cell for cell in cells_of(one) if cell))
 
 
 def cells_of(one: Event) -> Sequence[str | None]:

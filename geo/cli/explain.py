@@ -19,7 +19,7 @@ from geo.now import now_us
 from geo.ops.explain_facts import CommitAt, Explained, Then, events_of, explain
 from geo.ops.health import Health
 from geo.replication.lag import Lag
-from geo.text import counted, printable
+from geo.text import counted
 from geo.times import from_us
 
 
@@ -48,7 +48,7 @@ def say(args: argparse.Namespace, output: Output) -> int:
 
 def event_lines(events: Sequence[Event]) -> list[str]:
     """The last events of a topic."""
-    return [f"  {'  '.join(printable(str(cell)) for cell in cells_of(one) if cell)}" for one in events]
+    return [f"  {'  '.join(cell for cell in cells_of(one) if cell)}" for one in events]
 
 
 def _as_json(one: Explained, now_us: int) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from geo.cli.output import Colour, Line, wrapped
+from geo.cli.output import Colour, Line
 from geo.ops.health import Finding
 from geo.ops.problems import Problem
-from geo.text import counted, lasting, printable
+from geo.text import counted, lasting
 from geo.times import from_us
 
 
@@ -43,8 +43,8 @@ _INDENT = 11
 """Of a problem's lines below its first."""
 
 
-def problem_lines(one: Problem, now_us: int, width: int | None, config: str) -> Iterator[Line]:
-    """A problem with what to do, no wider than `width` (None: as wide as it is); verbs are as they are typed for a configuration."""
+def problem_lines(one: Problem, now_us: int, config: str) -> Iterator[Line]:
+    """A problem with what to do; verbs are as they are typed for a configuration."""
     first = one.first
     colour = Colour.BAD if first.level == "error" else Colour.WARNS
     what = first.subject if one.count <= 1 else f"{one.count:,} of {counted(one.of, 'topic')}"
@@ -56,12 +56,8 @@ def problem_lines(one: Problem, now_us: int, width: int | None, config: str) -> 
     ]
     reason = first.reason if one.count <= 1 else f"{first.subject}: {first.reason}"  # of others the numbers are others
     why = f"{first.code.value}: {reason}" if first.code is not None else reason
-    head = "  ".join(printable(part) for part in (*parts, why) if part)
-    for at, line in enumerate(wrapped(head, width, indent=_INDENT)):
-        yield line, colour if at == 0 else None
+    yield Line("  ".join(part for part in (*parts, why) if part), colour, _INDENT)
     more = first.topic if one.count > 1 or first.do is None else None
     told = [] if first.do is None else [f"do: {typed(first.do, config)}"]
     told += [] if more is None else [f"more: {typed(f'geo explain {more}', config)}"]
-    for said in told:
-        for line in wrapped(f"{' ' * _INDENT}{printable(said)}", width, indent=_INDENT + 4):
-            yield line, None
+    yield from (Line(f"{' ' * _INDENT}{said}", indent=_INDENT + 4) for said in told)

@@ -22,7 +22,7 @@ from geo.names import Topic, check_topic_glob, topic_glob_matches
 from geo.now import now_us
 from geo.ops.health import Finding, limited
 from geo.ops.link_health import link_findings
-from geo.ops.problems import grouped
+from geo.ops.problems import fails, grouped
 from geo.replication.carried import topics_of_source
 from geo.replication.lag import Lag
 from geo.replication.link_requests import Action, Requests
@@ -202,9 +202,8 @@ def links_status(args: argparse.Namespace, output: Output) -> int:
     problems = grouped((how for _, how in found), now)
     for problem in problems:
         output.text("")
-        output.painted_text(problem_lines(problem, now, output.width, args.config))
-    fails = any(args.fail_on == "warn" or one.first.level == "error" for one in problems)
-    return say_unreadable(output, unreadable) or int(fails)
+        output.lines(problem_lines(problem, now, args.config))
+    return say_unreadable(output, unreadable) or int(fails((one.level for one in problems), args.fail_on))
 
 
 def _name(one: LinkStatus) -> tuple[str, str]:

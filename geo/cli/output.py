@@ -5,19 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from enum import Enum
 from math import isfinite, isnan
 from textwrap import wrap
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from geo.cli.logs import clear_line
-from geo.text import printable, printable_lines
+from geo.text import printable, printable_json
 from geo.times import utc
 
 
@@ -45,9 +44,17 @@ class Colour(Enum):
     BAD, WARNS, GOOD, HEAD = 31, 33, 32, 1
 
 
-Line: TypeAlias = tuple[str, Colour | None]
+class Line(NamedTuple):
+    """What people read on a line. Of those into which it is wrapped the first has its colour, and the others begin at column `indent`; None: a little
+    further than it does."""
 
-_PAINT = re.compile(rf"(\x1b\[(?:0|{'|'.join(str(one.value) for one in Colour)})m)")
+    text: str
+    colour: Colour | None = None
+    indent: int | None = None
+
+
+_FURTHER = 2
+"""By so many columns the lines into which one is wrapped are indented further than that."""
 
 _CLEAR = "\x1b[H\x1b[2J"
 """To a terminal: all is empty, and what comes begins at the top."""
@@ -64,11 +71,6 @@ class Output:
         """Columns of the terminal. None: there is none, and lines are as long as what they say."""
         return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
-    def painted(self, value: str, colour: Colour | None) -> str:
-        """In a colour on a terminal, unless the environment asks for none (NO_COLOR). None: as it is."""
-        has_colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        return f"\x1b[{colour.value}m{value}\x1b[0m" if has_colours and colour is not None else value
-
     def watch(self, every_s: float | None, show: Callable[[], int]) -> int:
         """Show it, and again and again every so many seconds until a signal ends the process; None: once. Returns what `show` did last."""
         while True:
@@ -82,52 +84,66 @@ class Output:
     def data(self, value: Any) -> None:
         """The result as one JSON document; nothing in text mode."""
         if self.as_json:
-            _print(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False, indent=2))
+            self._document(value, indent=2)
 
     def line(self, value: Any) -> None:
         """One of many results as a JSON document on a line; nothing in text mode."""
         if self.as_json:
-            _print(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False))
+            self._document(value)
 
     def text(self, *lines: str) -> None:
-        """Lines for people; nothing in JSON mode. Of what moves a cursor they have only colours."""
-        if not self.as_json:
-            for line in lines:
-                _print("".join(part if _PAINT.fullmatch(part) else printable_lines(part) for part in _PAINT.split(line)))
+        """Lines for people, each wrapped where a terminal is narrower; nothing in JSON mode."""
+        self.lines(map(Line, lines))
 
-    def painted_text(self, lines: Iterable[Line]) -> None:
-        """As `text`, each line in its colour."""
-        self.text(*(self.painted(line, colour) for line, colour in lines))
+    def lines(self, lines: Iterable[Line]) -> None:
+        """As `text`, in colours. All that is for people is printed here, so that nothing in it moves a cursor, brings a colour or begins a line."""
+        if not self.as_json:
+            for line, colour in fitted(lines, self.width):
+                _print(self._painted(line, colour))
+
+    def _painted(self, value: str, colour: Colour | None) -> str:
+        """In a colour on a terminal, unless the environment asks for none (NO_COLOR). None: as it is."""
+        has_colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        return f"\x1b[{colour.value}m{value}\x1b[0m" if has_colours and colour is not None else value
+
+    def _document(self, value: Any, indent: int | None = None) -> None:
+        _print(printable_json(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False, indent=indent)))
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Rows in columns as wide as they need to be; where a terminal is narrower, each row as lines of its own."""
-        self.text(*table_lines(head, rows, self.width))
+        self.lines(table_lines(head, rows, self.width))
 
 
-def table_lines(head: Sequence[str], rows: Sequence[Sequence[object]], width: int | None) -> list[str]:
-    """A table as lines no wider than that, unless a word is: if it is too wide each row is its first cell, and below it the others with
-    their names. None: as wide as it is."""
+def table_lines(head: Sequence[str], rows: Sequence[Sequence[object]], width: int | None) -> list[Line]:
+    """A table as lines. If it is wider than `width` each row is its first cell, and below it the others with their names. None: any width
+    is right."""
     cells = [[printable(str("" if cell is None else cell)) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(head)]
     if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
-        every = [list(head), *cells]
-        return ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in every]
+        every = [
+            "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in ([*head], *cells)
+        ]
+        return [Line(every[0], Colour.HEAD), *map(Line, every[1:])]
     lines = []
     for row in cells:
-        lines.append(f"{head[0]} {row[0]}")
         said = ", ".join(f"{name} {cell}" for name, cell in zip(head[1:], row[1:], strict=True) if cell)
-        lines += wrapped(f"  {said}", width, indent=2)
+        lines += [Line(f"{head[0]} {row[0]}"), Line(f"  {said}", indent=2)]
     return lines
 
 
-def wrapped(line: str, width: int | None, *, indent: int) -> list[str]:
-    """A line as several that are no wider, unless a word is, so that a name or a path can be copied whole; those after the first are
-    indented. None: as it is."""
-    if width is None or len(line) <= width:
-        return [line]
-    start = len(line) - len(line.lstrip())
-    return wrap(line.lstrip(), max(width, indent + 20), initial_indent=" " * start, subsequent_indent=" " * indent,
-                break_long_words=False, break_on_hyphens=False)  # fmt: skip
+def fitted(lines: Iterable[Line], width: int | None) -> Iterator[tuple[str, Colour | None]]:
+    """Lines as they are shown: each as several that are no wider than `width` (None: any width is right), unless a word is, so that a name or a path can
+    be copied whole, and without characters that are none to read."""
+    for text, colour, indent in lines:
+        said = printable(text)
+        if width is None or len(said) <= width:
+            yield said, colour
+            continue
+        start = len(said) - len(said.lstrip())
+        further = start + _FURTHER if indent is None else indent
+        parts = wrap(said.lstrip(), max(width, further + 20), initial_indent=" " * start, subsequent_indent=" " * further,
+                     break_long_words=False, break_on_hyphens=False)  # fmt: skip
+        yield from zip(parts, (colour, *(None for _ in parts[1:])), strict=True)
 
 
 def _print(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from geo.cli.arguments import Verbs, add_engine, add_glob, add_limits, add_watch
 from geo.cli.findings import problem_lines
 from geo.cli.named import chosen
-from geo.cli.output import Colour, Line, Output, table_lines, wrapped
+from geo.cli.output import Colour, Line, Output, table_lines
 from geo.cli.running import LookedAt
 from geo.config import load
 from geo.ops.problems import Problem
@@ -39,9 +39,8 @@ def status(args: argparse.Namespace, output: Output) -> int:
             output.data(as_json(found))
         else:
             output.line(as_json(found))
-        lines = screen(found, program_version(), output.width, args.config)
-        output.painted_text(lines)
-        return int(found.fails(warnings=args.fail_on == "warn"))
+        output.lines(screen(found, program_version(), output.width, args.config))
+        return int(found.fails(args.fail_on))
 
     return output.watch(args.watch, show)
 
@@ -111,25 +110,19 @@ def _time(at_us: int | None) -> datetime | None:
 
 
 def screen(found: Status, version: str, width: int | None, config: str) -> Iterator[Line]:
-    """What people see, no wider than `width` (None: as wide as it is), with verbs as they are typed for a configuration."""
+    """What people see, for a terminal of that width (None: there is none), with verbs as they are typed for a configuration."""
     count = len(found.problems)
     told = counted(count, "problem") if count else "no problem"
     stamp = f"{from_us(found.at_us):%Y-%m-%d %H:%M:%SZ}  geo {version}".rstrip()
-    colour = Colour.GOOD if not count else Colour.BAD if found.fails(warnings=False) else Colour.WARNS
-    yield f"{told}{stamp.rjust(max((width or 100) - len(told), len(stamp) + 2))}", colour
+    colour = Colour.GOOD if not count else Colour.BAD if found.fails("error") else Colour.WARNS
+    yield Line(f"{told}{stamp.rjust(max((width or 100) - len(told), len(stamp) + 2))}", colour)
     for problem in found.problems:
-        yield from problem_lines(problem, found.at_us, width, config)
+        yield from problem_lines(problem, found.at_us, config)
     rows = [_cluster(one, found.at_us) for one in found.clusters]
-    yield from _table(("CLUSTER", "BROKER", "ALIVE", "PUBLISHED/s", "IF LOST NOW", "VERIFIED"), rows, width)
+    yield from table_lines(("CLUSTER", "BROKER", "ALIVE", "PUBLISHED/s", "IF LOST NOW", "VERIFIED"), rows, width)
     head = ("LINK", "TOPICS", "RUNNING", "STOPPED", "PAUSED", "DELAYED", "FAILED", "LAG messages", "oldest", "5 min ago", "TREND")
-    yield from _table(head, [_link(one) for one in found.links], width)
-    for line in wrapped(_subscriptions(found.subscriptions), width, indent=2):
-        yield line, None
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[object, ...]], width: int | None) -> Iterator[Line]:
-    for at, line in enumerate(table_lines(head, rows, width)):
-        yield line, Colour.HEAD if at == 0 and line.startswith("  ".join(head[:1])) else None
+    yield from table_lines(head, [_link(one) for one in found.links], width)
+    yield Line(_subscriptions(found.subscriptions))
 
 
 def _age(seconds: float) -> str:

@@ -26,7 +26,7 @@ from geo.ops.topic_facts import TopicStats, topic_stats
 from geo.ops.topic_stats import WINDOWS_S
 from geo.replication.link_table import read_links
 from geo.streams.life import State
-from geo.text import counted, lasting, per_second, printable
+from geo.text import counted, lasting, per_second
 from geo.times import from_us
 
 _AT_ONCE = 4
@@ -278,5 +278,5 @@ def peek(args: argparse.Namespace, output: Output) -> int:
     for message in found:
         shown = {k: v for k, v in message.items() if v not in (None, {}) and k not in ("message_id", "columns")}
         shown |= {k: v for k, v in message["columns"].items() if v is not None}
-        output.text(f"{message['message_id']}  " + "  ".join(f"{k}={printable(str(v))}" for k, v in shown.items()))
+        output.text(f"{message['message_id']}  " + "  ".join(f"{k}={v}" for k, v in shown.items()))
     return 0

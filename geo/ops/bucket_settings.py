@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from geo.coordination.clock import Held
 from geo.ops.looks.clocks import of_host
-from geo.ops.symptom import Level, Symptom
+from geo.ops.symptom import Symptom
+from geo.reasons import Level
 
 _ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 """Storage classes out of which nothing is read before somebody restores it."""

@@ -41,8 +41,8 @@ from geo.ops.looks.subscriptions import forgotten
 from geo.ops.looks.versions import of_processes, of_tables
 from geo.ops.problems import grouped
 from geo.ops.rights import rights
-from geo.ops.symptom import Level, Symptom
-from geo.reasons import Reason
+from geo.ops.symptom import Symptom
+from geo.reasons import Level, Reason
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.carried import replicates
 from geo.replication.link_table import read_links
@@ -297,11 +297,11 @@ def _links(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config:
     with Tried() as tried:
         read = {one.source: clusters.get(one.source) or tables.beside(config.cluster(one.source)) for one in config.inbound(name)}
         found = [(status, finding) for status, finding, _ in link_findings(tables, read, config, ALL_TOPICS)]
-        for problem in grouped((finding for _, finding in found), now):  # a person has to do something, however bad it is
+        for problem in grouped((finding for _, finding in found), now):
             first = problem.first
             of = first.topic if problem.count == 1 else f"{problem.count:,} of {problem.of:,} topics, such as {first.topic}"
-            what = f"{first.health.value}: {first.reason}"
-            yield Symptom("error", f"link {first.link}, {of}", what, first.do or "", first.code, first.since_us)
+            where, do = f"link {first.link}, {of}", first.do or ""
+            yield Symptom(problem.level, where, first.reason, do, first.code, first.since_us, first.health)
         for status, finding in found:
             where = f"link {status.link.name}, {status.topic}"
             if status.state is State.DELAYED and not finding.is_problem(now):

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
-from typing import Literal
 
 from geo.ops.lag_history import Sample
-from geo.reasons import Reason
+from geo.reasons import Level, Reason
 from geo.replication.lag import Lag
 from geo.streams.life import State
 from geo.text import counted, lasting
@@ -87,7 +86,7 @@ class Finding:
         return self.health not in _FINE
 
     @property
-    def level(self) -> Literal["ok", "warn", "error"]:
+    def level(self) -> Level:
         """How bad it is, if it is a problem."""
         is_waited_for = self.health in _WARNS and self.code is not Reason.LAG_LIMIT
         return "ok" if self.health in _FINE else "warn" if is_waited_for else "error"

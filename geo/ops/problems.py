@@ -1,4 +1,4 @@
-"""What a person has to do something about: findings that are one, worst first. Pure."""
+"""What a person has to do something about: findings that are one, worst first, and whether they make a verb fail. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from geo.ops.health import Finding, Health
+from geo.reasons import Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,10 @@ class Problem:
     first: Finding
     count: int = 0
     of: int = 0
+
+    @property
+    def level(self) -> Level:
+        return self.first.level
 
 
 def grouped(findings: Iterable[Finding], now_us: int) -> list[Problem]:
@@ -33,6 +38,11 @@ def grouped(findings: Iterable[Finding], now_us: int) -> list[Problem]:
 def worst_first(problems: Iterable[Problem]) -> list[Problem]:
     """Of one health those that have been so for longest come first."""
     return sorted(problems, key=lambda one: (one.first.health.rank, _since(one.first), one.first.link or "", one.first.subject))
+
+
+def fails(levels: Iterable[Level], fail_on: Level) -> bool:
+    """Whether what was found makes the exit code 1, of a verb that fails on "warn" or on "error"."""
+    return any(level in ("error", fail_on) for level in levels)
 
 
 def _since(one: Finding) -> float:

@@ -12,8 +12,8 @@ from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.names import Topic
 from geo.ops.health import Finding, Health, limited, with_remedy
 from geo.ops.looks.clocks import of_host
-from geo.ops.problems import Problem, grouped, worst_first
-from geo.reasons import Reason
+from geo.ops.problems import Problem, fails, grouped, worst_first
+from geo.reasons import Level, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +200,8 @@ class Status:
     links: Sequence[LinkLine]
     subscriptions: Subscriptions
 
-    def fails(self, *, warnings: bool = True) -> bool:
-        """Whether a person has to do something, also if it can wait (`warnings`)."""
-        return any(warnings or one.first.level == "error" for one in self.problems)
+    def fails(self, fail_on: Level) -> bool:
+        return fails((one.level for one in self.problems), fail_on)
 
 
 def status_of(facts: Facts, max_lag_s: float | None = None) -> Status:

@@ -9,8 +9,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from geo.cli.output import Output, to_json
+from geo.cli.output import Line, Output, fitted, to_json
+from geo.text import printable
+from tests.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -34,8 +38,23 @@ def test_numbers_that_json_has_not_and_the_first_times_are_shown(
 
 
 def test_what_is_said_moves_no_cursor_and_forges_no_line(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(as_json=False).text("\x1b[31mFAILED\x1b[0m: by \x1b[2Jsomebody\r\n      fix: none")
-    assert capsys.readouterr().out == "\x1b[31mFAILED\x1b[0m: by \ufffd[2Jsomebody\ufffd\n      fix: none\n"
+    bad = "\x1b[31mFAILED\x9b0m: by \u202esomebody\u200e\r\n      fix: none\u2028\ud800"
+    Output(as_json=False).text(bad)
+    Output(as_json=False).table(("REASON",), [(bad,)])
+    said = "\ufffd[31mFAILED\ufffd0m: by \ufffdsomebody\ufffd\ufffd\ufffd      fix: none\ufffd\ufffd"
+    assert capsys.readouterr().out == f"{said}\nREASON\n{said}\n"
+    Output(as_json=True).line({"reason": bad})
+    printed = capsys.readouterr().out
+    assert printed.removesuffix("\n").isprintable()
+    assert json.loads(printed) == {"reason": bad}
+
+
+@given(st.text(max_size=200) | st.just("persistent://a/b/" + "c" * 10_000), st.integers(20, 80))
+@settings(max_examples=examples(1))
+def test_what_is_shown_fits_a_terminal_but_for_long_words_and_loses_none(text: str, width: int) -> None:
+    shown = [line for line, _ in fitted([Line(f"  do: {text}")], width)]
+    assert all(printable(line) == line and (len(line) <= width or len(line.split()) <= 1) for line in shown)
+    assert "".join("".join(shown).split()) == "".join(printable(f"do: {text}").split())
 
 
 _PRINTS_WHILE_SPARK_STARTS = """

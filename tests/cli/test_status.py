@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.cli.main import main
-from geo.cli.output import to_json
+from geo.cli.output import fitted, to_json
 from geo.cli.status import as_json, screen
 from geo.coordination.ownership import broker_runner, claim
 from geo.names import Topic
@@ -93,7 +93,7 @@ class Told:
             case ["status", *more]:
                 given = dict(one.split("=") for one in more)
                 status = status_of(facts, float(given["max-lag"]) if "max-lag" in given else None)
-                return [*_shown(status, int(given["width"]) if "width" in given else None), f"[{int(status.fails())}]"]
+                return [*_shown(status, int(given["width"]) if "width" in given else None), f"[{int(status.fails('warn'))}]"]
             case _:
                 raise AssertionError(command)
         return []
@@ -110,7 +110,7 @@ class Told:
 
 
 def _shown(status: Status, width: int | None) -> list[str]:
-    return [line for line, _ in screen(status, "0.2.0", width, "geo.yaml")]
+    return [line for line, _ in fitted(screen(status, "0.2.0", width, "geo.yaml"), width)]
 
 
 def test_the_screen_is_as_written() -> None:
@@ -140,7 +140,7 @@ def test_any_text_is_shown_on_lines_of_its_own_and_moves_no_cursor(
     lines = _shown(status, width)
     assert not [line for line in lines if re.search(r"[\x00-\x1f\x7f-\x9f]", line)]
     json.dumps(to_json(as_json(status)), allow_nan=False)
-    assert status.fails() >= (health not in (Health.OK, Health.CATCHING_UP))
+    assert status.fails("warn") >= (health not in (Health.OK, Health.CATCHING_UP))
 
 
 @pytest.mark.slow

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from geo.cli.doctor import exit_code
 from geo.config.model import Cluster, Config
 from geo.config.secret import Secret
 from geo.journal.event_rate import Event, EventKind
+from geo.ops.health import Health
 from geo.ops.looks import clocks, retention, space, subscriptions
 from geo.ops.looks.overdue import overdue
 from geo.ops.looks.secrets import references
 from geo.ops.symptom import Symptom
-from geo.reasons import Reason
+from geo.reasons import Level, Reason
 from geo.subscription.status import Listed
 from geo.times import from_us
 from schemas import TOPIC_LOG
@@ -167,3 +169,13 @@ def test_a_subscription_is_forgotten_that_nobody_consumes_and_whose_messages_wai
     found = list(subscriptions.forgotten(listed, NOW_US))
     assert [one.code for one in found] == ([] if told is None else [Reason.NO_OWNER])
     assert told is None or (told in found[0].what and "geo subscriptions delete --cluster" in found[0].fix)
+
+
+@pytest.mark.parametrize(
+    ("level", "health", "codes"),
+    [("ok", None, (0, 0, 0)), ("warn", None, (0, 1, 0)), ("error", None, (1, 1, 1)),
+     ("warn", Health.BEHIND, (1, 1, 0)), ("error", Health.FAILED, (1, 1, 1))],
+)  # fmt: skip
+def test_links_fail_the_doctor_as_they_fail_geo_status(level: Level, health: Health | None, codes: tuple[int, int, int]) -> None:
+    found = Symptom(level, "here", "so it is", health=health)
+    assert tuple(exit_code([found], fail_on) for fail_on in (None, "warn", "error")) == codes

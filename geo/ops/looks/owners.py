@@ -9,8 +9,8 @@ from geo.coordination.ownership import RunnerKind, RunnerName, broker_runner, fe
 from geo.coordination.signs import last_seen
 from geo.delta.process import Process
 from geo.journal.cluster import ClusterTables
-from geo.ops.symptom import Level, Symptom
-from geo.reasons import Reason
+from geo.ops.symptom import Symptom
+from geo.reasons import Level, Reason
 from geo.times import in_us
 
 MOST_FENCES = 50
