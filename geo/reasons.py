@@ -106,6 +106,8 @@ class Reason(str, Enum):
     """Commits are removed before whoever is away has to have read them."""
     OVERDUE = "OVERDUE"
     """What is to be done again and again was not, for too long."""
+    IMPOSSIBLE_ROWS = "IMPOSSIBLE_ROWS"
+    """Rows of a source do not cross, since no producer can have written them: their ids or times are those of no message."""
     REFUSED_ROWS = "REFUSED_ROWS"
     """Rows or records were refused, and are nowhere else."""
     OTHER = "OTHER"

@@ -150,6 +150,13 @@ LINKS = _journal(
     ),
     Column("state_since", "TIMESTAMP", "since when state and reason_code are these; NULL: not known", added=True),
     Column("reason_code", "STRING", "why it is not running, as a code of geo.reasons; NULL: it runs, or not known", added=True),
+    Column("impossible_accepted", "BIGINT", "of `impossible` those that a geo reconcile accepted; NULL: none", added=True),
+    Column(
+        "impossible_since",
+        "TIMESTAMP",
+        "since when some of `impossible` are not accepted; NULL: none are, or not known",
+        added=True,
+    ),
     order=("generation", "sequence"),
 )
 

@@ -220,7 +220,8 @@ def _reason(one: LinkStatus) -> str | None:
     if one.impossible is None and one.at is not None:
         told.append("how many rows it left out that no producer can have written is unknown; its next start counts them")
     if one.impossible:
-        told.append(f"{counted(one.impossible, 'row')} left out that no producer can have written")
+        accepted = "" if one.not_accepted else ", which was accepted"
+        told.append(f"{counted(one.impossible, 'row')} left out that no producer can have written{accepted}")
     if one.expired:
         told.append(f"{counted(one.expired, 'message')} left out that had expired")
     return "; ".join(told) or None

@@ -367,7 +367,7 @@ class Broker:
             self._life_events.note_work(group, work, life)
 
     def _behind(self) -> set[tuple[str, Topic]]:
-        """The topics of links, by their sources, that are not at the end of their source for sure."""
+        """The topics of links, by their sources, that are not at the end of their source for sure, or left out what nobody has accepted."""
         with self._changing:
             told = list(self._lives.values())
         found = set()
@@ -375,7 +375,8 @@ class Broker:
             if not isinstance(group, LinkTopics) or work is None:
                 continue
             with Tried():  # whether it is at the end is not known
-                if life.state is State.STOPPED or (life.state is State.RUNNING and not work.is_behind):
+                is_at_end = life.state is State.STOPPED or (life.state is State.RUNNING and not work.is_behind)
+                if is_at_end and work.link.row.not_accepted == 0:
                     continue
             found.add((group.link.source, work.topic))
         return found

@@ -16,6 +16,7 @@ from geo.journal.events import Events
 from geo.names import ALL_TOPICS, Topic
 from geo.ops.health import Finding, Health
 from geo.ops.link_health import link_findings
+from geo.reasons import Reason
 from geo.text import first_line
 
 log = logging.getLogger(__name__)
@@ -28,12 +29,12 @@ Of = tuple[str, Topic]
 
 
 class HealthEvents:
-    """Notes each change of health of the links into one cluster. What cannot be looked at is left for the next look."""
+    """Notes each change of health, or of its code, of the links into one cluster. What cannot be looked at is left for the next look."""
 
     def __init__(self, cluster: str, events: Events, say: Callable[[str], None]) -> None:
         self._cluster, self._events, self._say = cluster, events, say
-        self._known: dict[Of, Health] = {}
-        """How each was that was not OK when it was looked at."""
+        self._known: dict[Of, tuple[Health, Reason | None]] = {}
+        """How each was that was not OK when it was looked at, and why."""
         self._looked: dict[Of, int] = {}
         """The number of the look at which each was, of those that are behind."""
         self._number = 0
@@ -71,11 +72,12 @@ class HealthEvents:
             log.debug("how the links into %s are doing is not looked at: %s", self._cluster, error)
 
     def _note(self, key: Of, finding: Finding) -> None:
-        was, now = self._known.pop(key, None), finding.health
+        before, now = self._known.pop(key, None), finding.health
         if now is not Health.OK:
-            self._known[key] = now
-        if now is (was or Health.OK):
+            self._known[key] = now, finding.code
+        if (now, finding.code) == (before or (Health.OK, None)):
             return
+        was = None if before is None else before[0]
         self._events.note(
             EventKind.HEALTH,
             finding.shown,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from geo.delta.predicate import Predicate
+from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.scan import summarise
 from geo.delta.summary import Summary
 from geo.delta.table import Table
@@ -16,9 +16,12 @@ from geo.times import EPOCH, in_us
 _KEY = ("origin", "ledger_id")
 
 
-def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, LedgerPart]:
-    """The ledgers of a log at a version; with `since`, a time with its zone, only messages that were published then or later."""
-    asked = Summary(_KEY, ("entry_id",), ("entry_id",), ("replicate_to",), IS_MESSAGE & published_since(in_us(since)))
+def ledger_parts(
+    log: Table, version: int, since: datetime | None = None, where: Predicate = ANY_ROW
+) -> dict[LedgerId, LedgerPart]:
+    """The ledgers of a log at a version, by the messages that fulfil the condition; with `since`, a time with its zone, only those that were
+    published then or later."""
+    asked = Summary(_KEY, ("entry_id",), ("entry_id",), ("replicate_to",), IS_MESSAGE & published_since(in_us(since)) & where)
     found = {}
     for key, group in summarise(log, version, asked).items():
         (first,), (last,), (aims,) = group.least, group.greatest, group.same

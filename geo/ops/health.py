@@ -38,7 +38,7 @@ class Health(str, Enum):
     STALLED = "STALLED"
     """Somebody owns it, the source moved, the cursor did not."""
     BEHIND = "BEHIND"
-    """The cursor moves, and never reached the end of the source nor came nearer to it."""
+    """The cursor moves, and never reached the end of the source nor came nearer to it; or it has passed rows that will never cross."""
     PAUSED = "PAUSED"
     """A person, or a policy, wants it to rest."""
     CATCHING_UP = "CATCHING_UP"
@@ -88,7 +88,7 @@ class Finding:
     @property
     def level(self) -> Level:
         """How bad it is, if it is a problem."""
-        is_waited_for = self.health in _WARNS and self.code is not Reason.LAG_LIMIT
+        is_waited_for = self.health in _WARNS and self.code not in (Reason.LAG_LIMIT, Reason.IMPOSSIBLE_ROWS)
         return "ok" if self.health in _FINE else "warn" if is_waited_for else "error"
 
 
@@ -124,6 +124,7 @@ class LinkNow:
     `state`, `reason`, `code`, `since_us`: of its row, and whether it was asked to pause. `lag` None: its source cannot be read. `away`: why that,
     or the target, is not there or cannot be read. `rewound`: why the source is not the one that was read; STALE_CURSOR: the target is not the one
     that was written. `stale`: why its next start compares both logs, though it has a cursor. `unbegun`: it has never run, and begins at the end of what there is.
+    `left_out`: rows that no producer can have written, which it left out and nobody has accepted, and since when there are some; None: nobody knows.
     """
 
     source: str
@@ -138,6 +139,8 @@ class LinkNow:
     rewound: Reason | None = None
     stale: str | None = None
     unbegun: bool = False
+    left_out: int | None = 0
+    left_out_since_us: int | None = None
 
     @property
     def link(self) -> str:
@@ -176,6 +179,31 @@ class LinkBefore:
 
 def judge_now(link: LinkNow) -> Finding | None:
     """What is clear without a look at what was before; None: it lacks something, and is to be judged by that (`judge`)."""
+    found = _judged_now(link)
+    return None if found is None else _with_left_out(link, found)
+
+
+def _with_left_out(link: LinkNow, found: Finding) -> Finding:
+    """The finding of a link that left out rows which no producer can have written, as long as nobody has accepted that: what does not cross is
+    never fine. What is worse comes first."""
+    if link.left_out == 0 or found.health.rank < Health.BEHIND.rank:
+        return found
+    if link.left_out is None:
+        why = (
+            f"how many rows of {link.source} it left out that no producer can have written is unknown; its next start counts them"
+        )
+        do = f"geo links restart {link.ends}"
+    else:
+        why = f"it left out {counted(link.left_out, 'row')} of {link.source} that no producer can have written"
+        why = f"{why}: delete them there, or keep them; geo reconcile takes what is there then as right"
+        do = f"geo reconcile {link.ends}"
+        if link.state not in (State.STOPPED, State.PAUSED):  # who runs it owns it
+            do = f"geo links pause {link.ends}; once it is PAUSED {do}; then geo links resume {link.ends}"
+    reason = "; ".join(filter(None, (why, found.reason)))
+    return link.finding(Health.BEHIND, link.left_out_since_us, Reason.IMPOSSIBLE_ROWS, reason, do)
+
+
+def _judged_now(link: LinkNow) -> Finding | None:
     if link.away is not None or link.lag is None:
         code, why = link.away or (Reason.SOURCE_UNREADABLE, f"{link.source} cannot be read")
         return link.finding(Health.AWAY, _of_fault(link), code, *with_remedy(why, code))
@@ -197,8 +225,10 @@ def judge_now(link: LinkNow) -> Finding | None:
 def judge(link: LinkNow, before: LinkBefore, now_us: int) -> Finding:
     """How a topic of a link is doing that lacks something, or may: by who runs it, and by how its cursor and what it lacks have moved. (Any other as
     `judge_now`.)"""
-    if (found := judge_now(link)) is not None:
-        return found
+    return judge_now(link) or _with_left_out(link, _judged(link, before, now_us))
+
+
+def _judged(link: LinkNow, before: LinkBefore, now_us: int) -> Finding:
     assert link.lag is not None
     since_us = _lacks_since(link, before, now_us)
     if (missed := _nobody(link, before, since_us, now_us)) is not None:

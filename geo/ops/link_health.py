@@ -78,7 +78,8 @@ def _now(status: LinkStatus) -> LinkNow:
         state = State.STOPPED  # who runs it does not know yet that it may go on, or nobody does
     return LinkNow(
         link.source, link.target, str(status.topic), state, status.reason, status.code, status.since_us,
-        status.lag, status.away, status.rewound, status.stale, status.unbegun,
+        status.lag, status.away, status.rewound, status.stale, status.unbegun, status.not_accepted,
+        None if status.row is None or status.row.impossible_since is None else in_us(status.row.impossible_since),
     )  # fmt: skip
 
 

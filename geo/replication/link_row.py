@@ -11,12 +11,15 @@ from datetime import datetime
 from geo.crash import CrashPoint, reach
 from geo.delta.history import CommitName
 from geo.journal.cluster import ClusterTables
+from geo.journal.event_rate import EventKind
+from geo.journal.events import events_of
 from geo.names import Topic
 from geo.now import utc_now
 from geo.reasons import Reason
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links
 from geo.streams.life import State, Why
+from geo.text import counted
 
 RENEW_COMMITS, RENEW_S = 1_000, 3600.0
 """When the row of an idle link names another commit of its target: a start looks at a thousand in a tenth of a second, and the
@@ -40,6 +43,10 @@ class LinkRow:
         self._impossible: int | None = 0
         """Of the source up to the cursor; None: nobody has counted them, and it stays so until somebody does. It may count some twice
         after a crash, and misses none."""
+        self._accepted = 0
+        """Of these those that somebody has accepted."""
+        self._impossible_since: datetime | None = None
+        """Since when there are others; None: there are none, or nobody knows."""
         self._generation = 0
         self._unrecorded: tuple[State, Reason | None, datetime] | None = None
         """A state and code that were to be recorded, and since when they are."""
@@ -51,6 +58,8 @@ class LinkRow:
         self.recorded, self._generation = recorded, max(generation, recorded.generation if recorded is not None else 0)
         self.floors = recorded.floors if recorded is not None else None
         self._impossible = recorded.impossible if recorded is not None else 0
+        self._accepted = (recorded.impossible_accepted or 0) if recorded is not None else 0
+        self._impossible_since = recorded.impossible_since if recorded is not None else None
 
     def count_on(self, before: LinkRow) -> None:
         """Go on with what another one of the same run has counted."""
@@ -89,6 +98,8 @@ class LinkRow:
             impossible=self._impossible,
             state_since=since,
             reason_code=code,
+            impossible_accepted=self._accepted or None,
+            impossible_since=self._impossible_since,
         )
 
     @property
@@ -99,6 +110,8 @@ class LinkRow:
     def leave_out(self, impossible: int) -> None:
         """Record that so many rows are left out since no producer can have written them, before the cursor passes them."""
         self.impossible += impossible
+        if self._impossible == self._accepted:
+            self._impossible_since = utc_now()
         self._impossible = None if self._impossible is None else self._impossible + impossible
         if (recorded := self.recorded) is not None:
             now = self.following(recorded.state, recorded.reason, recorded.cursor, recorded.target, recorded.reason_code)
@@ -108,12 +121,22 @@ class LinkRow:
         """The source has so many such rows up to the cursor, which runs before this one left out."""
         self._impossible = impossible
 
-    def found(self, impossible: int, expired: int) -> None:
-        """Both logs were compared. The source has so many rows that no producer can have written; so many messages were left out because
-        they had expired, of which some may be counted already. 0: nobody can tell."""
+    def found(self, impossible: int, expired: int, *, accepts: bool) -> None:
+        """Both logs were compared. The source has so many rows that no producer can have written, which whoever asked for it `accepts`; so many
+        messages were left out because they had expired, of which some may be counted already. 0: nobody can tell."""
         self.expired += max(0, expired - self._all_expired)
         self.impossible += max(0, impossible - (self._impossible or 0))
-        self._impossible = impossible
+        knew = self._impossible is not None and self._impossible > self._accepted
+        self._impossible, self._accepted = impossible, impossible if accepts else min(self._accepted, impossible)
+        if impossible == self._accepted:
+            self._impossible_since = None
+        elif not knew:
+            self._impossible_since = utc_now()
+
+    @property
+    def not_accepted(self) -> int | None:
+        """As of a `LinkState`."""
+        return None if self._impossible is None else self._impossible - self._accepted
 
     def failed(self, state: State, why: Why) -> LinkState:
         """The row of a link that cannot go on: but for that it says what the recorded one says. What needs a person still does
@@ -149,5 +172,11 @@ class LinkRow:
 
     def note(self, now: LinkState) -> None:
         """`now` was recorded, by whoever records many rows in one commit."""
+        before = (self.recorded.not_accepted or 0) if self.recorded is not None else 0
+        if (left_out := now.not_accepted or 0) > before:
+            events_of(self._target).note(
+                EventKind.REJECT, f"{self._source}->{self._target.cluster.name} {self._topic}", "left out", topic=self._topic,
+                code=Reason.IMPOSSIBLE_ROWS, reason=f"{counted(left_out, 'row')} that no producer can have written",
+            )  # fmt: skip
         self.recorded, self._expired_recorded, self._noted_at = now, self.expired, time.monotonic()
         self._unrecorded = None

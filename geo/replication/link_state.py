@@ -93,3 +93,10 @@ class LinkState:
     impossible: int | None = None
     state_since: datetime | None = None
     reason_code: Reason | None = None
+    impossible_accepted: int | None = None
+    impossible_since: datetime | None = None
+
+    @property
+    def not_accepted(self) -> int | None:
+        """Of the rows that it left out since no producer can have written them, those that nobody has accepted. None: it has not counted them."""
+        return None if self.impossible is None else max(0, self.impossible - (self.impossible_accepted or 0))

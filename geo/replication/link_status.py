@@ -57,6 +57,8 @@ class LinkStatus:
     """Messages that the link left out since they had expired; None: it has never run."""
     impossible: int | None = None
     """Rows that it left out since no producer can have written them; None: it has not counted them."""
+    not_accepted: int | None = 0
+    """Those of these rows that nobody has accepted; None: as before."""
     lacks: str | None = None
     """Something that should be in the source, or in the target, and is not, with its remedy."""
     row: LinkState | None = None
@@ -80,7 +82,7 @@ class LinkStatus:
     def in_sync(self) -> bool:
         """Whether the target lacks, for sure, nothing that is older than REPLICA_LAG_MAX_S. A FAILED link is not."""
         is_up_to_date = self.at is not None and self.lag is not None and self.lag.in_sync
-        return is_up_to_date and self.state is not State.FAILED and self.impossible == 0
+        return is_up_to_date and self.state is not State.FAILED and self.not_accepted == 0
 
 
 def link_statuses(
@@ -134,7 +136,7 @@ def _status(
     so_far = LinkStatus(link, topic, state, reason, None, None, None, row=row)
     so_far = replace(so_far, is_wanted=not requests.is_paused(link.source, topic))
     if row is not None:
-        so_far = replace(so_far, expired=row.expired, impossible=row.impossible)
+        so_far = replace(so_far, expired=row.expired, impossible=row.impossible, not_accepted=row.not_accepted)
     if row is not None and row.state is state:
         so_far = replace(so_far, since_us=in_us(row.state_since), code=row.reason_code)
     elif state is State.PAUSED:

@@ -89,6 +89,39 @@ def test_at_rest_and_with_the_first_message_after_a_rest_it_is_ok() -> None:
     assert judge_now(replace(LINK, state=State.STOPPED, lag=Lag())) is not None, "who runs it need not be asked"
 
 
+RECONCILE = "geo reconcile --source us --target eu --topic persistent://shop/web/orders"
+PAUSED_FIRST = f"geo links pause {(ENDS := RECONCILE.partition(' reconcile ')[2])}; once it is PAUSED {RECONCILE}; then geo links resume {ENDS}"
+
+
+@pytest.mark.parametrize(
+    ("state", "lag", "do"),
+    [
+        (State.STOPPED, Lag(), RECONCILE),
+        (State.PAUSED, Lag(), RECONCILE),
+        (State.RUNNING, Lag(), PAUSED_FIRST),
+        (State.RUNNING, Lag(1, 1, 10, 100.0), PAUSED_FIRST),
+        (State.RUNNING, OLD, PAUSED_FIRST),
+    ],
+)
+def test_what_a_link_left_out_is_never_ok_until_it_is_accepted(state: State, lag: Lag, do: str) -> None:
+    link = replace(LINK, state=state, left_out=2, left_out_since_us=NOW_US - HOUR_US)
+    found = _judged(LinkBefore(_samples((30,) * SAMPLES, MOVING) if lag is OLD else ()), lag, link)
+    assert (found.health, found.code, found.since_us) == (Health.BEHIND, Reason.IMPOSSIBLE_ROWS, NOW_US - HOUR_US)
+    assert (found.level, found.is_problem(NOW_US), found.do) == ("error", True, do)
+    assert found.reason.startswith("it left out 2 rows of us that no producer can have written")
+    assert ("does not become less" in found.reason) == (lag is OLD), "what else is so is said too"
+    uncounted = _judged(LinkBefore(), lag, replace(link, left_out=None, left_out_since_us=None))
+    assert (uncounted.code, uncounted.since_us) == (Reason.IMPOSSIBLE_ROWS, None)
+    assert "is unknown" in uncounted.reason
+
+
+def test_what_is_worse_than_rows_that_were_left_out_comes_first() -> None:
+    failed = replace(LINK, state=State.FAILED, code=Reason.SOURCE_CHANGED, left_out=2)
+    assert _judged(LinkBefore(), Lag(), failed).code is Reason.SOURCE_CHANGED
+    still = LinkBefore(_samples((30,) * SAMPLES, STILL))
+    assert _judged(still, OLD, replace(LINK, left_out=2)).health is Health.STALLED
+
+
 UNKNOWN = [Lag(1, None, None, None, False), Lag(1, 1, 10, None), Lag(3, 0, 0, 0.0, False)]
 
 

@@ -12,13 +12,18 @@ from pyspark.sql import functions as F
 
 from geo.cli.main import main
 from geo.crash import CrashPoint
+from geo.journal.event_rate import EventKind
+from geo.journal.events import SETTING, flush_all, read_events
 from geo.log.ledgers import Batch, LedgerKey, Span
+from geo.ops.health import Health
+from geo.ops.link_health import link_findings
 from geo.ops.verify.report import Category
+from geo.reasons import Reason
 from geo.replication.link_row import LinkRow
 from geo.replication.link_status import LinkStatus, link_statuses
 from geo.replication.link_table import append_links
 from geo.streams.life import State
-from geo.times import in_us
+from geo.times import EPOCH, in_us
 from tests.crashing import dies_at
 from tests.world import TOPIC, World
 
@@ -61,6 +66,54 @@ def test_rows_that_no_producer_can_have_written_are_in_the_links_row_out_of_sync
     assert (found.clean, found.total(Category.IMPOSSIBLE), found.total(Category.MISSING)) == (False, 5, 0)
     assert world.verify_quick().total(Category.IMPOSSIBLE) == 5
     assert any("5 impossible" in line for line in found.lines())
+
+
+def test_what_a_link_left_out_is_not_ok_until_a_person_takes_the_source_as_it_is(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SETTING, "on")
+
+    def typed(*verb: str) -> int:
+        return main([*verb, "--config", str(world.path)])
+
+    def health() -> tuple[Health, Reason | None]:
+        clusters = world.all_tables()
+        ((_, found, _),) = link_findings(clusters["eu"], clusters, world.config, str(TOPIC))
+        return found.health, found.code
+
+    world.write("us", 0, 5)
+    _forge(world, 5, 7)
+    world.replicate("eu")
+    capsys.readouterr()
+    assert typed("links", "status", "--fail-on", "error") == 1
+    told = capsys.readouterr().out
+    assert "BEHIND" in told
+    assert "do: geo reconcile --source us --target eu" in told
+    since = world.link_state("eu", "us").impossible_since
+    assert typed("reconcile", "--source", "us", "--target", "eu", "--topic", str(TOPIC)) == 0
+    assert health() == (Health.OK, None)
+    assert _status(world).in_sync
+    assert typed("links", "status") == 0
+    assert (world.verify().clean, world.verify_quick().clean) == (True, True)
+    assert any("left out 2 rows" in note for note in world.verify().notes)
+
+    _forge(world, 7, 8)
+    world.replicate("eu")
+    assert health() == (Health.BEHIND, Reason.IMPOSSIBLE_ROWS), "of what came later nobody has said anything"
+    assert not world.verify().clean
+    row = world.link_state("eu", "us")
+    assert (row.impossible, row.not_accepted) == (3, 1)
+    assert since is not None
+    assert row.impossible_since is not None
+    assert row.impossible_since > since
+    flush_all()
+    noted = read_events(world.tables("eu"), EPOCH, EventKind.REJECT)
+    assert {(one.reason_code, one.to_state) for one in noted} == {(Reason.IMPOSSIBLE_ROWS, "left out")}
+
+    world.log("us").delta().delete("publish_time >= '2200-01-01'")
+    assert typed("reconcile", "--source", "us", "--target", "eu", "--topic", str(TOPIC)) == 0
+    row = world.link_state("eu", "us")
+    assert (row.impossible, row.not_accepted, row.impossible_since, health()) == (0, 0, None, (Health.OK, None))
 
 
 @pytest.mark.parametrize("by_spark", [False, True])

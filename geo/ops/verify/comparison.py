@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 
@@ -21,7 +21,7 @@ from geo.log.promises import Promise, due, lost_entries, passed, told_range
 from geo.log.topics import Registered
 from geo.names import Topic
 from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
-from geo.ops.verify.link_ends import Ends, floors_by_target, key
+from geo.ops.verify.link_ends import Ends, floors_by_target, key, not_accepted
 from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Finding, LinkResult
 
 
@@ -149,7 +149,10 @@ class Comparison:
         for link in self._links:
             end = self._ends.get(link.name)
             state, version = (end.state, end.version) if end else (None, None)
-            yield LinkResult(str(self._topic), link.name, state, version, *self._results(link.name))
+            both, found = self._results(link.name)
+            left_out = {one: not_accepted(end, one.count) for one in found if one.category is Category.IMPOSSIBLE}
+            findings = tuple(replace(one, count=count) for one in found if (count := left_out.get(one, one.count)))
+            yield LinkResult(str(self._topic), link.name, state, version, both, findings)
 
     def overdue(self) -> dict[str, int]:
         """By link, how many messages are no longer in flight."""

@@ -29,10 +29,20 @@ class End:
     """Rows of the source up to there that the link left out since no producer can have written them; None: it has not counted them."""
     updated_us: int | None = None
     """When it was written."""
+    accepted: int = 0
+    """How many of the impossible ones somebody has accepted (`geo reconcile`)."""
 
 
 Ends = dict[tuple[str, str, str], End]
 """By target, source and topic."""
+
+
+def not_accepted(end: End | None, count: int) -> int:
+    """Of so many rows that no producer can have written, and that a link left out, those that are a fault: all, unless somebody has accepted as many
+    as it counted."""
+    if end is None or end.impossible is None or end.impossible > end.accepted:
+        return count
+    return max(0, count - end.accepted)
 
 
 def key(link: Link, topic: Topic) -> tuple[str, str, str]:

@@ -7,16 +7,19 @@ from datetime import timedelta
 from functools import partial
 
 from geo.config.model import Config
+from geo.delta.predicate import Compare, Predicate, TimeUs
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
+from geo.log.conditions import HAS_ID
 from geo.log.ledger_parts import ledger_parts
 from geo.log.promises import lost_entries
 from geo.names import ALL_TOPICS, Topic
+from geo.ops.verify.columns import AHEAD_US
 from geo.ops.verify.comparison import Pinned, standings, unaccepted
 from geo.ops.verify.ends import Parts, check_link, check_log, overdue_in
 from geo.ops.verify.faults import faults, uncounted
-from geo.ops.verify.link_ends import End, floors_by_target, key, limits, overdue
+from geo.ops.verify.link_ends import End, floors_by_target, key, limits, not_accepted, overdue
 from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
 from geo.ops.verify.verify import TopicResult, carrying, notes, verify_each
 from geo.times import from_us, in_us
@@ -41,7 +44,9 @@ def _check(seen: Pinned, topic: Topic) -> TopicResult:
     pins, policy = seen.of(topic), seen.config.policy(topic)
     logs = {name: seen.logs[topic, name] for name in pins[-1]}
     since = None if policy.message_ttl_s is None else from_us(seen.now_us) - timedelta(seconds=policy.message_ttl_s)
-    read = {pinned: ledger_parts(logs[pinned[0]], pinned[1], since) for pinned in {one for each in pins for one in each.items()}}
+    possible = _possible(seen.now_us)
+    pinned = {one for each in pins for one in each.items()}
+    read = {one: ledger_parts(logs[one[0]], one[1], since, possible) for one in pinned}
     early, middle, late = ({name: read[name, version] for name, version in each.items()} for each in pins)
     links = carrying(seen.config, topic, seen.registries, seen.ends)
     floors = floors_by_target(topic, links, seen.floors)
@@ -57,8 +62,8 @@ def _check(seen: Pinned, topic: Topic) -> TopicResult:
         both, findings = check_link(
             link, middle.get(link.source, nothing), origins, *targets, floors[link.target], vouched=vouched
         )
-        if end is not None and end.impossible:
-            findings += (Finding(Category.IMPOSSIBLE, end.impossible, ()),)
+        if left_out := not_accepted(end, (end.impossible or 0) if end is not None else 0):
+            findings += (Finding(Category.IMPOSSIBLE, left_out, ()),)
         if link.name in due_before and any(finding.category is Category.IN_FLIGHT for finding in findings):
             young = ledger_parts(logs[link.source], pins[1][link.source], from_us(due_before[link.name]))
             late_counts[link.name] = overdue_in(link, middle[link.source], young, targets[1], floors[link.target])
@@ -82,6 +87,11 @@ def _check(seen: Pinned, topic: Topic) -> TopicResult:
         *overdue(topic, links, seen.ends, late_counts, due_before),
     ]
     return TopicResult(results, found, list(notes(topic, seen.registries, logs, links, seen.ends)), wrong)
+
+
+def _possible(now_us: int) -> Predicate:
+    """The rows that a producer can have written: links bring no others."""
+    return HAS_ID & ~(Compare("publish_time", "<", TimeUs(0)) | Compare("publish_time", ">", TimeUs(now_us + AHEAD_US)))
 
 
 def _is_up_to(end: End, source: Table | None, version: int | None) -> bool:

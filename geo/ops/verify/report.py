@@ -38,8 +38,8 @@ MEANING = {
     Category.DIFFERENT: "same message id, but not the same row: one of the logs was changed, or an id was used twice",
     Category.DUPLICATES: "ids that are in the log more than once: two writers at a time, or a file was copied in",
     Category.IMPOSSIBLE: (
-        "rows with ids or times that no message has: somebody else wrote them, and no link brings them. Once they are deleted in the source,"
-        " `geo reconcile` of the link goes on"
+        "rows with ids or times that no message has: somebody else wrote them, and no link brings them. Delete them in the source, or keep them:"
+        " `geo reconcile` of the link takes it as it is then"
     ),
     Category.HOLES: (
         "entries lacking below the last of their ledger in this log, or below the end that its producer recorded; a gap is shown by its first"

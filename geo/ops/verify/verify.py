@@ -29,6 +29,7 @@ from geo.ops.verify.faults import faults, gone
 from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
 from geo.ops.verify.report import ClusterResult, LinkResult, VerifyReport
 from geo.progress import Progress, set_step
+from geo.text import counted
 from geo.times import in_us
 from schemas import LINKS
 
@@ -59,6 +60,7 @@ def read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
             row["floors"] or {},
             row["impossible"],
             in_us(row["updated_at"]),
+            row["impossible_accepted"] or 0,
         )
         for target, tables in clusters.items()
         for row in tables.journal(LINKS).newest()
@@ -258,3 +260,5 @@ def notes(topic: Topic, registered: Registries, logs: Container[str], links: Seq
         end = ends.get(key(link, topic))
         if end is not None and end.state == "DELAYED":
             yield f"{topic}: {link.name} is {end.state}: {end.reason or 'no reason recorded'}"
+        if end is not None and end.accepted:
+            yield f"{topic}: {link.name} left out {counted(end.accepted, 'row')} that no producer can have written, which was accepted"
