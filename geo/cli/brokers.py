@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from geo.cli.arguments import Verbs, add_engine
+from geo.cli.findings import broker_as_json
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, load_for
 from geo.config.model import Config
@@ -141,11 +142,7 @@ def _list_alone(args: argparse.Namespace, output: Output, clusters: Mapping[str,
     """Of a cluster that no brokers share: who runs it, or what of it."""
     tables, every = clusters[args.cluster], clusters.values()
     found = list(brokers_of(tables))
-    output.data([
-        {"broker": one.name, "does": one.does, "state": UP if one.is_dead is None else SILENT, "since": from_us(one.since_us),
-         "silent_seconds": one.silent_s and round(one.silent_s, 1), "ended": one.is_dead, "works": one.works}
-        for one in found
-    ])  # fmt: skip
+    output.data(list(map(broker_as_json, found)))
     rows = [(one.name, one.does, f"{from_us(one.since_us):%Y-%m-%d %H:%M:%S}Z", _alive(one), one.works) for one in found]
     if found:
         output.table(("BROKER", "DOES", "SINCE", "ALIVE", "WORKS"), rows)

@@ -34,7 +34,7 @@ def doctor(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     spark = None if args.engine == "native" else start_spark("geo doctor", config)
     findings = examine(spark, config, LookedAt("geo doctor", config, args.engine).clusters, args.write_check)
-    output.data([_as_json(one) for one in findings])
+    output.data(findings)
     output.lines(line for one in findings for line in _lines(one, args.config))
     return exit_code(findings, args.fail_on)
 
@@ -57,9 +57,3 @@ def _lines(one: Symptom, config: str) -> Iterator[Line]:
     yield Line(f"{one.level:{_INDENT - 1}} {': '.join(filter(None, parts))}", _COLOURS[one.level], _INDENT)
     if one.fix:
         yield Line(f"{' ' * _INDENT}fix: {typed(one.fix, config)}", indent=_INDENT + 4)
-
-
-def _as_json(one: Symptom) -> dict[str, object]:
-    since = None if one.since_us is None else f"{from_us(one.since_us):%Y-%m-%dT%H:%M:%SZ}"
-    code = None if one.code is None else one.code.value
-    return {"level": one.level, "where": one.where, "what": one.what, "fix": one.fix, "code": code, "since": since}

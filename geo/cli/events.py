@@ -121,7 +121,6 @@ def cells_of(one: Event) -> Sequence[str | None]:
 def fields_of(one: Event) -> dict[str, Any]:
     """An event for programs."""
     return {
-        "at": one.at, "cluster": one.cluster, "kind": one.kind.value, "subject": one.subject, "topic": one.topic,
-        "from_state": one.from_state, "to_state": one.to_state, "reason_code": one.reason_code and one.reason_code.value,
-        "reason": one.reason, "by": one.by, "count": one.count,
+        "at": one.at, "cluster": one.cluster, "kind": one.kind, "subject": one.subject, "topic": one.topic,
+        "from_state": one.from_state, "to_state": one.to_state, "code": one.reason_code, "reason": one.reason, "by": one.by, "count": one.count,
     }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_engine
 from geo.cli.events import cells_of, fields_of
-from geo.cli.findings import finding_fields, since, typed
+from geo.cli.findings import finding_as_json, lag_as_json, since, typed
 from geo.cli.named import Named
 from geo.cli.output import Output
 from geo.cli.running import LookedAt
@@ -53,36 +53,25 @@ def event_lines(events: Sequence[Event]) -> list[str]:
 
 def _as_json(one: Explained, now_us: int) -> dict[str, Any]:
     decision, status, cursor, messages = one.decision, one.status, one.cursor, one.messages
-    lag = None if status is None else status.lag
     return {
         "link": f"{one.source}->{one.target}", "replicated": decision.replicated,
-        "decision": {"level": decision.level, "where": decision.where, "reason": decision.reason, "do": decision.do},
-        "unread": one.unread,
-        "messages": None if messages.since_us is None else {"for_target": messages.to_target, "for_others": messages.to_others},
-        "state": status and status.state.value, "state_reason": status and status.reason,
+        "decision": {"set_by": decision.level, "where": decision.where, "reason": decision.reason, "do": decision.do},
+        "cannot_be_read": one.unread,
+        "newest_messages": None if messages.since_us is None else {"for_target": messages.to_target, "for_others": messages.to_others},
+        "state": status and status.state.value, "reason": status and status.reason,
         "source_version": status and status.at, "source_newest": status and status.newest, "in_sync": status and status.in_sync,
-        "lag_messages": lag and lag.messages, "lag_bytes": lag and lag.bytes, "lag_seconds": lag and lag.seconds,
-        "lag_complete": lag and lag.complete,
-        **({} if one.finding is None else finding_fields(one.finding, now_us)),
+        **lag_as_json(None if status is None else status.lag, "lag_"),
+        "finding": one.finding and finding_as_json(one.finding, now_us),
         "history_since": None if one.history_since_us is None else from_us(one.history_since_us),
         "history": [_then(then) for then in one.history],
         "cursor": None if cursor is None else {
-            "version": cursor.version, "source_commit": _commit(cursor.source), "target_commit": _commit(cursor.brought),
-            "owner": cursor.owner,
+            "version": cursor.version, "source_commit": cursor.source, "target_commit": cursor.brought, "owner": cursor.owner,
         },
     }  # fmt: skip
 
 
 def _then(one: Then) -> dict[str, Any]:
-    lag = one.lag
-    return {
-        "minutes_ago": one.minutes_ago, "versions": lag and lag.versions, "messages": lag and lag.messages,
-        "bytes": lag and lag.bytes, "seconds": lag and lag.seconds, "complete": lag and lag.complete,
-    }  # fmt: skip
-
-
-def _commit(one: CommitAt | None) -> dict[str, Any] | None:
-    return None if one is None else {"version": one.version, "commit_id": one.commit_id, "by": one.by, "at": one.at}
+    return {"ago_seconds": one.minutes_ago * 60, **lag_as_json(one.lag)}
 
 
 def lines(one: Explained, now_us: int, config: str) -> list[str]:

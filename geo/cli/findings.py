@@ -7,20 +7,36 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from geo.cli.output import Colour, Line
+from geo.cli.output import Colour, Line, said
+from geo.fleet.load_reports import UP
+from geo.fleet.placement.views import SILENT
 from geo.ops.health import Finding
 from geo.ops.problems import Problem
+from geo.ops.status import Broker
+from geo.replication.lag import Lag
 from geo.text import counted, lasting
 from geo.times import from_us
 
 
-def finding_fields(one: Finding, now_us: int) -> dict[str, Any]:
-    """As JSON has them."""
+def finding_as_json(one: Finding, now_us: int) -> dict[str, Any]:
+    """What every screen says of how something is doing, in these words. `level`: of what is no problem, as a rest of an hour, it is ok."""
     return {
-        "health": one.health.value, "health_since": None if one.since_us is None else from_us(one.since_us),
-        "health_code": None if one.code is None else one.code.value, "health_reason": one.reason or None, "do": one.do,
-        "level": one.level, "is_problem": one.is_problem(now_us),
+        "health": one.health, "level": one.level if one.is_problem(now_us) else "ok", "since": None if one.since_us is None else from_us(one.since_us), "code": one.code,
+        "reason": one.reason or None, "do": one.do,
     }  # fmt: skip
+
+
+def lag_as_json(lag: Lag | None, prefix: str = "") -> dict[str, Any]:
+    """How far a link is behind, each name with a prefix where it stands among others. None: nobody knows."""
+    return {f"{prefix}{name}": value if lag else None for name, value in said(lag or Lag()).items()}
+
+
+def broker_as_json(one: Broker) -> dict[str, Any]:
+    """Who runs something in a cluster. `reason`: why it runs nothing now."""
+    state = UP if one.is_dead is None else SILENT
+    told = {"broker": one.name, "does": one.does, "state": state, "since": from_us(one.since_us)}
+    silent_s = None if one.silent_s is None else round(one.silent_s, 3)
+    return {**told, "silent_seconds": silent_s, "reason": one.is_dead, "works": one.works}
 
 
 def since(since_us: int | None, now_us: int) -> str | None:

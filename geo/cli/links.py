@@ -10,7 +10,7 @@ from typing import Any
 
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_limits, add_running, add_take_over
 from geo.cli.arguments import start as parse_start
-from geo.cli.findings import finding_fields, problem_lines, since
+from geo.cli.findings import finding_as_json, lag_as_json, problem_lines, since
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, starting, stop_on_signals, with_disk
 from geo.config import load
@@ -188,7 +188,7 @@ def links_status(args: argparse.Namespace, output: Output) -> int:
     away = [link for one in unreadable for link in config.inbound(one["cluster"])]
     statuses = [one for one, _ in found]
     every, of_in_sync = high_watermarks(statuses, away, in_sync=False), high_watermarks(statuses, away, in_sync=True)
-    rows = [{**_status(one, every, of_in_sync), **finding_fields(how, now)} for one, how in found]
+    rows = [{**_status(one, every, of_in_sync), "finding": finding_as_json(how, now)} for one, how in found]
     output.data([*sorted(rows, key=lambda row: (row["topic"], row["link"])), *unreadable])
     head = ("TOPIC", "LINK", "HEALTH", "SINCE", "STATE", "IN SYNC", "LAG", "BYTES", "SECONDS", "VERSION", "OF", "REASON")
     output.table(
@@ -241,17 +241,9 @@ def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks) 
     return {
         "link": one.link.name, "topic": str(one.topic), "state": one.state.value, "reason": one.reason,
         "source_version": one.at, "source_newest": one.newest, "in_sync": one.in_sync,
-        **_lag_fields(lag),
+        **lag_as_json(lag, "lag_"),
         "expired": one.expired, "impossible": one.impossible,
         "high_watermark": every[key], "high_watermark_in_sync": of_in_sync[key], "lacks": one.lacks,
-    }  # fmt: skip
-
-
-def _lag_fields(lag: Lag | None) -> dict[str, Any]:
-    """None: nobody knows."""
-    return {
-        "lag_versions": lag and lag.versions, "lag_messages": lag and lag.messages, "lag_bytes": lag and lag.bytes,
-        "lag_seconds": None if lag is None or lag.seconds is None else round(lag.seconds, 3), "lag_complete": lag and lag.complete,
     }  # fmt: skip
 
 
@@ -303,7 +295,7 @@ def list_links(args: argparse.Namespace, output: Output) -> int:
         return [
             ({"link": f"{source}->{tables.cluster.name}", "topic": topic, **_told(state, requests),
               "source_version": state.cursor.version if state.cursor else None, "floors": state.floors, "expired": state.expired,
-              **_lag_fields(lag := lags.get((source, topic)))}, lag)
+              **lag_as_json(lag := lags.get((source, topic)), "lag_")}, lag)
             for (source, topic), state in read_links(tables).items()
             if topic_glob_matches(glob, Topic.parse(topic))
         ]  # fmt: skip

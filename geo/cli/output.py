@@ -9,20 +9,28 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime
 from enum import Enum
 from math import isfinite, isnan
 from textwrap import wrap
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geo.cli.logs import clear_line
 from geo.text import printable, printable_json
-from geo.times import utc
+from geo.times import from_us, utc
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def to_json(value: Any) -> Any:
     """`value` as JSON has it: times ISO 8601 in UTC (without a zone: of this process, as Spark collects them), bytes in
-    base64, NaN, Infinity and -Infinity as text: JSON has no such numbers."""
+    base64, NaN, Infinity and -Infinity as text: JSON has no such numbers. A dataclass as `said`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_json(said(value))
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, datetime):
         return utc(value).isoformat().replace("+00:00", "Z")
     if isinstance(value, float) and not isfinite(value):
@@ -36,6 +44,26 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_json(item) for item in value]
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def said(value: DataclassInstance) -> dict[str, Any]:
+    """The fields of a dataclass under the names that all screens have for them (docs/health.md, *As JSON*): times as times, and durations in
+    seconds, to the millisecond."""
+    return dict(_member(each.name, getattr(value, each.name)) for each in fields(value))
+
+
+def _member(name: str, value: Any) -> tuple[str, Any]:
+    if name.endswith("_us"):
+        at = name.removesuffix("_us")
+        return at if at.endswith(_TIMES) else f"{at}_at", None if value is None else from_us(value)
+    if name.endswith("_per_s"):
+        return f"{name}econd", value
+    name = f"{name}econds" if name.endswith("_s") else name
+    return name, round(value, 3) if name.endswith("seconds") and isinstance(value, float) else value
+
+
+_TIMES = ("at", "since")
+"""How the names of times end."""
 
 
 class Colour(Enum):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 from geo.cli.arguments import Verbs, add_engine, add_glob, add_limits, add_watch
-from geo.cli.findings import problem_lines
+from geo.cli.findings import broker_as_json, finding_as_json, problem_lines
 from geo.cli.named import chosen
-from geo.cli.output import Colour, Line, Output, table_lines
+from geo.cli.output import Colour, Line, Output, said, table_lines
 from geo.cli.running import LookedAt
 from geo.config import load
 from geo.ops.problems import Problem
@@ -50,63 +49,49 @@ def as_json(found: Status) -> dict[str, Any]:
     return {
         "at": from_us(found.at_us),
         "version": program_version(),
-        "problems": [_problem_as_json(one) for one in found.problems],
+        "problems": [_problem_as_json(one, found.at_us) for one in found.problems],
         "clusters": [_cluster_as_json(one) for one in found.clusters],
         "links": [_link_as_json(one) for one in found.links],
         "subscriptions": {
             "count": found.subscriptions.count,
             "behind": [
-                {"topic": str(one.topic), "subscription": one.name, "cluster": one.region, "backlog": one.backlog}
+                {"topic": one.topic, "subscription": one.name, "cluster": one.region, "backlog": one.backlog}
                 for one in found.subscriptions.behind
             ],
             "failover": [
-                {"link": f"{one.source}->{one.target}", "repeats": one.repeats, "skips": one.skips}
+                {"link": f"{one.source}->{one.target}", "repeated": one.repeats, "skipped": one.skips}
                 for one in found.subscriptions.failovers
             ],
         },
     }
 
 
-def _problem_as_json(one: Problem) -> dict[str, Any]:
+def _problem_as_json(one: Problem, now_us: int) -> dict[str, Any]:
     first = one.first
-    return {
-        "health": first.health.value, "level": first.level, "link": first.link, "subject": first.subject, "topic": first.topic,
-        "since": _time(first.since_us), "code": first.code and first.code.value, "reason": first.reason, "do": first.do,
-        "topics": one.count, "of_topics": one.of,
-    }  # fmt: skip
+    where = {"link": first.link, "subject": first.subject, "topic": first.topic}
+    return {**finding_as_json(first, now_us), **where, "topics": one.count, "of_topics": one.of}
 
 
 def _cluster_as_json(one: ClusterLine) -> dict[str, Any]:
     facts, lost = one.facts, one.lost
     return {
-        "cluster": facts.cluster, "cannot_be_read": facts.unreadable,
-        "brokers": [
-            {"process": each.name, "does": each.does, "since": from_us(each.since_us), "silent_seconds": each.silent_s,
-             "ended": each.is_dead, "works": each.works}
-            for each in facts.brokers
-        ],
-        "topics": len(facts.topics), "published_per_second": facts.published,
-        "lost": {**_backlog_as_json(lost.backlog), "acknowledgements_seconds": lost.acks.seconds, "topics_in_no_other": lost.alone},
-        "verified": facts.verified and {
-            "at": from_us(facts.verified.at_us), "clean": facts.verified.clean, "what": facts.verified.what
-        },
+        "cluster": facts.cluster, "cannot_be_read": facts.unreadable, "brokers": list(map(broker_as_json, facts.brokers)),
+        "topics": len(facts.topics), "messages_per_second": facts.published,
+        "lost": {**said(lost.backlog), "acknowledgements_seconds": lost.acks.seconds, "topics_in_no_other": lost.alone},
+        "verified": facts.verified,
     }  # fmt: skip
 
 
 def _link_as_json(one: LinkLine) -> dict[str, Any]:
-    before = None if one.before is None else _backlog_as_json(one.before)
+    trend = None if one.trend is Trend.UNKNOWN else one.trend
     return {
-        "link": one.link, "topics": one.topics, "states": dict(one.states), "lag": _backlog_as_json(one.backlog),
-        "lag_before": before, "trend": None if one.trend.value == "?" else one.trend.value,
-    }  # fmt: skip
-
-
-def _backlog_as_json(one: Backlog) -> dict[str, Any]:
-    return {"messages": one.messages, "seconds": one.seconds, "complete": one.complete}
-
-
-def _time(at_us: int | None) -> datetime | None:
-    return None if at_us is None else from_us(at_us)
+        "link": one.link,
+        "topics": one.topics,
+        "states": one.states,
+        "lag": one.backlog,
+        "lag_before": one.before,
+        "trend": trend,
+    }
 
 
 def screen(found: Status, version: str, width: int | None, config: str) -> Iterator[Line]:

@@ -13,7 +13,7 @@ from typing import Any
 from geo.cli import version_subscriptions as versions
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, start_position
 from geo.cli.named import Named, chosen
-from geo.cli.output import Output
+from geo.cli.output import Output, said
 from geo.cli.running import LookedAt, run_in_cluster, say_unreadable, start_spark, writable
 from geo.cli.subscription_arguments import add_named, add_replicated, add_start, is_many, read_named
 from geo.config import Config, load
@@ -96,7 +96,7 @@ def _columns(one: Mapping[str, Any]) -> tuple[object, ...]:
         return *versions.columns(one), None, None
     state = "deleted" if one["deleted"] else _STATE[one["consumer"]]
     replicated, acknowledged = "yes" if one["replicated"] else "no", f"{one['acknowledged']:,}"
-    return state, replicated, one["epoch"], acknowledged, _count(one["backlog"]), _age(one["oldest"])
+    return state, replicated, one["epoch"], acknowledged, _count(one["backlog"]), _age(one["oldest_at"])
 
 
 def _count(number: int | None) -> str | None:
@@ -267,12 +267,17 @@ def status(args: argparse.Namespace, output: Output) -> int:
     if not any(one.known for one in found):
         known, _ = looked.read_each(lambda tables: _names_in(tables, named))
         named.refuse_subscription(args.subscription, known)
-    output.data([asdict(one) for one in found])
+    output.data(list(map(_standing_as_json, found)))
     output.table(_HEAD, [_row(one) for one in found])
     whole = len(named.topics) == 1
     output.text(*dict.fromkeys(f"{one.cluster}: cannot be read: {one.unreadable}" for one in found if one.unreadable is not None))
     output.text(*(line for one in found if one.unreadable is None for line in (_whole(one) if whole else _short(one))))
     return int(any(one.unreadable is not None or one.lacking_shares for one in found))
+
+
+def _standing_as_json(one: Standing) -> dict[str, Any]:
+    failover = [{"reason" if name == "why" else name: value for name, value in said(ready).items()} for ready in one.failover]
+    return {**said(one), "peers": list(map(asdict, one.peers)), "failover": failover}  # the keys of peers are older than the rule
 
 
 def _names_in(tables: ClusterTables, named: Named) -> list[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob, from_1_to
 from geo.cli.named import chosen, refuse_absent
-from geo.cli.output import Output
+from geo.cli.output import Output, said
 from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, writable
 from geo.config import load
 from geo.errors import SchemaError
@@ -23,7 +22,7 @@ from geo.now import utc_now
 from geo.ops.delete_topic import Deleted, delete_topics
 from geo.ops.removal import LOSE
 from geo.ops.topic_facts import TopicStats, topic_stats
-from geo.ops.topic_stats import WINDOWS_S
+from geo.ops.topic_stats import WINDOWS_S, Rates
 from geo.replication.link_table import read_links
 from geo.streams.life import State
 from geo.text import counted, lasting, per_second
@@ -178,11 +177,13 @@ def _or_unknown(number: int | None) -> str:
 
 
 def _stats_as_json(one: TopicStats) -> dict[str, Any]:
-    rates = {name: None if rate is None else asdict(rate) for name, rate in one.rates.items()}
-    producers = [{**asdict(of), "last_published": None if of.last_us is None else from_us(of.last_us)} for of in one.producers]
-    return {"topic": str(one.topic), "cluster": one.cluster, "version": one.version, "messages": one.messages, "files": one.files,
-            "bytes": one.bytes, "rates_per_s": rates, "ledgers": one.ledgers, "producers": producers,
-            "subscriptions": [asdict(of) for of in one.subscriptions], "lacks": one.lacks}  # fmt: skip
+    rates = {name: rate and _rates_as_json(rate) for name, rate in one.rates.items()}
+    return {**said(one), "rates": rates, "subscriptions": one.subscriptions}
+
+
+def _rates_as_json(one: Rates) -> dict[str, Any]:
+    per_second = {"messages": one.messages, "published": one.published, "bytes": one.bytes}
+    return {"over_seconds": round(one.over_s, 3), **{f"{what}_per_second": rate for what, rate in per_second.items()}}
 
 
 def create(args: argparse.Namespace, output: Output) -> int:

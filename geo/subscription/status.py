@@ -65,7 +65,7 @@ class Listed:
     """As ConsumerState."""
     backlog: int | None = None
     """Messages of the log here that are not acknowledged; None: they were not counted, or it was deleted, or has no log here."""
-    oldest: datetime | None = None
+    oldest_at: datetime | None = None
     """When the oldest of these was published."""
 
 
@@ -109,7 +109,7 @@ class Standing:
     known: bool = True
     """Whether there is a record or an owner of it here; also true of what cannot be read, of which nobody knows."""
     topic: str = ""
-    oldest: datetime | None = None
+    oldest_at: datetime | None = None
     """When the oldest message that waits was published; None: none waits, or that is not known."""
     oldest_s: float | None = None
     """Its age in seconds."""
@@ -152,7 +152,7 @@ def _with_backlog(tables: ClusterTables, topic: Topic, state: AckState, one: Lis
         return one
     present, before = _split(state, log, seen.version)
     waiting = present - Done(state, before).of(present)
-    return replace(one, backlog=waiting.size, oldest=oldest_of(log, seen.version, waiting) if waiting else None)
+    return replace(one, backlog=waiting.size, oldest_at=oldest_of(log, seen.version, waiting) if waiting else None)
 
 
 def status(spark: SparkSession, config: Config, topic: Topic, subscription: str) -> list[Standing]:
@@ -204,7 +204,7 @@ class _Here:
     before: MessageSet
     arrived: int
     """Messages of the log that were published lately."""
-    oldest: datetime | None
+    oldest_at: datetime | None
 
     @property
     def waiting(self) -> MessageSet:
@@ -249,7 +249,7 @@ def _here(tables: ClusterTables, one: _Namespace | Unreadable, topic: Topic, sub
         found = _Here(of_it, one.known.refused.get(key, {}), newest, lately, shares, log, version, present, before, arrived, None)
         waiting = found.waiting
         oldest = oldest_of(log, version, waiting) if version is not None and waiting else None
-        return replace(found, oldest=oldest)
+        return replace(found, oldest_at=oldest)
     except FAULTS as error:
         return first_line(error)
 
@@ -311,8 +311,8 @@ def _standing(
         replicated=not of_it.is_regional,
         known=of_it.here is not None or bool(one.refused or one.shares),
         topic=str(topic),
-        oldest=one.oldest,
-        oldest_s=None if one.oldest is None else max(0.0, (utc_now() - one.oldest).total_seconds()),
+        oldest_at=one.oldest_at,
+        oldest_s=None if one.oldest_at is None else max(0.0, (utc_now() - one.oldest_at).total_seconds()),
         acknowledged_per_s=lately / RATE_S,
         drained_in_s=drained_in_s(waiting.size, lately, one.arrived, RATE_S),
         failover=tuple(_ready(one, there, peer) for peer, there in here.items() if peer != cluster),

@@ -70,5 +70,5 @@ def _assert_event(place: Place, set_up: SetUp) -> None:
     code = next(iter(set_up.tells.values())).code.value
     flush_all()  # they are written a second later
     said = place.geo("events", "--since", "7d", "-o", "json")
-    told = {(one["kind"], one["reason_code"]) for one in said.data}
+    told = {(one["kind"], one["code"]) for one in said.data}
     assert (set_up.event.value, code) in told, said.text

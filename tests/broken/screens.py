@@ -43,10 +43,12 @@ def _of_doctor(one: Mapping[str, Any]) -> Found | None:
 def _of_links(one: Mapping[str, Any]) -> Found | None:
     if "cannot_be_read" in one:
         return Found(f"cluster {one['cluster']}", one["code"], None, one["cannot_be_read"], "")
-    if not one["is_problem"]:
+    finding = one["finding"]
+    if finding["level"] == "ok":
         return None
-    where, since = f"{one['link']}, {one['topic']}", _since(one["health_since"])
-    return Found(where, one["health_code"], since, one["health_reason"] or "", one["do"] or "")
+    return Found(
+        f"{one['link']}, {one['topic']}", finding["code"], _since(finding["since"]), finding["reason"] or "", finding["do"] or ""
+    )
 
 
 def _of_status(one: Mapping[str, Any]) -> Found | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,15 @@ from hypothesis import strategies as st
 from geo.cli.main import main
 from geo.delta.arrow_rows import rows_table
 from geo.ids import LedgerId
+from geo.journal.event_rate import EventKind
+from geo.journal.events import Events
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledger_writer import LedgerWriter
 from geo.log.ledgers import Batch, Counted
 from geo.log.topics import Registered, ensure_topic
 from geo.names import Topic
 from geo.now import now_us, utc_now
+from geo.reasons import Reason
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import encode, key_of
@@ -152,9 +156,63 @@ def test_keys_of_before_are_still_there_and_rows_are_added(regions: Regions) -> 
     standing = {"cluster", "epoch", "deleted", "backlog", "acknowledged", "mark_delete", "ranges_beyond", "runs", "moved", "peers",
                 "refused", "unreadable", "consumer", "lacking_shares", "replicated"}  # fmt: skip
     assert standing <= us.keys()
-    assert (us["backlog"], us["acknowledged_per_s"], us["drained_in_s"]) == (10, 7 / 300, None)
-    assert us["failover"] == [{"target": "eu", "repeated": 0, "skipped": 0, "missing": 0, "why": None}]
-    assert us["oldest_s"] >= eu["oldest_s"] - 60 > -60
+    assert (us["backlog"], us["acknowledged_per_second"], us["drained_in_seconds"]) == (10, 7 / 300, None)
+    assert us["failover"] == [{"target": "eu", "repeated": 0, "skipped": 0, "missing": 0, "reason": None}]
+    assert us["oldest_seconds"] >= eu["oldest_seconds"] - 60 > -60
+
+
+SCREENS = (
+    ["status"], ["links", "list"], ["links", "status"], ["topics", "list"], ["topics", "stats"], ["subscriptions", "list"],
+    ["subscriptions", "status", "--topic", str(TOPIC), "--subscription", "billing"], ["explain", str(TOPIC)], ["events"], ["doctor"],
+    ["brokers", "list", "--cluster", "us"],
+)  # fmt: skip
+
+_OLDER = {"age_s", "newest_here"}
+"""Keys that stay though they are not as the rule says."""
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT")
+
+
+def _members(value: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Each key with its value and where it stands, of all that a document holds."""
+    if isinstance(value, dict):
+        yield from ((key, member, value) for key, member in value.items())
+    for member in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _members(member)
+
+
+def test_all_screens_have_one_form_as_json(regions: Regions) -> None:
+    """Of topics that lack something and whose link nobody runs, of which each screen says something: docs/health.md, *As JSON*."""
+    noted = Events(regions.far.tables("eu"))
+    noted.note(
+        EventKind.LINK, f"us->eu {TOPIC}", "FAILED", topic=str(TOPIC), code=Reason.SOURCE_RECREATED, reason="it was dropped"
+    )
+    assert noted.flush()
+    there = set[str]()
+    for words in SCREENS:
+        more = ["--max-lag", "1s"] if words in (["status"], ["links", "status"]) else []
+        code, text = regions.geo([*words, *more, "-o", "json"])
+        assert code in (0, 1), text
+        for key, value, among in _members(json.loads(text)):
+            is_time = key in ("at", "since") or key.endswith(("_at", "_since"))
+            says_time = isinstance(value, str) and _MOMENT.match(value) is not None
+            where = f"{words}: {key}: {value!r}"
+            if key not in _OLDER:
+                assert says_time == (is_time and value is not None), where
+                assert not key.endswith(("_s", "_us", "_ms", "_code", "_health", "_since_us")), where
+            assert not says_time or value.endswith("Z"), where
+            if key.endswith("seconds") and value is not None:
+                assert value == round(value, 3), where
+            if key.removeprefix("lag_") in ("messages", "bytes", "versions", "seconds"):
+                assert value is None or type(value) in (int, float), where
+            if key == "health" and words != ["doctor"]:
+                assert list(among)[:6] == ["health", "level", "since", "code", "reason", "do"], where
+            if key == "code":
+                assert value is None or value in Reason.__members__, where
+            if key == "level":
+                assert value in ("ok", "warn", "error"), where
+            there.add(key)
+    assert there >= {"health", "level", "since", "code", "reason", "do", "at", "lag_messages", "lag_seconds", "oldest_at"}
 
 
 PARTS = (

@@ -121,12 +121,14 @@ def test_what_is_stopped_is_told_with_since_verb_and_exit_code(far: Far, topic: 
     assert typed("")[0] == 0
     publish_long_ago(far, 20, topic)
     code, (told,) = typed("")
-    assert (code, told["health"], told["health_code"], told["level"]) == (1, "STOPPED", "NO_OWNER", "error")
-    assert (told["do"], told["is_problem"], told["lag_messages"]) == ("geo replicate --cluster eu", True, 10)
-    assert told["health_since"] is not None
+    assert (code, told["lag_messages"]) == (1, 10)
+    found = told["finding"]
+    assert (found["health"], found["code"], found["level"]) == ("STOPPED", "NO_OWNER", "error")
+    assert found["do"] == "geo replicate --cluster eu"
+    assert found["since"] is not None
     far.replicate(topic)
     code, (told,) = typed("")
-    assert (code, told["health"], told["is_problem"]) == (0, "OK", False)
+    assert (code, told["finding"]["health"], told["finding"]["level"]) == (0, "OK", "ok")
 
 
 def test_a_log_that_is_gone_in_the_target_is_away_though_its_next_start_would_bring_all(
@@ -137,8 +139,8 @@ def test_a_log_that_is_gone_in_the_target_is_away_though_its_next_start_would_br
     assert port is not None
     port.delete_all([str(log / name) for name in log.names()])
     code, (told,) = typed("")
-    assert (code, told["health"], told["health_code"]) == (1, "AWAY", "TARGET_GONE")
-    assert told["do"].startswith("Put it back.")
+    assert (code, told["finding"]["health"], told["finding"]["code"]) == (1, "AWAY", "TARGET_GONE")
+    assert told["finding"]["do"].startswith("Put it back.")
 
 
 def test_a_rest_is_fine_for_a_day_and_no_lag_is_too_much_for_it_but_one_that_is_asked_for(
@@ -147,8 +149,8 @@ def test_a_rest_is_fine_for_a_day_and_no_lag_is_too_much_for_it_but_one_that_is_
     publish_long_ago(far, 20, topic)
     ask(far.tables("eu"), "us", str(topic), Action.PAUSE)
     code, (told,) = typed("")
-    assert (code, told["health"], told["is_problem"], told["level"]) == (0, "PAUSED", False, "warn")
-    assert told["health_since"] is not None, "when it was asked to"
+    assert (code, told["finding"]["health"], told["finding"]["level"]) == (0, "PAUSED", "ok")
+    assert told["finding"]["since"] is not None, "when it was asked to"
     assert typed("--max-lag 1h")[0] == 0
     assert typed("--max-lag 60s")[0] == 1
 
@@ -158,7 +160,9 @@ def test_an_owner_that_lives_has_time_to_take_it_up_and_a_schedule_excuses(far: 
     link = TopicLink(far.tables("eu"), far.tables("us"), far.config, far.config.link("us", "eu"), topic)
     (owned,) = claim(link.target, [link.runners])
     code, (told,) = typed("")
-    assert (code, told["health"], told["health_code"]) == (0, "CATCHING_UP", None), "it lacked nothing some minutes ago"
+    assert (code, told["finding"]["health"], told["finding"]["code"]) == (0, "CATCHING_UP", None), (
+        "it lacked nothing some minutes ago"
+    )
     release([owned])
     owned.abandon()
     assert typed("")[0] == 1
@@ -166,4 +170,4 @@ def test_an_owner_that_lives_has_time_to_take_it_up_and_a_schedule_excuses(far: 
     far.path.write_text(without.replace("source: us,", "source: us, expect_every: 10m,"))
     code, (told,) = typed("")
     far.path.write_text(without)
-    assert (code, told["health"]) == (0, "CATCHING_UP")
+    assert (code, told["finding"]["health"]) == (0, "CATCHING_UP")

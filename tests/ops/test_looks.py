@@ -148,7 +148,7 @@ def test_who_was_not_verified_or_maintained_for_a_week_and_a_day_is_overdue(
 def _listed(cluster: str, backlog: int | None, days: float, **more: Any) -> Listed:
     given = {"deleted": False, "epoch": 0, "acknowledged": 0, "runs": False, **more}
     oldest = from_us(NOW_US - round(days * DAY_US)) if backlog else None
-    return Listed("persistent://shop/web/orders", "billing", cluster, backlog=backlog, oldest=oldest, **given)
+    return Listed("persistent://shop/web/orders", "billing", cluster, backlog=backlog, oldest_at=oldest, **given)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class Listed(Protocol):
     @property
     def backlog(self) -> int | None: ...
     @property
-    def oldest(self) -> datetime | None: ...
+    def oldest_at(self) -> datetime | None: ...
 
 
 def forgotten(listed: Iterable[Listed], now_us: int) -> Iterator[Symptom]:
@@ -45,7 +45,7 @@ def forgotten(listed: Iterable[Listed], now_us: int) -> Iterator[Symptom]:
     for (topic, name, of_one), known in sorted(by_name.items()):
         if any(one.runs or one.deleted for one in known):
             continue
-        counts = [(one.backlog, one.oldest) for one in known if one.backlog is not None]
+        counts = [(one.backlog, one.oldest_at) for one in known if one.backlog is not None]
         backlog, oldest = min(counts, key=lambda count: count[0], default=(0, None))
         if backlog and oldest is not None and now_us - in_us(oldest) > FORGOTTEN_US:
             where = f"subscription {name} of {topic}" + (f" in {of_one}" if of_one else "")
