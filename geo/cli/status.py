@@ -15,7 +15,7 @@ from geo.config import load
 from geo.ops.problems import Problem
 from geo.ops.status import Backlog, ClusterLine, LinkLine, Lost, Status, Subscriptions, Trend, status_of
 from geo.ops.status_facts import read_facts
-from geo.text import counted, lasting
+from geo.text import counted, lasting, per_second
 from geo.times import from_us
 from geo.version import program_version
 
@@ -128,9 +128,7 @@ def _cluster(one: ClusterLine, now_us: int) -> tuple[object, ...]:
     else:
         does = "" if shown.does == "broker" else f" ({shown.does})"
         who, alive = f"{shown.name}{does}{more}", "unknown" if shown.silent_s is None else f"{_age(shown.silent_s)} ago"
-    published = (
-        "unknown" if facts.published is None else f"{facts.published:,.0f}" if facts.published >= 10 else f"{facts.published:.1f}"
-    )
+    published = "unknown" if facts.published is None else per_second(facts.published)
     verified = "never, as far as is known"
     if facts.verified is not None:
         verified = f"{facts.verified.what}, {_age((now_us - facts.verified.at_us) / 1e6)} ago"

@@ -150,7 +150,7 @@ def stats(args: argparse.Namespace, output: Output) -> int:
     return say_unreadable(output, unreadable) or int(any(one.lacks is not None for one in found))
 
 
-_STATS = ("TOPIC", "CLUSTER", "MESSAGES", "FILES", "BYTES", "MSG/s 1m", "MSG/s 1h", "BYTES/s 1h", "LEDGERS")
+_STATS = ("TOPIC", "CLUSTER", "MESSAGES", "FILES", "BYTES", "PUBLISHED/s", "MSG/s 1m", "MSG/s 1h", "BYTES/s 1h", "LEDGERS")
 _PRODUCERS = ("TOPIC", "CLUSTER", "PRODUCER", "STATE", "MESSAGES", "LEDGERS", "LAST PUBLISHED")
 _SUBSCRIPTIONS = ("TOPIC", "CLUSTER", "SUBSCRIPTION", "CONSUMER", "BACKLOG")
 
@@ -158,7 +158,8 @@ _SUBSCRIPTIONS = ("TOPIC", "CLUSTER", "SUBSCRIPTION", "CONSUMER", "BACKLOG")
 def _stats_row(one: TopicStats) -> tuple[object, ...]:
     now, usual = one.rates["1m"], one.rates["1h"]
     sizes = map(_or_unknown, (one.messages, one.files, one.bytes))
-    each = None if now is None else now.messages, *((None, None) if usual is None else (usual.messages, usual.bytes))
+    lately = (None, None) if now is None else (now.published, now.messages)
+    each = *lately, *((None, None) if usual is None else (usual.messages, usual.bytes))
     return one.topic, one.cluster, *sizes, *("?" if rate is None else per_second(rate) for rate in each), _or_unknown(one.ledgers)
 
 

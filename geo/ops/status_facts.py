@@ -12,7 +12,6 @@ from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.driver import Driver
 from geo.delta.mirror import may_be_old
-from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import OtherClusterError, RetryableError
 from geo.faults import Tried, reason_of
@@ -20,11 +19,11 @@ from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import EventKind
 from geo.journal.events import KEPT, read_events
 from geo.locations import storage_of
-from geo.log.ledgers import Batch
 from geo.log.topics import known_topics
 from geo.names import Topic, topic_glob_matches
 from geo.now import now_us, utc_now
 from geo.ops.brokers import with_runners
+from geo.ops.commit_rates import published_lately
 from geo.ops.health import Finding
 from geo.ops.lag_history import LagHistory
 from geo.ops.link_health import link_findings
@@ -42,9 +41,6 @@ from geo.subscription.readiness import Done, readiness
 from geo.text import first_line
 from geo.times import in_us
 from schemas import EVENTS, LEDGERS, LINKS, OWNERS, REQUESTS, TOPICS, TableSchema
-
-RATE_S, RATE_COMMITS = 60.0, 20
-"""What was published in so many seconds is the rate; of so many commits of a log at most, those of busier ones tell a shorter time."""
 
 BEFORE_US = 300 * 1_000_000
 """The lag of so long ago is shown beside that of now."""
@@ -199,27 +195,15 @@ def _published(tables: ClusterTables, topics: Iterable[Topic], newest: Mapping[T
     with Tried() as tried:
         if not tables.is_near:
             return None
+        now = storage_now_us(tables, writes=False)
         for topic in topics:
-            log, now = tables.log(topic), storage_now_us(tables, writes=False)
+            log = tables.log(topic)
             version = newest.get(topic, -1) if topic in newest or not log.exists() else log.latest_version()
-            rate += _rate(log, version, now) if version >= 0 else 0.0
+            of_log = published_lately(log, version, now) if version >= 0 else 0.0
+            if of_log is None:
+                return None
+            rate += of_log
     return rate if tried.fault is None else None
-
-
-def _rate(log: Table, newest: int, now: int) -> float:
-    came = log.committed_at(newest)
-    if came is None or now - in_us(came) > RATE_S * 1e6:
-        return 0.0
-    first = max(0, newest - RATE_COMMITS + 1)
-    messages, since, is_whole = 0, now, first == 0
-    for commit in log.commits(first, newest):
-        batch = Batch.decode(commit.user_metadata)
-        at_us = commit.committed_us if batch is None else batch.publish_time_us
-        if now - at_us > RATE_S * 1e6:
-            is_whole = True
-        elif batch is not None:
-            messages, since = messages + batch.rows, min(since, at_us)
-    return messages / RATE_S if is_whole else messages / max(1.0, (now - since) / 1e6)
 
 
 def _verified(tables: ClusterTables) -> Verified | None:

@@ -10,17 +10,15 @@ from typing import TypeVar
 
 from geo.coordination.claims import Owner
 from geo.coordination.ownership import RunnerKind, RunnerName, why_dead
-from geo.delta.commits import Commit
+from geo.coordination.storage_clock import storage_now_us
 from geo.delta.scan import data_files
-from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import Row
 from geo.log.ledger_parts import ledger_parts
-from geo.log.ledgers import RECORDS
 from geo.log.topic_log import count_messages
 from geo.log.topics import Registered, absent, all_topics
 from geo.names import Topic, topic_glob_matches
-from geo.now import now_us
+from geo.ops.commit_rates import newest_commits
 from geo.ops.topic_stats import WINDOWS_S, OfLedger, Produced, Rates, produced, rates
 from geo.replication.link_table import read_links
 from geo.subscription.status import Listed, subscriptions_in
@@ -28,12 +26,6 @@ from geo.times import in_us
 from schemas import LEDGERS, OWNERS
 
 T = TypeVar("T")
-
-MOST_COMMITS = 4_000
-"""So many of a log are read for rates of an hour: one a second, and a little more. Of a log that grows faster the hour is shorter, and said to be."""
-
-_FIRST_PAGE, _LARGEST_PAGE = 16, 512
-"""Commits are read backwards, a page at a time: of a log at rest on a store few requests are made, and of a busy one few pages."""
 
 _AT_ONCE = 4
 
@@ -95,7 +87,7 @@ def _stats(
     if seen is None:
         gone = dict.fromkeys(WINDOWS_S)
         return TopicStats(topic, name, None, None, None, None, gone, None, produced(rows, [], running), subscriptions, lacks)
-    now, version = now_us(), seen.version
+    now, version = storage_now_us(tables, writes=False), seen.version
     commits, reaches_back = newest_commits(log, version, now - int(max(WINDOWS_S.values()) * 1e6))
     files = data_files(log, version)
     sizes = None if files is None else [file.statistics.get("size_bytes") for file in files]
@@ -105,24 +97,6 @@ def _stats(
         {name: rates(commits, now, window_s, reaches_back=reaches_back) for name, window_s in WINDOWS_S.items()},
         len(ledger_parts(log, version)), produced(rows, commits, running), subscriptions, lacks,
     )  # fmt: skip
-
-
-def newest_commits(log: Table, newest: int, since_us: int) -> tuple[list[Commit], bool]:
-    """The commits of a log that came since a time by their writers' clocks, oldest first, MOST_COMMITS of them at most, and a few of before; and
-    whether those are all."""
-    found: list[Commit] = []
-    size = _FIRST_PAGE
-    last = newest
-    while last >= 0 and len(found) < MOST_COMMITS:
-        first = max(0, last - size + 1)
-        page = list(log.commits(first, last, only=RECORDS))
-        found = page + found
-        if len(page) < last - first + 1:
-            return found, False  # the others were cleaned up
-        if page[0].committed_us <= since_us:
-            return found, True
-        last, size = first - 1, min(2 * size, _LARGEST_PAGE)
-    return found, last < 0
 
 
 def _of_ledger(row: Row) -> OfLedger:

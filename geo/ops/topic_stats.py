@@ -10,7 +10,10 @@ from geo.delta.commits import Commit, Kind
 from geo.log.ledgers import Batch
 from geo.names import MARKERS_PRODUCER
 
-WINDOWS_S = {"1m": 60, "1h": 3600}
+LATELY_S = 60
+"""What came in so many seconds is what happens now."""
+
+WINDOWS_S = {"1m": LATELY_S, "1h": 3600}
 """Over how long rates are told, by what they are called: what happens now, and what is usual."""
 
 
@@ -26,7 +29,7 @@ class Rates:
 
 
 def rates(commits: Sequence[Commit], now_us: int, window_s: float, *, reaches_back: bool) -> Rates | None:
-    """By the newest commits of a log, oldest first. Not `reaches_back`: older ones of this window were not read, or are gone, so the rates
+    """By the newest commits of a log, oldest first: what counts is when they were made, by their writers' clocks. Not `reaches_back`: older ones of this window were not read, or are gone, so the rates
     are those since the oldest that is there. None: there is no time over which anything is known."""
     since_us = now_us - int(window_s * 1e6)
     if not reaches_back and commits and commits[0].committed_us > since_us:
