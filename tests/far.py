@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from geo.config import load
+from geo.config.model import DispatchRate
 from geo.coordination.ownership import claim, release
 from geo.crash import CrashPoint, arm, watched
 from geo.delta.arrow_rows import rows_table
@@ -31,6 +33,8 @@ from geo.delta.s3_store import port_of
 from geo.delta.scan import few_rows
 from geo.delta.table import Table
 from geo.errors import GeoError
+from geo.fleet.backfill import Backfill, Filled, Mode, _Filling
+from geo.fleet.rate import Allowance
 from geo.journal.cluster import ClusterTables
 from geo.log.ledger_writer import LedgerWriter
 from geo.log.ledgers import Batch, Counted, LedgerKey
@@ -132,6 +136,12 @@ class Far:
         finally:
             ownership.abandon()
         return link.row.replicated
+
+    def backfill(self, topic: Topic = TOPIC) -> Filled:
+        """Bring what eu, which has nothing of it, lacks by whole files."""
+        link, what, allowance = self.config.link("us", "eu"), Backfill(mode=Mode.FILES), Allowance(DispatchRate(), 0.0)
+        never, tables = threading.Event(), (self.tables("eu"), self.tables("us"))
+        return _Filling(*tables, self.config, link, topic, what, allowance, never, lambda filled: None, dry_run=False).run()
 
     def messages(self, name: str, topic: Topic = TOPIC) -> dict[tuple[int, int], str]:
         """What a log has, by ledger and entry. Fails if one is there twice."""

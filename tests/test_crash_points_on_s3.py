@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 APPEND_POINTS = points("append-")
 PUBLISH_POINTS = [*points("claim-", "publish-", "topic-", "table-"), *APPEND_POINTS]
 LINK_POINTS = [*points("link-"), *APPEND_POINTS]
+FILES_ADDED = [CrashPoint.APPEND_COMMITTED, CrashPoint.BACKFILL_APPENDED]
+FILE_POINTS = [*points("claim-", "topic-", "table-", "backfill-"), CrashPoint.APPEND_CHECKED, CrashPoint.APPEND_COMMITTED]
 CHANGE_POINTS = [CrashPoint.CHANGE_MADE, CrashPoint.APPEND_COMMITTED]
 
 
@@ -83,6 +85,24 @@ def test_a_link_that_stops_here_brings_everything_once_after_a_restart(far: Far,
     assert sorted(entry for _, entry in far.messages("eu", topic)) == list(range(end))
     assert far.messages("eu", topic) == far.messages("us", topic)
     assert far.replicate(topic) == 0
+
+
+@pytest.mark.parametrize("point", FILE_POINTS, ids=lambda point: point.value)
+def test_a_backfill_by_files_that_stops_here_brings_all_once_when_it_is_run_again(far: Far, point: CrashPoint) -> None:
+    """Into a region without the topic, whose log is made beside the claim."""
+    topic = _topic("filled", point)
+    far.publish(10, topic)
+    far.publish(20, topic)
+    with _dies_at(point, CrashPoint.BACKFILL_COPIED):
+        far.backfill(topic)
+    is_there = bool(far.messages("eu", topic))
+    assert is_there is (point in FILES_ADDED)
+    if not is_there:
+        filled = far.backfill(topic)
+        assert (filled.messages, filled.by_file, filled.complete) == (20, 20, True)
+    assert far.messages("eu", topic) == far.messages("us", topic)
+    assert len(far.messages("eu", topic)) == 20
+    assert far.replicate(topic) == 0, "the link finds nothing missing"
 
 
 @pytest.mark.parametrize("point", CHANGE_POINTS, ids=lambda point: point.value)

@@ -56,6 +56,7 @@ from geo.coordination.storage_clock import known_now_us, note, renew, storage_no
 from geo.crash import CrashPoint, reach
 from geo.delta.locks import JVM_END_S
 from geo.delta.process import Process
+from geo.delta.store import ask_all
 from geo.delta.table import Table
 from geo.delta.writer import Written
 from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, UnsafeError
@@ -249,7 +250,7 @@ class Ownership:
 
     def still_owns(self) -> bool:
         """Whether nobody took a runner over, as far as can be seen now. For what is not an append; an append asks in its plan."""
-        return all(self._tables.files.exists(path) for path in self._fences)
+        return _are_there(self._tables, self._fences)
 
     def refuse_if_replaced(self) -> None:
         """Raises FencedError if another runner took over: its newer fence is there, and the own one is not."""
@@ -266,11 +267,12 @@ class Ownership:
     def refuse_if_lost(self) -> None:
         """Raises FencedError if another runner took over, RetryableError if the fence cannot be found (its storage is away), and
         once it was abandoned: whoever did that waits for nobody, who may still be at it."""
-        for other in self._besides:
-            other.refuse_if_lost()
+        ask_all(self._tables.port, [*(other.refuse_if_lost for other in self._besides), self._refuse_if_lost_alone])
+
+    def _refuse_if_lost_alone(self) -> None:
         if self._is_abandoned:
             raise RetryableError(f"{self}: it is owned here no longer. Nothing more was written.")
-        if all(self._tables.files.exists(path) for path in self._own_fences):
+        if _are_there(self._tables, self._own_fences):
             return
         self.refuse_if_replaced()
         raise RetryableError(f"{self}: the fence of generation {self.generation} is not there: {', '.join(self._fences)}.")
@@ -279,14 +281,14 @@ class Ownership:
         self, table: Table, rows: Rows, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None
     ) -> None:
         """Append in one commit, if and only if this claim still owns its runners; what is no DataFrame without Spark, where that
-        can be. `refuse` raises unless the table is as the rows were made for: it is asked right before, as `Table.append`'s.
+        can be. `refuse` raises unless the table is as the rows were made for: it is asked right before, as `Table.append`'s, where a look
+        is a request beside the own fences.
 
         Raises FencedError if another runner took over; then nothing was written.
         """
 
         def refuse_all() -> None:
-            self.refuse_if_lost()
-            refuse()
+            ask_all(self._tables.port, [self.refuse_if_lost, refuse])
 
         try:
             # `refuse` also asks for the fence, so that no plan is made by whoever was replaced long ago. Where Spark commits, the
@@ -321,6 +323,10 @@ class Ownership:
     def _own_fences(self) -> list[str]:
         name = fence_name(self.generation, self.token)
         return [f"{_fences_of(self._tables, runner)}/{name}" for runner in self.runners]
+
+
+def _are_there(tables: ClusterTables, paths: Sequence[str]) -> bool:
+    return all(ask_all(tables.port, [partial(tables.files.exists, path) for path in paths]))
 
 
 def _fences_of(tables: ClusterTables, runner: Runner) -> str:
@@ -471,10 +477,8 @@ def _looked(
     Raises AlreadyOwnedError."""
     # Fences first: whose fence is there has its claim in what is read then. The other way around that of somebody who came between would
     # count as one of a table that was put back.
-    there = {
-        name: [fence_generation(file) for file in tables.files.names(_fences_of(tables, runner))]
-        for name, runner in runners.items()
-    }
+    names = ask_all(tables.port, [partial(tables.files.names, _fences_of(tables, one)) for one in runners.values()])
+    there = {name: list(map(fence_generation, files)) for name, files in zip(runners, names, strict=True)}
     found = {one.runner: one for one in owners.read(Owner)}
     held = [owner for name, owner in found.items() if name in runners and owner.is_owned]
     decision = decide(
@@ -499,9 +503,9 @@ def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: 
     """Steps (b) to (d), of a claim that is version `version` of the table of owners. False: whether (b) was done is not known."""
     name = fence_name(generation, token)
     folders = {runner.name: _fences_of(tables, runner) for runner in runners}
-    for folder in folders.values():
-        if not tables.files.create(f"{folder}/{name}", token):  # (b)
-            return False
+    made = ask_all(tables.port, [partial(tables.files.create, f"{folder}/{name}", token) for folder in folders.values()])  # (b)
+    if not all(made):
+        return False
     reach(CrashPoint.CLAIM_FENCED)
     owners = tables.journal(OWNERS)
     for one in owners.read(Owner) if owners.table.latest_version() != version else ():  # (c)
@@ -510,9 +514,13 @@ def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: 
                 tables.files.remove(f"{folder}/{name}")
             raise _refused(one, "It claimed at the same moment.")
     reach(CrashPoint.CLAIM_NEWEST)
-    for folder in folders.values():
-        tables.files.remove_where(folder, lambda other: fence_generation(other) < generation)  # (d)
+    is_lower = partial(_is_lower, generation)
+    ask_all(tables.port, [partial(tables.files.remove_where, folder, is_lower) for folder in folders.values()])  # (d)
     return True
+
+
+def _is_lower(generation: int, fence: str) -> bool:
+    return fence_generation(fence) < generation
 
 
 def owned_now(tables: ClusterTables) -> list[Owner]:

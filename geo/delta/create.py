@@ -69,17 +69,20 @@ def _without(fields: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
     return fields | {"configuration": {key: value for key, value in fields["configuration"].items() if key not in own}}
 
 
-def make_first(folder: WritePath, schema: TableSchema, extra: Iterable[StructField], own: Mapping[str, str]) -> None:
-    """Make a table whose `_delta_log` is `folder`, unless anything is there. Raises OSError, UnknownAnswerError, and as `first_version`."""
+def make_first(folder: WritePath, schema: TableSchema, extra: Iterable[StructField], own: Mapping[str, str]) -> bool:
+    """Make a table whose `_delta_log` is `folder`. False, and nothing was done, if anything is there. Raises OSError, UnknownAnswerError, and as
+    `first_version`."""
     table_id, txn_id = str(uuid.uuid4()), str(uuid.uuid4())
     actions, checksum = first_version(schema, extra, own, table_id=table_id, txn_id=txn_id, now_ms=now_us() // 1000)
     if isinstance(refused := attempt(lambda: state_of(0, checksum)), UnsupportedError):
         raise UsageError(
             f"{folder.parent}: {refused}, so it cannot be written where this program writes by itself. Nothing was made."
         )
-    if folder.store.begin_log(str(folder)) and put_commit(folder, 0, actions):
-        reach(CrashPoint.TABLE_COMMITTED)
-        put_checksum(folder, 0, checksum)
+    if not folder.store.begin_log(str(folder)) or not put_commit(folder, 0, actions):
+        return False
+    reach(CrashPoint.TABLE_COMMITTED)
+    put_checksum(folder, 0, checksum)
+    return True
 
 
 def make(folder: WritePath, definition: str, own: Mapping[str, str] = MappingProxyType({})) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -23,7 +23,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 Self = TypeVar("Self", bound="StorePath[Any]")
 
-_AT_ONCE = 16
+AT_ONCE = 16
 """Files of a store that is far that are read at once, since each is a request that waits."""
 
 PIECE_BYTES = 8 * 1024 * 1024
@@ -218,6 +218,36 @@ def _opened(file: pa.NativeFile) -> pq.ParquetFile:
     return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
 
 
+class Begin(Protocol):
+    def __call__(self, call: Callable[[], T], /) -> Callable[[], T]: ...
+
+
+@contextmanager
+def meanwhile(store: ReadStore | None) -> Iterator[Begin]:
+    """What begins a call beside what is done in here, and returns how to ask for what came of it; of a store that is near, or none, it is called
+    when that is asked for. At the end none runs any more."""
+    if store is None or store.is_near:
+        yield lambda call: call
+        return
+
+    def begin(call: Callable[[], T]) -> Callable[[], T]:
+        try:
+            return pool.submit(call).result
+        except RuntimeError:  # the interpreter is ending, while somebody still tidies up
+            return call
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield begin
+
+
+def ask_all(store: ReadStore | None, asked: Iterable[Callable[[], T]]) -> list[T]:
+    """What each of some questions answers, which do not follow from each other: of a store that is far asked at once. Raises what the first of
+    them raised."""
+    with meanwhile(store) as begin:
+        answers = [begin(one) for one in asked]
+        return [answer() for answer in answers]
+
+
 def read_each(store: ReadStore | None, asked: Iterable[A], read: Callable[[A], T]) -> Iterator[T | None]:
     """What `read` makes of each that is asked of a store, None if it is not there: in order, of a store that is far some at once. (None: it is
     not far.)"""
@@ -231,8 +261,8 @@ def read_each(store: ReadStore | None, asked: Iterable[A], read: Callable[[A], T
         yield from map(one, asked)
         return
     left = iter(asked)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        while some := list(islice(left, _AT_ONCE)):
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        while some := list(islice(left, AT_ONCE)):
             try:
                 found = pool.map(one, some)
             except RuntimeError:  # the interpreter is ending, while somebody still tidies up

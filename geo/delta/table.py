@@ -316,7 +316,8 @@ class Table:
                 # A table that a catalog has yet to make has no folder to ask for.
                 if (self._driver.never_spark or not self.may_spark_commit) and self.log_folder is not None:
                     with self._committing():
-                        make_first(self.log_folder, schema, extra, own)
+                        if make_first(self.log_folder, schema, extra, own):
+                            return
                 else:
                     self._create(definition(common), definition({**common, **own}), own)
             except spark_errors.PySparkException as error:

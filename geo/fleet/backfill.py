@@ -23,10 +23,13 @@ from geo.coordination.ownership import Ownership, Runner, claim, filling_runners
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Kind
+from geo.delta.engine import Seen
 from geo.delta.history import CommitName
+from geo.delta.mirror import LOOKED_S, may_be_old
 from geo.delta.predicate import Compare, Predicate, TimeUs
 from geo.delta.scan import is_empty, read_where
-from geo.errors import AlreadyOwnedError, RetryableError, SourceChangedError, UsageError
+from geo.delta.store import meanwhile
+from geo.errors import AlreadyOwnedError, GeoError, RetryableError, SourceChangedError, UsageError
 from geo.faults import Tried
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.fleet.rate import Allowance
@@ -51,7 +54,7 @@ from geo.replication.repair import carried_topics
 from geo.replication.rule import Rule, messages_wanted
 from geo.replication.source_history import Fault
 from geo.replication.source_look import SourceLook, open_source_log
-from geo.replication.whole_files import Whole, all_files, copied, plain_state, whole_files, without
+from geo.replication.whole_files import Ahead, Whole, all_files, copied, look_ahead, plain_state, whole_files, without
 from geo.session import require_delta
 from geo.slices import slices
 from geo.text import first_line
@@ -166,7 +169,9 @@ def backfill(
 
 class _Filling:
     """The backfill of one topic. In this order, with a crash point after each arrow: claim, fence → look where the link stands, pin
-    both logs, derive what is missing; then each step: (copy files →) append →. A crash loses nothing: the next run derives it anew."""
+    both logs, derive what is missing; then each step: (copy files →) append →. A crash loses nothing: the next run derives it anew.
+
+    Where a look is a request the log is made, and files are looked at for one that is not there, beside the claim: neither is an append."""
 
     def __init__(
         self,
@@ -190,6 +195,7 @@ class _Filling:
         self._now_us = checked_now_us(target, f"{self}: nothing is brought", writes=not dry_run)
         """One moment for the whole run: what expires meanwhile counts in both logs, or in neither."""
         self._watch: TargetWatch | None = None
+        self._ahead: Ahead | None = None
         self._done = Filled(link.name, str(topic), -1)
 
     def __str__(self) -> str:
@@ -215,29 +221,41 @@ class _Filling:
     def run(self) -> Filled:
         """Bring it. Raises AlreadyOwnedError while another backfill or a comparison of both logs runs, SourceChangedError and
         RetryableError where the link has to see to something first."""
-        self._source_log, columns = open_source_log(self._source, self._topic, self._link, str(self))
-        owned = self._claimed()
+        with meanwhile(self._target.port) as begin:
+            found = begin(partial(self._log.find_checked, TOPIC_LOG))
+            self._source_log, source = open_source_log(self._source, self._topic, self._link, str(self))
+            columns = user_columns(source.columns)
+            made = begin(lambda: ensure_topic(self._target, self._topic, columns, seen=found()))
+            begin(lambda: self._look_ahead(source) if found() is None else None)
+            owned = self._claimed()
         filling = owned[0]
         # Also after a fault, unless an append is in doubt: so that the link, or whoever resolves it, can have it.
         with giving_back(owned, lambda error: self._watch is None or not self._watch.in_doubt):
-            there = ensure_topic(self._target, self._topic, user_columns(columns))
-            self._columns = grow(self._log, there, user_columns(columns), str(self))
+            self._columns = grow(self._log, made(), columns, str(self))
             filling.fence(self._log, CrashPoint.BACKFILL_FENCED)
-            with ExitStack() as meanwhile:
+            with ExitStack() as held:
                 if is_instead := len(owned) > 1:
                     owned[1].fence(self._log)
-                    meanwhile.enter_context(filling.besides(owned[1]))
+                    held.enter_context(filling.besides(owned[1]))
                 target, at = self._pinned()
                 if at is None and not is_instead:
                     owned += self._instead_of_the_link()
-                    meanwhile.enter_context(filling.besides(owned[-1]))
+                    held.enter_context(filling.besides(owned[-1]))
                     target, at = self._pinned()
-                self._fill(filling, at or newest_commit(self._source_log, str(self)), target)
+                self._fill(filling, at or newest_commit(self._source_log, str(self), source), target)
         return self._done
+
+    def _look_ahead(self, source: Seen) -> None:
+        """What is in the way is said where the files are wanted."""
+        if self._what.mode is Mode.FILES:
+            with suppress(GeoError, OSError):
+                self._ahead = look_ahead(self._source_log, source.version, self._wanted)
 
     def _claimed(self) -> list[Ownership]:
         """Own the filling; of a link that has never run also what it would own, in the same commit."""
-        if (self._link.source, str(self._topic)) not in read_links(self._target):
+        with may_be_old(LOOKED_S):
+            has_run = (self._link.source, str(self._topic)) in read_links(self._target)
+        if not has_run:
             with suppress(AlreadyOwnedError):  # if it still is then, it is said of what
                 return self._owned(filling_runners, origin_runners)
         return self._owned(filling_runners)
@@ -288,7 +306,7 @@ class _Filling:
         """What the target may lack, and the files of it that are taken whole."""
         has_nothing = is_empty(self._log, target.version)
         if self._what.mode is Mode.FILES and has_nothing:
-            files = all_files(self._source_log, at.version, self._log, self._wanted)
+            files = all_files(self._source_log, at.version, self._log, self._wanted, self._ahead)
             if files is not None:
                 return [Gap(one.ledger, one.first, one.last) for one in files], files
         found = gaps(extents(there()), {} if has_nothing else extents(here()))

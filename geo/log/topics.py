@@ -12,12 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.delta.engine import Seen
 from geo.delta.mirror import LOOKED_S, may_be_old
+from geo.delta.store import meanwhile
 from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeError, UsageError
@@ -234,15 +236,17 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     log is not there yet is passed over by links, and the next call for it creates the log.
     """
     registry, table = tables.journal(TOPICS), tables.log(topic)
-    there = registry.one(Registered, topic=str(topic))
+    with meanwhile(tables.port) as begin:
+        has_log = begin(table.exists)
+        there = registry.one(Registered, topic=str(topic))
     if there is not None and there.is_deleted:
         if not again:
             raise RetryableError(
                 f"{topic} was deleted in {tables.cluster.name}. `geo topics create` makes it again.", code=Reason.DELETED
             )
-        if there.unended is not None or table.exists():
+        if there.unended is not None or has_log():
             raise _half_deleted(tables, topic)
-    if there is None and table.exists():
+    if there is None and has_log():
         return ensure_topic(tables, topic)
     if there is None or there.is_deleted:
         policies = _inherited(registry, topic)
@@ -252,12 +256,14 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     reach(CrashPoint.TOPIC_REGISTERED)
     told = kept(policies)
     table.create(TOPIC_LOG, columns, own={} if told is None else {POLICIES_PROPERTY: told})
-    # Who set them meanwhile found no log.
-    one = registry.one(Registered, topic=str(topic))
-    since = kept(None) if one is None else one.kept
-    if since is not None and since != told:
-        table.set_property(POLICIES_PROPERTY, since)
-    return open_log(tables, topic)[1]
+    with meanwhile(tables.port) as begin:
+        opened = begin(partial(open_log, tables, topic))
+        # Who set them meanwhile found no log.
+        one = registry.one(Registered, topic=str(topic))
+        since = kept(None) if one is None else one.kept
+        if since is not None and since != told:
+            table.set_property(POLICIES_PROPERTY, since)
+        return opened()[1]
 
 
 def register_unclear(tables: ClusterTables, topic: Topic, columns: Sequence[StructField]) -> None:

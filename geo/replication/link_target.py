@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Link
 from geo.coordination.ownership import Ownership
+from geo.delta.engine import Seen
 from geo.delta.history import CommitName
 from geo.delta.table import Table
 from geo.delta.writer import Written
@@ -30,9 +31,10 @@ ORDER = ("publish_date", *ID)
 """Of the rows of each file."""
 
 
-def newest_commit(table: Table, what: str) -> CommitName:
-    """The newest commit of a table. Raises RetryableError, naming `what` wants it, if it cannot be read."""
-    seen = table.look()
+def newest_commit(table: Table, what: str, seen: Seen | None = None) -> CommitName:
+    """The newest commit of a table, which the caller has just `seen`; None: it is looked for. Raises RetryableError, naming `what` wants it,
+    if it cannot be read."""
+    seen = seen or table.look()
     newest = table.commit_at(seen.version) if seen is not None else None
     if seen is None or newest is None:
         raise RetryableError(f"{what}: the log {table} cannot be read at its newest version.")

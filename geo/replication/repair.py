@@ -13,6 +13,7 @@ from geo.config.model import Config, Link, Start
 from geo.coordination.ownership import claim, giving_back
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint
+from geo.delta.store import meanwhile
 from geo.errors import UsageError
 from geo.faults import Tried
 from geo.journal.cluster import ClusterTables, connect
@@ -106,9 +107,10 @@ def carried_topics(config: Config, link: Link, source: ClusterTables, target: Cl
 
     Raises UsageError if there are none, RetryableError if the source's registry, which the link has read, is not there.
     """
-    gone = deleted_topics(target)
-    rows = {Topic.parse(topic): row for (name, topic), row in read_links(target).items() if name == link.source}
-    known = topics_of_source(source, rows)
+    with meanwhile(target.port) as begin:
+        deleted = begin(partial(deleted_topics, target))
+        rows = {Topic.parse(topic): row for (name, topic), row in read_links(target).items() if name == link.source}
+        known, gone = topics_of_source(source, rows), deleted()
     if not known and rows:
         raise gone_error(source, [link.target], f"{link.name}: ")
     registered = [one for one in known if not one.is_deleted and topic_glob_matches(glob, one.topic)]

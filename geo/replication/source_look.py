@@ -7,10 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 
-from pyspark.sql.types import StructType
-
 from geo.config.model import Link
 from geo.delta.commits import ERASED, EXPIRED, Commit
+from geo.delta.engine import Seen
 from geo.delta.history import LOOK_BACK, CommitName, parted
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_PRESENCE_S
@@ -29,14 +28,14 @@ LOOKED_FOR = (*RECORDS, ERASED, EXPIRED)
 """Records that matter when commits are looked at."""
 
 
-def open_source_log(source: ClusterTables, topic: Topic, link: Link, who: str) -> tuple[Table, StructType]:
-    """The topic's log in the link's source, checked, with its columns.
+def open_source_log(source: ClusterTables, topic: Topic, link: Link, who: str) -> tuple[Table, Seen]:
+    """The topic's log in the link's source, checked, with what the look at it said.
 
     Raises SchemaError as `open_log`, RetryableError if the log says that the topic does not go this way; `who` brings it.
     """
     log_table, seen = seen_log(source, topic)
     refuse_forbidden(seen.properties.get(POLICIES_PROPERTY), link.source, link.target, who, str(log_table), str(topic))
-    return log_table, seen.columns
+    return log_table, seen
 
 
 class SourceLook:

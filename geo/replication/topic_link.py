@@ -192,11 +192,11 @@ class TopicLink:
         ownership.refuse_if_lost()
         self._now_us()  # a host whose clock is wrong makes nothing and records nothing
         self.look_for_source(recorded)
-        source, columns = open_source_log(self.source, self.topic, self.link, str(self))
-        target = self.target.log(self.topic)
-        there = ensure_topic(self.target, self.topic, user_columns(columns))
+        source, seen = open_source_log(self.source, self.topic, self.link, str(self))
+        target, columns = self.target.log(self.topic), user_columns(seen.columns)
+        there = ensure_topic(self.target, self.topic, columns)
         ownership.fence(target, CrashPoint.LINK_FENCED)
-        kept = grow(target, there, user_columns(columns), str(self))
+        kept = grow(target, there, columns, str(self))
         is_own = self.link.source in self.rule.origins  # its producers' promises are those of another link otherwise
         opened = OpenLink(
             self.target,

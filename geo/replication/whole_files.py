@@ -19,7 +19,7 @@ from geo.delta.delta_state import DeltaState
 from geo.delta.predicate import IsNull, Predicate, may_hold
 from geo.delta.predicate_arrow import mask
 from geo.delta.scan import data_files
-from geo.delta.store import ReadPath, WritePath, parquet, read_each
+from geo.delta.store import AT_ONCE, ReadPath, ReadStore, WritePath, parquet, read_each
 from geo.delta.table import Table
 from geo.delta.writer import Added, Written, new_name, remove_files, statistics, write_out
 from geo.errors import DamagedError, UnsafeError
@@ -51,6 +51,31 @@ class Whole:
         return self.last - self.first + 1
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What is known of a source's files before there is a target: those of a version, and of some of them what becomes of each in a table that
+    is as the source is."""
+
+    version: int
+    files: Sequence[DataFile]
+    judged: Mapping[ReadPath, Whole | None]
+    state: DeltaState
+
+    def of(self, file: DataFile, target: DeltaState) -> tuple[Whole | None] | None:
+        """What becomes of a file in this target, which lacks all of it; None: that is not known."""
+        mine, other = ((one.schema, one.partition_by, one.statistics_of) for one in (self.state, target))
+        return (self.judged[file.path],) if mine == other and file.path in self.judged else None
+
+
+def look_ahead(source: Table, version: int, wanted: Predicate) -> Ahead:
+    """Read the files of `source` at `version`, as many as are read at once. Raises UnsafeError where files may not be copied."""
+    state = plain_state(source, "source")
+    files = _listed(source, version)
+    first = files[:AT_ONCE]
+    judged = read_each(_store_of(source), first, lambda file: _judged(file, state, wanted, None))
+    return Ahead(version, files, dict(zip((one.path for one in first), judged, strict=True)), state)
+
+
 def whole_files(source: Table, version: int, target: Table, wanted: Predicate, found: Sequence[Gap]) -> list[Whole]:
     """The files of `source` at `version` all of whose rows are wanted and lie in a gap of the target. Raises UnsafeError
     where files may not be copied."""
@@ -62,11 +87,11 @@ def whole_files(source: Table, version: int, target: Table, wanted: Predicate, f
     return _in_order(_each_judged(source, version, state, wanted, gaps))
 
 
-def all_files(source: Table, version: int, target: Table, wanted: Predicate) -> list[Whole] | None:
+def all_files(source: Table, version: int, target: Table, wanted: Predicate, ahead: Ahead | None = None) -> list[Whole] | None:
     """The files of `source` at `version` if every row of each is wanted: a target without any lacks just these. None: that
-    is not so. Raises UnsafeError where files may not be copied."""
+    is not so. Raises UnsafeError where files may not be copied. `ahead`: what is known of them already."""
     state, taken = plain_state(target, "target"), list[Whole | None]()
-    for one in _each_judged(source, version, state, wanted, None):
+    for one in _each_judged(source, version, state, wanted, None, ahead):
         taken.append(one)
         if one is None:
             return None
@@ -75,14 +100,36 @@ def all_files(source: Table, version: int, target: Table, wanted: Predicate) -> 
 
 
 def _each_judged(
-    source: Table, version: int, state: DeltaState, wanted: Predicate, gaps: Mapping[LedgerId, Sequence[Gap]] | None
+    source: Table,
+    version: int,
+    state: DeltaState,
+    wanted: Predicate,
+    gaps: Mapping[LedgerId, Sequence[Gap]] | None,
+    ahead: Ahead | None = None,
 ) -> Iterator[Whole | None]:
     """The files of `source` at `version`, as `_judged`; None also of one that is gone, of which Spark will say so."""
-    plain_state(source, "source")
+
+    def judged(file: DataFile) -> Whole | None:
+        known = None if ahead is None else ahead.of(file, state)
+        return _judged(file, state, wanted, gaps) if known is None else known[0]
+
+    if ahead is not None and ahead.version == version:
+        listed = ahead.files
+    else:
+        plain_state(source, "source")
+        listed = _listed(source, version)
+    return read_each(_store_of(source), listed, judged)
+
+
+def _listed(source: Table, version: int) -> list[DataFile]:
     listed = data_files(source, version)
     if listed is None or source.log_folder is None:
         raise UnsafeError(f"{source}: its files cannot be listed without Spark at version {version}. {_ROWS}")
-    return read_each(source.log_folder.store, listed, lambda file: _judged(file, state, wanted, gaps))
+    return listed
+
+
+def _store_of(table: Table) -> ReadStore | None:
+    return None if table.log_folder is None else table.log_folder.store
 
 
 def _in_order(chosen: Iterable[Whole | None]) -> list[Whole]:

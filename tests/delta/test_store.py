@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from functools import partial
 from pathlib import Path
 from threading import Barrier
 
@@ -22,7 +23,7 @@ from geo.delta.engine import UnsupportedError
 from geo.delta.engines.native.active_files import active_files, described
 from geo.delta.engines.native.rows import added_rows
 from geo.delta.put_commit import put_checksum, put_commit
-from geo.delta.store import PIECE_BYTES, Put, StorePath, WritePath, parquet, parquet_checked, read_each
+from geo.delta.store import PIECE_BYTES, Put, StorePath, WritePath, ask_all, meanwhile, parquet, parquet_checked, read_each
 from geo.delta.writer import commit_files, remove_files, write_files
 from geo.errors import DamagedError, UnknownAnswerError
 from tests.delta.memory_store import MemoryStore
@@ -158,16 +159,40 @@ def test_what_is_asked_of_many_comes_in_order_and_what_is_not_there_is_none(fold
     assert list(read_each(folder.store, names, lambda name: (folder / name).lines())) == [["3"], None, ["1"]] * 20
 
 
+def test_what_does_not_follow_from_each_other_is_asked_at_once_where_each_is_a_request(folder: WritePath) -> None:
+    done = list[str]()
+
+    def note(what: str) -> str:
+        done.append(what)
+        return what
+
+    with meanwhile(folder.store) as begin:
+        begun = begin(partial(note, "begun"))
+        if folder.store.is_near:
+            assert done == [], "it is called when it is asked for"
+        else:
+            met = Barrier(2)
+            assert sorted(ask_all(folder.store, [partial(met.wait, 10)] * 2)) == [0, 1]
+    assert begun() == "begun"
+
+    def fail(what: str) -> str:
+        raise ValueError(note(what))
+
+    with pytest.raises(ValueError, match="first"):
+        ask_all(folder.store, [partial(note, "before"), partial(fail, "first"), partial(fail, "second")])
+    assert done[:3] == ["begun", "before", "first"] if folder.store.is_near else {"before", "first", "second"} <= {*done}
+
+
 def test_at_the_end_of_a_process_too_each_is_read() -> None:
     """By a thread for which the end waits, when no pool takes anything any more."""
     code = """
 import atexit
-from geo.delta.store import read_each
+from geo.delta.store import ask_all, read_each
 from tests.delta.memory_store import MemoryStore
-atexit.register(lambda: print(list(read_each(MemoryStore(), range(3), str))))
+atexit.register(lambda: print(list(read_each(MemoryStore(), range(3), str)), ask_all(MemoryStore(), [str, int])))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("['0', '1', '2']\n", "")
+    assert (done.stdout, done.stderr) == ("['0', '1', '2'] ['', 0]\n", "")
 
 
 def test_a_table_begins_where_nothing_is(folder: WritePath) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField
 
 from geo.crash import CrashPoint, reach
 from geo.delta.arrow_rows import rows_table
@@ -31,7 +33,7 @@ from geo.errors import RetryableError
 from geo.ids import LedgerId
 from geo.replication.gaps import Gap
 from geo.replication.rule import Rule, Verdict, messages_wanted
-from geo.replication.whole_files import Whole, _judged, copied, plain_state, whole_files, without
+from geo.replication.whole_files import Whole, _judged, all_files, copied, look_ahead, plain_state, whole_files, without
 from geo.times import from_us
 from schemas import TOPIC_LOG
 from tests.clock_off import clock_off
@@ -251,6 +253,25 @@ def test_files_cross_from_bucket_to_bucket_and_nothing_of_them_passes_here(s3: S
     assert target.commit_here(written)
     assert target.count_files() == 3
     assert few_rows(target, 1) == few_rows(source, 3)
+
+
+def test_files_that_were_looked_at_ahead_are_not_read_again_but_for_a_target_with_other_columns(
+    s3: S3, logs: tuple[Table, Table]
+) -> None:
+    source, target = logs
+    ahead = look_ahead(source, 3, WANTED)
+    source.append_rows(rows_table(TOPIC_LOG.types, [{**_row(30), "publish_time": from_us(NOW)}]))
+    found = all_files(source, 3, target, WANTED)
+    before = s3.counts()
+    assert (all_files(source, 3, target, WANTED, ahead), s3.counts() - before) == (found, Counter())
+    newer = all_files(source, 4, target, WANTED, ahead)
+    assert newer is not None
+    assert [(one.first, one.last) for one in newer] == [(0, 9), (10, 19), (20, 29), (30, 30)], "and those of a later version are"
+    target.add_columns([StructField("more", StringType())])
+    state = target.own_state()
+    assert state is not None
+    assert [ahead.of(file, state) for file in ahead.files] == [None] * 3
+    assert all_files(source, 3, target, WANTED, ahead) == found
 
 
 @pytest.mark.slow
