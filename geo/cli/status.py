@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from geo.cli.arguments import Verbs, add_engine, add_glob, add_limits, add_watch
@@ -13,7 +13,7 @@ from geo.cli.output import Colour, Line, Output, said, table_lines
 from geo.cli.running import LookedAt
 from geo.config import load
 from geo.ops.problems import Problem
-from geo.ops.status import Backlog, ClusterLine, LinkLine, Lost, Status, Subscriptions, Trend, status_of
+from geo.ops.status import Backlog, ClusterLine, LinkLine, Lost, OfVersions, Status, Subscribed, Subscriptions, Trend, status_of
 from geo.ops.status_facts import read_facts
 from geo.text import counted, lasting, per_second
 from geo.times import from_us
@@ -54,6 +54,13 @@ def as_json(found: Status) -> dict[str, Any]:
         "links": [_link_as_json(one) for one in found.links],
         "subscriptions": {
             "count": found.subscriptions.count,
+            "unknown": found.subscriptions.unknown,
+            "of_versions": found.subscriptions.versions,
+            "versions_behind": [
+                {"topic": one.topic, "subscription": one.name, "cluster": one.region, "backlog_versions": one.backlog}
+                for one in found.subscriptions.versions_behind
+            ],
+            "versions_unknown": found.subscriptions.versions_unknown,
             "behind": [
                 {"topic": one.topic, "subscription": one.name, "cluster": one.region, "backlog": one.backlog}
                 for one in found.subscriptions.behind
@@ -76,7 +83,7 @@ def _cluster_as_json(one: ClusterLine) -> dict[str, Any]:
     facts, lost = one.facts, one.lost
     return {
         "cluster": facts.cluster, "cannot_be_read": facts.unreadable, "brokers": list(map(broker_as_json, facts.brokers)),
-        "topics": len(facts.topics), "messages_per_second": facts.published,
+        "topics": len(facts.topics), "published_per_second": facts.published,
         "lost": {**said(lost.backlog), "acknowledgements_seconds": lost.acks.seconds, "topics_in_no_other": lost.alone},
         "verified": facts.verified,
     }  # fmt: skip
@@ -170,14 +177,19 @@ def _messages(one: Backlog) -> str:
 
 
 def _subscriptions(one: Subscriptions) -> str:
-    told = f"SUBSCRIPTIONS {one.count:,}"
-    if one.behind:
-        worst = one.behind[0]
-        told += (
-            f", behind {len(one.behind):,}: {worst.topic} {worst.name} {counted(worst.backlog or 0, 'message')} in {worst.region}"
-        )
+    told = f"SUBSCRIPTIONS {one.count:,}{_behind(one.behind, 'message', one.unknown)}"
+    of_versions = f"{one.versions:,} of versions{_behind(one.versions_behind, 'version', one.versions_unknown)}"
     ways = [
         f"{way.source}->{way.target} would repeat {way.repeats:,}, skip {'?' if way.skips is None else f'{way.skips:,}'}"
         for way in one.failovers
     ]
-    return "; ".join((told, *(["failover " + ", ".join(ways)] if ways else [])))
+    return "; ".join((told, *([of_versions] if one.versions else []), *(["failover " + ", ".join(ways)] if ways else [])))
+
+
+def _behind(found: Sequence[Subscribed | OfVersions], what: str, unknown: int) -> str:
+    """How many are behind, and which is furthest; and of how many nobody knows."""
+    told = ""
+    if found:
+        worst = found[0]
+        told = f", behind {len(found):,}: {worst.topic} {worst.name} {counted(worst.backlog or 0, what)} in {worst.region}"
+    return f"{told}, backlog of {unknown:,} unknown" if unknown else told

@@ -93,7 +93,7 @@ def list_all(args: argparse.Namespace, output: Output) -> int:
 def _columns(one: Mapping[str, Any]) -> tuple[object, ...]:
     """State, whether it is replicated, epoch, what is acknowledged and what is not, of one that is listed."""
     if one["mode"] == "version":
-        return *versions.columns(one), None, None
+        return *versions.columns(one), None
     state = "deleted" if one["deleted"] else _STATE[one["consumer"]]
     replicated, acknowledged = "yes" if one["replicated"] else "no", f"{one['acknowledged']:,}"
     return state, replicated, one["epoch"], acknowledged, _count(one["backlog"]), _age(one["oldest_at"])

@@ -141,6 +141,10 @@ def stats(args: argparse.Namespace, output: Output) -> int:
         (one.topic, one.cluster, of.subscription, of.consumer, _or_unknown(of.backlog))
         for one in found
         for of in one.subscriptions
+    ] + [
+        (one.topic, one.cluster, name, "versions", "?" if behind is None else counted(behind, "version"))
+        for one in found
+        for name, behind in one.of_versions.items()
     ]
     for head, rows in ((_PRODUCERS, producers), (_SUBSCRIPTIONS, subscriptions)):
         if rows:

@@ -103,13 +103,20 @@ def listed(tables: ClusterTables, one: VersionSubscription) -> dict[str, Any]:
     """As JSON."""
     named = {"topic": str(one.topic), "subscription": one.subscription, "cluster": tables.cluster.name, "mode": "version"}
     progress = {"finished": one.finished, "checkpoint": one.checkpoint, "table_id": one.table_id}
-    return {**named, **progress, "replicated": one.replicated}
+    return {**named, **progress, "replicated": one.replicated, "backlog_versions": changes.versions_behind(tables, one)}
 
 
 def columns(one: Mapping[str, Any]) -> tuple[object, ...]:
-    """State, whether it is replicated, epoch and what is acknowledged, of one that is listed."""
+    """State, whether it is replicated, epoch, what is acknowledged and what is not, of one that is listed."""
+    behind = one["backlog_versions"]
     said = "nothing" if one["finished"] is None else f"version {one['finished']}"
-    return "versions", "yes" if one["replicated"] else "no", None, said if one["checkpoint"] is None else "by checkpoint"
+    return (
+        "versions",
+        "yes" if one["replicated"] else "no",
+        None,
+        said if one["checkpoint"] is None else "by checkpoint",
+        "?" if behind is None else counted(behind, "version"),
+    )
 
 
 def say_standings(by_topic: Mapping[Topic, list[VersionStanding]], output: Output) -> int:

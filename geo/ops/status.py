@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeVar
 
 from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.names import Topic
@@ -95,6 +96,16 @@ class Subscribed:
 
 
 @dataclass(frozen=True, slots=True)
+class OfVersions:
+    """A subscription of a consumer in `region` that knows only versions of the log. `backlog`: versions that it has not finished; None: not known."""
+
+    topic: Topic
+    name: str
+    region: str
+    backlog: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """What one region's tables say. `unreadable`: why they say nothing; all else is empty then. `topics`: that it has, those with
     messages. `published`: messages a second, those that were published in it; None: not known."""
@@ -108,6 +119,7 @@ class ClusterFacts:
     topics: tuple[Topic, ...] = ()
     own: tuple[Topic, ...] = ()
     """Those into which somebody has published here, of those that no link is known to carry anywhere."""
+    of_versions: tuple[OfVersions, ...] = ()
     host_ahead_us: int = 0
     """How far this host's clock is ahead of its storage's, where a look tells that; negative: behind."""
 
@@ -183,11 +195,16 @@ class Failover:
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:
-    """`behind`: those with a backlog, the largest first."""
+    """`count`: of all, those of versions too. `behind`, `versions_behind`: those with a backlog of messages, and of versions, the largest first;
+    `unknown`, `versions_unknown`: of how many nobody knows that."""
 
     count: int
     behind: Sequence[Subscribed]
+    unknown: int
     failovers: Sequence[Failover]
+    versions: int
+    versions_behind: Sequence[OfVersions]
+    versions_unknown: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +238,7 @@ def status_of(facts: Facts, max_lag_s: float | None = None) -> Status:
         _problems(topics, findings, facts.now_us),
         [ClusterLine(one, _lost(one, facts.links, topics, away)) for one in facts.clusters],
         [_link(source, target, topics, away) for source, target in facts.links],
-        _subscriptions(facts.subscriptions),
+        _subscriptions(facts.subscriptions, [of for one in facts.clusters for of in one.of_versions]),
     )
 
 
@@ -339,12 +356,21 @@ def _trend(now: Backlog, before: Backlog | None) -> Trend:
     return Trend.GROWING if now.messages > before.messages else Trend.FALLING
 
 
-def _subscriptions(found: Sequence[Subscribed]) -> Subscriptions:
-    behind = sorted((one for one in found if one.backlog), key=lambda one: (-(one.backlog or 0), one.topic, one.name))
+def _subscriptions(found: Sequence[Subscribed], of_versions: Sequence[OfVersions]) -> Subscriptions:
     failovers = []
     for way in sorted({way for one in found for way in one.repeats}):
         of_way = [one for one in found if way in one.repeats]
         knows = all(way in one.skips for one in of_way)
         skips = sum(one.skips[way] for one in of_way) if knows else None
         failovers.append(Failover(*way, sum(one.repeats[way] for one in of_way), skips))
-    return Subscriptions(len(found), behind, failovers)
+    unknown, versions_unknown = (sum(one.backlog is None for one in of_kind) for of_kind in (found, of_versions))
+    count, versions = len(found) + len(of_versions), len(of_versions)
+    return Subscriptions(count, _behind(found), unknown, failovers, versions, _behind(of_versions), versions_unknown)
+
+
+_Kind = TypeVar("_Kind", Subscribed, OfVersions)
+
+
+def _behind(found: Iterable[_Kind]) -> list[_Kind]:
+    """Those with a backlog, the largest first."""
+    return sorted((one for one in found if one.backlog), key=lambda one: (-(one.backlog or 0), one.topic, one.name))

@@ -28,7 +28,7 @@ from geo.ops.health import Finding
 from geo.ops.lag_history import LagHistory
 from geo.ops.link_health import link_findings
 from geo.ops.looks.overdue import CLEAN, WHOLE
-from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, Facts, Subscribed, TopicOfLink, Verified
+from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, Facts, OfVersions, Subscribed, TopicOfLink, Verified
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
@@ -38,6 +38,7 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import parse_key
 from geo.subscription.acks.start_position import split_at
 from geo.subscription.readiness import Done, readiness
+from geo.subscription.version_subscriptions import version_subscriptions, versions_behind
 from geo.text import first_line
 from geo.times import in_us
 from schemas import EVENTS, LEDGERS, LINKS, OWNERS, REQUESTS, TOPICS, TableSchema
@@ -147,6 +148,12 @@ def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: 
             brokers=tuple(one for one, _ in owned),
             verified=_verified(tables),
             topics=tuple(topic for topic in known if not topic.is_system and topic_glob_matches(glob, topic)),
+            of_versions=tuple(
+                OfVersions(
+                    one.topic, one.subscription, tables.cluster.name, versions_behind(tables, one) if tables.is_near else None
+                )
+                for one in version_subscriptions(tables, glob)
+            ),
             host_ahead_us=now_us() - storage_now_us(tables, writes=False) if tables.is_near else 0,
         )
     return facts, of_links, here

@@ -22,6 +22,7 @@ from geo.ops.commit_rates import newest_commits
 from geo.ops.topic_stats import WINDOWS_S, OfLedger, Produced, Rates, produced, rates
 from geo.replication.link_table import read_links
 from geo.subscription.status import Listed, subscriptions_in
+from geo.subscription.version_subscriptions import version_subscriptions, versions_behind
 from geo.times import in_us
 from schemas import LEDGERS, OWNERS
 
@@ -44,6 +45,8 @@ class TopicStats:
     ledgers: int | None
     producers: list[Produced]
     subscriptions: list[Listed]
+    of_versions: dict[str, int | None]
+    """Those of consumers that know only versions, by name, with how many versions of the log they have not finished; None: nobody knows."""
     lacks: str | None
     """What should be there and is not, with its remedy."""
 
@@ -57,10 +60,14 @@ def topic_stats(tables: ClusterTables, glob: str) -> list[TopicStats]:
     listed = (one for one in subscriptions_in(tables, glob, backlog=True) if not one.deleted)
     subscriptions = _by_topic(listed, lambda one: one.topic)
 
+    by_versions = _by_topic(version_subscriptions(tables, glob), lambda one: str(one.topic))
+
     def stats(one: Registered) -> TopicStats:
         name = str(one.topic)
         running = frozenset(of.who for of in runs.get(name, ()))
-        return _stats(tables, one, [_of_ledger(row) for row in rows.get(name, ())], running, subscriptions.get(name, []))
+        of_versions = {of.subscription: versions_behind(tables, of) for of in by_versions.get(name, ())}
+        of_topic = [_of_ledger(row) for row in rows.get(name, ())]
+        return _stats(tables, one, of_topic, running, subscriptions.get(name, []), of_versions)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(stats, wanted))
@@ -79,14 +86,21 @@ def _running(tables: ClusterTables, rows: Mapping[str, list[Row]]) -> list[Runne
 
 
 def _stats(
-    tables: ClusterTables, one: Registered, rows: list[OfLedger], running: frozenset[str], subscriptions: list[Listed]
+    tables: ClusterTables,
+    one: Registered,
+    rows: list[OfLedger],
+    running: frozenset[str],
+    subscriptions: list[Listed],
+    of_versions: dict[str, int | None],
 ) -> TopicStats:
     topic, log, name = one.topic, tables.log(one.topic), tables.cluster.name
     seen = log.look()
     lacks = absent(tables, one, seen)
     if seen is None:
         gone = dict.fromkeys(WINDOWS_S)
-        return TopicStats(topic, name, None, None, None, None, gone, None, produced(rows, [], running), subscriptions, lacks)
+        return TopicStats(
+            topic, name, None, None, None, None, gone, None, produced(rows, [], running), subscriptions, of_versions, lacks
+        )
     now, version = storage_now_us(tables, writes=False), seen.version
     commits, reaches_back = newest_commits(log, version, now - int(max(WINDOWS_S.values()) * 1e6))
     files = data_files(log, version)
@@ -95,7 +109,7 @@ def _stats(
     return TopicStats(
         topic, name, version, count_messages(log, version), log.count_files() if files is None else len(files), size,
         {name: rates(commits, now, window_s, reaches_back=reaches_back) for name, window_s in WINDOWS_S.items()},
-        len(ledger_parts(log, version)), produced(rows, commits, running), subscriptions, lacks,
+        len(ledger_parts(log, version)), produced(rows, commits, running), subscriptions, of_versions, lacks,
     )  # fmt: skip
 
 

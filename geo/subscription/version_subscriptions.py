@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from pyspark.errors import PySparkException
-
 from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import UnsafeError, UsageError
+from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import as_row
+from geo.late import spark_errors
 from geo.log.topic_log import open_log
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.now import utc_now
@@ -89,6 +89,20 @@ def progress(tables: ClusterTables, one: VersionSubscription) -> int | None:
 
     Raises UnsafeError if that is of another log than the one that is here, beside what `said_by` raises.
     """
+    finished, _ = _progress(tables, one)
+    return finished
+
+
+def versions_behind(tables: ClusterTables, one: VersionSubscription) -> int | None:
+    """How many versions of the log its consumer has not finished; None: nobody knows, as where the log is another one now."""
+    with Tried():
+        finished, newest = _progress(tables, one)
+        return newest - (-1 if finished is None else finished)
+    return None
+
+
+def _progress(tables: ClusterTables, one: VersionSubscription) -> tuple[int | None, int]:
+    """As `progress`, and the newest version of the log."""
     log, _ = open_log(tables, one.topic)
     _refuse_other_log(tables, one, log.table_id())
     finished = said_by(tables, one)
@@ -98,7 +112,7 @@ def progress(tables: ClusterTables, one: VersionSubscription) -> int | None:
             f"{one} in {tables.cluster.name} has finished version {finished}, and its log ends at version {newest}: an older copy was put "
             f"back. What comes now under the same numbers it has not seen. To go on here, {_ANEW}"
         )
-    return finished
+    return finished, newest
 
 
 def said_by(tables: ClusterTables, one: VersionSubscription) -> int | None:
@@ -172,7 +186,7 @@ def make_view(tables: ClusterTables, topic: Topic) -> str | None:
     name = _view_of(topic_log)
     try:
         tables.spark.sql(f"CREATE OR REPLACE VIEW {name} AS {query(topic_log.sql)}")
-    except PySparkException as error:
+    except spark_errors.PySparkException as error:
         log.warning("the view %s of the messages of %s could not be made: %s", name, topic, first_line(error))
         return None
     return name

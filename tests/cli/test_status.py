@@ -21,7 +21,7 @@ from geo.cli.status import as_json, screen
 from geo.coordination.ownership import broker_runner, claim
 from geo.names import Topic
 from geo.ops.health import Finding, Health
-from geo.ops.status import Backlog, Broker, ClusterFacts, Facts, Status, Subscribed, TopicOfLink, Verified, status_of
+from geo.ops.status import Backlog, Broker, ClusterFacts, Facts, OfVersions, Status, Subscribed, TopicOfLink, Verified, status_of
 from geo.reasons import Reason
 from geo.times import in_us
 from tests.far import TOPIC, Far
@@ -90,6 +90,15 @@ class Told:
                 waits = None if backlog == "?" else int(backlog)
                 told_of = Subscribed(Topic.parse(f"persistent://{topic}"), name, region, waits, repeats, skips)
                 self.facts = replace(facts, subscriptions=[*facts.subscriptions, told_of])
+            case ["of-versions", topic, name, region, backlog]:
+                told_of_versions = OfVersions(
+                    Topic.parse(f"persistent://{topic}"), name, region, None if backlog == "?" else int(backlog)
+                )
+                clusters = [
+                    replace(of, of_versions=(*of.of_versions, told_of_versions)) if of.cluster == region else of
+                    for of in facts.clusters
+                ]
+                self.facts = replace(facts, clusters=clusters)
             case ["status", *more]:
                 given = dict(one.split("=") for one in more)
                 status = status_of(facts, float(given["max-lag"]) if "max-lag" in given else None)

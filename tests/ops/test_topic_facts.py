@@ -1,4 +1,5 @@
-"""How fast logs grow by their newest commits, and what it takes to tell that where each look is a request. Without Spark."""
+"""What is told of topics on a disk and on a store, and what it takes where each look is a request: how fast their logs grow, and who reads versions of
+them. Without Spark."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import pytest
 from geo.log.ledger_writer import LedgerWriter
 from geo.now import now_us
 from geo.ops.commit_rates import MOST_FAR, newest_commits, published_lately
+from geo.subscription import version_subscriptions
 from tests.broken.place import TOPIC, Place, without_spark
 from tests.object_store import ObjectStore as S3
 
@@ -39,10 +41,30 @@ def test_what_was_committed_in_the_last_minute_counts_on_every_screen_whatever_p
     stats = {one["cluster"]: one for one in place.geo("topics", "stats", "--topic", str(TOPIC), "-o", "json").data}
     if place.s3 is not None:
         assert sum(place.s3.counts().values()) - before <= 60
-    assert {name: one["rates_per_s"]["1m"]["published"] for name, one in stats.items()} == {"us": 0.2, "eu": 0.0}
-    assert stats["eu"]["rates_per_s"]["1m"]["messages"] == 0.2
+    assert {name: one["rates"]["1m"]["published_per_second"] for name, one in stats.items()} == {"us": 0.2, "eu": 0.0}
+    assert stats["eu"]["rates"]["1m"]["messages_per_second"] == 0.2
     shown = {one["cluster"]: one["published_per_second"] for one in place.geo("status", "-o", "json").data["clusters"]}
     assert shown["us"] == 0.2 if place.s3 is None else shown["us"] in (0.2, None), "on a store it may be unknown, and is never 0"
+
+
+def test_consumers_of_versions_are_counted_with_the_versions_that_they_lack(place: Place) -> None:
+    place.publish(5)
+    tables = place.far.tables("us")
+    newest = tables.log(TOPIC).latest_version()
+    for name in ("reports", "new"):
+        version_subscriptions.create(tables, TOPIC, name)
+    version_subscriptions.finish(tables, TOPIC, "reports", newest)
+    place.publish(9)
+    lacks = tables.log(TOPIC).latest_version() - newest
+    assert lacks > 0
+    (stats,) = (one for one in place.geo("topics", "stats", "-o", "json").data if one["cluster"] == "us")
+    assert stats["of_versions"] == {"new": newest + lacks + 1, "reports": lacks}
+    listed = place.geo("subscriptions", "list", "-o", "json").data
+    assert {one["subscription"]: one["backlog_versions"] for one in listed} == stats["of_versions"]
+    shown = place.geo("status", "-o", "json").data["subscriptions"]
+    assert (shown["count"], shown["of_versions"], shown["behind"]) == (2, 2, [])
+    behind = {one["subscription"]: one["backlog_versions"] for one in shown["versions_behind"]}
+    assert behind in (stats["of_versions"], {}) if place.s3 is not None else behind == stats["of_versions"], "unknown, or so many"
 
 
 def test_of_a_log_on_a_store_some_commits_are_read_and_rates_are_of_a_shorter_time(s3: S3, tmp_path: Path) -> None:
