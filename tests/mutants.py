@@ -34,6 +34,7 @@ _NOT_ASKED = (
     "tests/test_spark_submit.py",
     "tests/test_structure.py",
     "tests/test_notebooks.py",
+    "tests/test_trips.py",
 )
 """They cover everything, seconds a change, or look at the files themselves."""
 
