@@ -14,9 +14,10 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,11 @@ from geo.coordination.ownership import claim, release
 from geo.crash import CrashPoint, arm, watched
 from geo.delta.arrow_rows import rows_table
 from geo.delta.driver import Driver, Reads
+from geo.delta.object_store import ObjectStore
 from geo.delta.process import this_process
 from geo.delta.s3_store import port_of
 from geo.delta.scan import few_rows
+from geo.delta.store import read_each
 from geo.delta.table import Table
 from geo.errors import GeoError
 from geo.fleet.backfill import Backfill, Filled, Mode, _Filling
@@ -45,7 +48,7 @@ from geo.replication.link_table import read_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from geo.times import from_us
-from schemas import TOPIC_LOG
+from schemas import LINKS, TOPIC_LOG, TOPICS
 from tests.clock_off import set_clock_off
 from tests.delta.on_s3 import no_spark
 from tests.object_store import KEY, SECRET
@@ -69,12 +72,12 @@ class Far:
             self._me = replace(self._me, host=host)
 
     @classmethod
-    def made(cls, s3: S3, folder: Path) -> Far:
+    def made(cls, s3: S3, folder: Path, links: Sequence[tuple[str, str]] = (("us", "eu"),)) -> Far:
         run, reached, path = uuid.uuid4(), json.dumps(s3.storage()), folder / "geo.yaml"
         for name in ("us", "eu"):
             s3.make_bucket(f"{name}-{run}")
         place = f"storage: {reached}"
-        path.write_text(config_text(("us", "eu"), [("us", "eu")], place=lambda name: f"root: 's3a://{name}-{run}/t', {place}"))
+        path.write_text(config_text(("us", "eu"), links, place=lambda name: f"root: 's3a://{name}-{run}/t', {place}"))
         return cls(path)
 
     def on_host(self, host: str) -> Far:
@@ -121,13 +124,13 @@ class Far:
             writer.append([Counted(ALL, end - first, 0)], {"": json.dumps([str(end)])}, entries)
         return max(0, end - first)
 
-    def replicate(self, topic: Topic = TOPIC) -> int:
-        """Run the link once. Returns how many messages it brought."""
-        link = TopicLink(self.tables("eu"), self.tables("us"), self.config, self.config.link("us", "eu"), topic)
+    def replicate(self, topic: Topic = TOPIC, source: str = "us", target: str = "eu") -> int:
+        """Run a link once. Returns how many messages it brought."""
+        link = TopicLink(self.tables(target), self.tables(source), self.config, self.config.link(source, target), topic)
         ensure_topic(link.target, topic)
         (ownership,) = claim(link.target, [link.runners], point=CrashPoint.LINK_CLAIMED)
         try:
-            running = link.prepare(ownership, read_links(link.target).get(("us", str(topic))))
+            running = link.prepare(ownership, read_links(link.target).get((source, str(topic))))
             if running is not None:
                 running.run_turns(lambda: False)
                 if (now := running.progressed(State.STOPPED)) is not None:
@@ -142,6 +145,18 @@ class Far:
         link, what, allowance = self.config.link("us", "eu"), Backfill(mode=Mode.FILES), Allowance(DispatchRate(), 0.0)
         never, tables = threading.Event(), (self.tables("eu"), self.tables("us"))
         return _Filling(*tables, self.config, link, topic, what, allowance, never, lambda filled: None, dry_run=False).run()
+
+    def copy(self, topic: Topic, copies: Sequence[Topic]) -> None:
+        """Make copies of a topic's logs in both regions, with what registries and links say of it."""
+        for name in ("us", "eu"):
+            tables, port = self.tables(name), self.tables(name).port
+            assert port is not None
+            files = {file: port.get(f"{tables.log(topic).name}/{file}") for file in port.below(tables.log(topic).name)}
+            new = [(f"{tables.log(one).name}/{file}", content) for one in copies for file, content in files.items()]
+            list(read_each(port, new, partial(_put, port)))
+            for schema in (TOPICS, LINKS):
+                rows = tables.journal(schema).newest(topic=str(topic))
+                tables.journal(schema).append([{**row, "topic": str(one)} for one in copies for row in rows])
 
     def messages(self, name: str, topic: Topic = TOPIC) -> dict[tuple[int, int], str]:
         """What a log has, by ledger and entry. Fails if one is there twice."""
@@ -170,6 +185,10 @@ class Far:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+
+
+def _put(port: ObjectStore, file: tuple[str, bytes]) -> None:
+    port.put(*file)
 
 
 class Halted:

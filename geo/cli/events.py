@@ -51,9 +51,7 @@ def events(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     if args.cluster is not None:
         config.cluster(args.cluster)
-    looked = LookedAt("geo events", config, args.engine)
-    if args.cluster is not None:
-        looked.clusters = {args.cluster: looked.clusters[args.cluster]}
+    looked = LookedAt("geo events", config, args.engine, only=args.cluster)
     now = utc_now()
     begin = now - min(args.since, KEPT) if isinstance(args.since, timedelta) else max(args.since, now - KEPT)
 

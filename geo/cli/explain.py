@@ -18,6 +18,7 @@ from geo.names import Topic
 from geo.now import now_us
 from geo.ops.explain_facts import CommitAt, Explained, Then, events_of, explain
 from geo.ops.health import Health
+from geo.ops.regions import OF_ALL
 from geo.replication.lag import Lag
 from geo.text import counted
 from geo.times import from_us
@@ -31,10 +32,12 @@ def add_explain(verbs: Verbs, does: str) -> None:
 
 def say(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
-    looked = LookedAt("geo explain", config, args.engine)
+    looked = LookedAt("geo explain", config, args.engine, picture=OF_ALL)
     named = Named(looked, topic)
     topics = named.require()
-    explained, noted = explain(looked.clusters, config, topics, named.glob), events_of(looked.clusters, topics)
+    explained, noted = looked.regions.within(
+        "explain", lambda: (explain(looked.clusters, config, topics, named.glob), events_of(looked.clusters, topics))
+    )
     found = [(one, explained[one], noted[one]) for one in topics]
     now = now_us()
     output.data([

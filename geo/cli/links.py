@@ -23,6 +23,7 @@ from geo.now import now_us
 from geo.ops.health import Finding, limited
 from geo.ops.link_health import link_findings
 from geo.ops.problems import fails, grouped
+from geo.ops.regions import OF_LINKS
 from geo.replication.carried import topics_of_source
 from geo.replication.lag import Lag
 from geo.replication.link_requests import Action, Requests
@@ -180,7 +181,7 @@ def _say_reconciled(
 
 def links_status(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
-    looked, glob = LookedAt("geo links", config, args.engine), check_topic_glob(args.topic)
+    looked, glob = LookedAt("geo links", config, args.engine, picture=OF_LINKS), check_topic_glob(args.topic)
     each, unreadable = looked.read_each(lambda tables: link_findings(tables, looked.clusters, config, glob))
     now = now_us()
     judged = ((one, _limited(one.lag, how, now, args.max_lag)) for one, how, _ in each)
@@ -287,7 +288,7 @@ def resolve(args: argparse.Namespace, output: Output) -> int:
 
 def list_links(args: argparse.Namespace, output: Output) -> int:
     config, glob = load(args.config), check_topic_glob(args.topic)
-    looked = LookedAt("geo links", config, args.engine)
+    looked = LookedAt("geo links", config, args.engine, picture=OF_LINKS)
 
     def rows(tables: ClusterTables) -> list[tuple[dict[str, Any], Lag | None]]:
         requests = read_requests(tables)

@@ -9,11 +9,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from geo.asking import Late
 from geo.cli.logs import redirected_log
 from geo.cli.output import Output
 from geo.cli.signals import launching
@@ -26,11 +27,12 @@ from geo.faults import Tried, faults_here, reason_of
 from geo.journal.cluster import ClusterTables, Start, connect, connect_later
 from geo.late import pyspark, spark_sql
 from geo.locations import scheme_of
+from geo.ops.regions import Regions
 from geo.remedies import NO_SPACE
-from geo.replication.absent_regions import refuse_gone
 from geo.session import session
 from geo.streams.trigger import parse_trigger
 from geo.text import first_line
+from schemas import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,23 +120,40 @@ class LookedAt:
     """The clusters of a configuration, for a verb that only looks. `engine` says who reads rows of logs: "native", this process,
     and Spark never starts; "spark"; or "auto", this process where it can, and Spark starts when something first needs it."""
 
-    def __init__(self, name: str, config: Config, engine: str, *, looks_once: bool = False) -> None:
-        """`looks_once`: each table is as it was at the first look at it."""
+    def __init__(
+        self,
+        name: str,
+        config: Config,
+        engine: str,
+        *,
+        only: str | None = None,
+        picture: Sequence[TableSchema] = (),
+        late: Late | None = None,
+    ) -> None:
+        """`only`: this cluster alone. `picture`: of who makes one of all that is there, the system tables that it takes; each table is as it was
+        at the first look at it then. `late`: as `Regions`."""
         self._engine, self._started = engine, starting(name, config)
         reads = Reads.NONE if engine == "spark" else Reads.ALL
-        self.clusters = {
-            each: connect_later(self._start, cluster, reads=reads, looks_once=looks_once)
+        clusters = {
+            each: connect_later(self._start, cluster, reads=reads, looks_once=bool(picture))
             for each, cluster in config.clusters.items()
+            if only in (None, each)
         }
+        self.regions = Regions(clusters, picture, late)
+
+    @property
+    def clusters(self) -> dict[str, ClusterTables]:
+        """Once `read_each` was asked, who would read one that did not answer is told so at once."""
+        return self.regions.clusters
 
     def read_each(self, read: Callable[[ClusterTables], Iterable[T]]) -> tuple[list[T], list[dict[str, Any]]]:
-        """What `read` finds in every cluster, and a row of each cluster that cannot be read, with the reason."""
+        """What `read` finds in every cluster, all asked side by side and each within a time, and a row of each cluster that cannot be read, with
+        the reason."""
         found: list[T] = []
         unreadable: list[dict[str, Any]] = []
-        for name, tables in self.clusters.items():
+        for name, answer in self.regions.ask(lambda tables: list(read(tables))).items():
             with Tried(OtherClusterError) as tried:  # what the others say would be about other places too
-                refuse_gone(tables, self.clusters.values())
-                found += read(tables)
+                found += answer.result()
             if tried.fault is not None:
                 told = {"cannot_be_read": first_line(tried.fault), "code": reason_of(tried.fault).value}
                 unreadable.append({"cluster": name, **told})

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from geo.asking import Late
 from geo.cli.arguments import Verbs, add_engine, add_glob, add_limits, add_watch
 from geo.cli.findings import broker_as_json, finding_as_json, problem_lines
 from geo.cli.named import chosen
@@ -13,6 +14,7 @@ from geo.cli.output import Colour, Line, Output, said, table_lines
 from geo.cli.running import LookedAt
 from geo.config import load
 from geo.ops.problems import Problem
+from geo.ops.regions import OF_ALL
 from geo.ops.status import Backlog, ClusterLine, LinkLine, Lost, OfVersions, Status, Subscribed, Subscriptions, Trend, status_of
 from geo.ops.status_facts import read_facts
 from geo.text import counted, lasting, per_second
@@ -29,11 +31,11 @@ def add_status(verbs: Verbs, does: str) -> None:
 
 
 def status(args: argparse.Namespace, output: Output) -> int:
-    config = load(args.config)
+    config, late = load(args.config), Late()
 
     def show() -> int:
-        looked = LookedAt("geo status", config, args.engine, looks_once=True)
-        found = status_of(read_facts(looked.clusters, config, chosen(looked, args.topic)), args.max_lag)
+        looked = LookedAt("geo status", config, args.engine, picture=OF_ALL, late=late)
+        found = status_of(read_facts(looked.regions, config, chosen(looked, args.topic)), args.max_lag)
         if args.watch is None:
             output.data(as_json(found))
         else:

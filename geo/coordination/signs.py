@@ -1,23 +1,35 @@
 """Signs of life: by them a process is known to live that nobody can see from here.
 
 On a store that this process writes a sign is one object of its process, `system/alive/<process>`, put over itself: one request, whose time the store
-tells. Elsewhere it is a row of `system/processes`, with the storage's time.
+tells. Behind its first line the object has what the process has at hand (`geo.delta.hand`), for who looks. Elsewhere it is a row of `system/processes`, with the storage's time.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from datetime import datetime, timedelta
 
+from geo.delta.hand import Hand, take
+from geo.delta.object_store import Below, ObjectStore
 from geo.delta.process import Process
+from geo.delta.store import read_each
 from geo.journal.cluster import ClusterTables
+from geo.text import first_line
 from geo.times import EPOCH, from_us, in_us
 from geo.version import program_version
 from schemas import PROCESSES
 
+log = logging.getLogger(__name__)
+
 _lock = threading.Lock()
 _signed: dict[str, int] = {}
 """The number of this process's newest row, by place. What was written last counts, whatever its time is."""
+_hands: dict[str, Hand] = {}
+"""By place."""
+
+_MOST_HANDS, _BARE_BYTES = 3, 1024
+"""The newest signs of a cluster that have more than so many bytes are read for what is in them, and so many at most: each is a request."""
 
 
 def sign(tables: ClusterTables, at_us: int) -> None:
@@ -25,7 +37,26 @@ def sign(tables: ClusterTables, at_us: int) -> None:
     if (port := tables.port) is None:
         record(tables, at_us)
     else:
-        port.put(_path(tables, tables.me.name), tables.me.encode().encode())
+        port.put(_path(tables, tables.me.name), b"\n".join([tables.me.encode().encode(), *_in_hand(tables, port)]))
+
+
+def _in_hand(tables: ClusterTables, port: ObjectStore) -> list[bytes]:
+    """What this process has at hand. A sign is given without it rather than not at all."""
+    try:
+        with _lock:
+            return [_hands.setdefault(tables.place, Hand()).packed(port, str(tables.location))]
+    except Exception as error:
+        log.info("cluster %s: a sign of life without what is at hand: %s", tables.cluster.name, first_line(error))
+        return []
+
+
+def take_hands(tables: ClusterTables, below: Below) -> None:
+    """Hold what the processes that gave the newest signs had at hand, by a list of all that is below the cluster's system tables."""
+    folder = _folder(tables)
+    given = [(came_us, name) for name, (_, came_us, size) in below.inside(folder).items() if size > _BARE_BYTES]
+    newest = [f"{folder}/{name}" for _, name in sorted(given, reverse=True)[:_MOST_HANDS]]
+    for content in read_each(below.store, newest, below.store.get):
+        take(below.store, b"" if content is None else content.partition(b"\n")[2])
 
 
 def record(tables: ClusterTables, at_us: int) -> None:

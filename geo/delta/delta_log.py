@@ -73,6 +73,11 @@ def newest_seen(folder: ReadPath) -> int:
     return _newest.get(folder, -1)
 
 
+def seen_newest() -> list[tuple[ReadPath, int]]:
+    """Each log that this process has looked at, with `newest_seen`."""
+    return list(_newest.items())
+
+
 def saw(folder: ReadPath, version: int) -> None:
     """Take note that this version is the newest."""
     _newest[folder] = version

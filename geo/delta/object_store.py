@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -119,11 +120,6 @@ class _Listed:
         begins = after if len(newest) == len(names) else newest[0]
         self._lists.append((time.monotonic(), folder, begins, {name: told[name] for name in newest}))
 
-    def is_now(self, path: str, tag: str) -> bool:
-        """Whether the newest list that tells of the file, a moment ago, said that it has this tag."""
-        told = self.told(path)
-        return told is not None and told[0] == tag
-
     def told(self, path: str) -> tuple[str, int] | None:
         """What the newest list that tells of the file, a moment ago, said of it; None: that it is not there, or nothing."""
         folder, _, name = path.rpartition("/")
@@ -132,6 +128,33 @@ class _Listed:
             if at > since and of == folder and name >= begins:
                 return told.get(name)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """What one list told of all files in a folder, and in those below it: of each its tag, when it came and its bytes, by its name from there."""
+
+    store: ObjectStore
+    folder: str
+    files: Mapping[str, tuple[str, int, int]]
+
+    def inside(self, folder: str) -> dict[str, tuple[str, int, int]]:
+        """As `files`, of a folder below it."""
+        begin = f"{folder[len(self.folder) + 1 :]}/"
+        return {name.removeprefix(begin): told for name, told in self.files.items() if name.startswith(begin)}
+
+
+_below: ContextVar[Sequence[Below]] = ContextVar("below", default=())
+
+
+@contextmanager
+def as_listed(below: Sequence[Below]) -> Iterator[None]:
+    """In here, in this thread, what is below those folders is what their lists told: for who makes one picture of them."""
+    before = _below.set(below)
+    try:
+        yield
+    finally:
+        _below.reset(before)
 
 
 def _us(found: Mapping[str, Any]) -> int:
@@ -321,7 +344,7 @@ class ObjectStore:
 
     def get(self, path: str) -> bytes:
         """One that was read before is not asked for again if a list has just said that it is the same."""
-        if (held := self._held.get(path)) is not None and self._listed.is_now(path, held[0]):
+        if (held := self._held.get(path)) is not None and (told := self._told(path)) is not None and told[0] == held[0]:
             return held[1]
 
         def ask(o: Any) -> tuple[str | None, bytes]:
@@ -331,6 +354,14 @@ class ObjectStore:
         tag, content = self._ask(ask)
         self._held.keep(path, tag, content)
         return content
+
+    def held(self, path: str) -> tuple[str, bytes] | None:
+        """Tag and content of a small file as this process read or put it last; None: it holds none."""
+        return self._held.get(path)
+
+    def hold(self, path: str, tag: str, content: bytes) -> None:
+        """Hold a small file as if it had been read: whoever wants it is given it only while a list tells this tag."""
+        self._held.keep(path, tag, content)
 
     def open(self, path: str) -> pa.NativeFile:
         """A small file is one request, a larger one two, and in memory then; of a large one what is read is asked for. It is always asked
@@ -374,7 +405,7 @@ class ObjectStore:
         return Head(found["size"], modified_us, (found["e_tag"], found["version"], found["size"], modified_us))
 
     def came_us(self, path: str) -> int | None:
-        if (told := self._listed.told(path)) is not None:
+        if (told := self._told(path)) is not None:
             return told[1]
         return None if (found := self.head(path)) is None else found.modified_us
 
@@ -384,6 +415,8 @@ class ObjectStore:
     def names(self, folder: str, after: str) -> list[str]:
         """From the first, a list of this folder alone; after a name, a list that begins there and has what is in folders below it. Raises
         OSError where there is no bucket."""
+        if (below := self._as_listed(folder)) is not None:
+            return sorted(name for name in below.inside(folder) if "/" not in name and name > after)
         key = self._key(folder)
 
         def listed(o: Any) -> Iterable[Mapping[str, Any]]:
@@ -404,13 +437,31 @@ class ObjectStore:
 
     def modified_us(self, folder: str) -> dict[str, int]:
         """When each file in a folder was written last, by name: microseconds since 1970, of whole seconds."""
+        if (below := self._as_listed(folder)) is not None:
+            return {name: came_us for name, (_, came_us, _) in below.inside(folder).items()}
         return {name: _us(one) for name, one in self._all_below(folder)}
+
+    def all_below(self, folder: str) -> Below:
+        """What is in a folder, and in those below it, by one list: a request for each thousand files."""
+        return Below(self, folder, {name: (one["e_tag"], _us(one), one["size"]) for name, one in self._all_below(folder)})
 
     def _all_below(self, folder: str) -> list[tuple[str, Mapping[str, Any]]]:
         """Each object in a folder, or in one below it, by its name from there."""
         key = self._key(folder)
         found = self._ask(lambda o: [one for some in o.list(self._store, key) for one in some])
         return [(one["path"].removeprefix(f"{key}/"), one) for one in found]
+
+    def _as_listed(self, path: str) -> Below | None:
+        """The list by which this thread takes what is in a folder (`as_listed`). None: there is none of it."""
+        return next((one for one in _below.get() if one.store is self and path.startswith(f"{one.folder}/")), None)
+
+    def _told(self, path: str) -> tuple[str, int] | None:
+        """Tag and time of a file that a list has told, a moment ago or to who takes it as it was listed. None: it is not there, or no list
+        told."""
+        if (below := self._as_listed(path)) is not None:
+            found = below.files.get(path[len(below.folder) + 1 :])
+            return None if found is None else found[:2]
+        return self._listed.told(path)
 
     def folders(self, folder: str) -> set[str]:
         """The names of the folders in a folder."""

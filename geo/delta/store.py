@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -257,10 +257,12 @@ def read_each(store: ReadStore | None, asked: Iterable[A], read: Callable[[A], T
             return read(what)
         return None
 
-    if store is None or store.is_near:
-        yield from map(one, asked)
-        return
     left = iter(asked)
+    first = list(islice(left, 2))
+    left = chain(first, left)
+    if store is None or store.is_near or len(first) < 2:
+        yield from map(one, left)
+        return
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while some := list(islice(left, AT_ONCE)):
             try:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
-from geo.asking import ask_all
-from geo.config.model import Cluster, Config
+from geo.config.model import Config
 from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
-from geo.delta.driver import Driver
-from geo.delta.mirror import may_be_old
-from geo.disk import local_path
-from geo.errors import OtherClusterError, RetryableError
 from geo.faults import Tried, reason_of
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import EventKind
 from geo.journal.events import KEPT, read_events
-from geo.locations import storage_of
 from geo.log.topics import known_topics
 from geo.names import Topic, topic_glob_matches
 from geo.now import now_us, utc_now
@@ -28,8 +21,8 @@ from geo.ops.health import Finding
 from geo.ops.lag_history import LagHistory
 from geo.ops.link_health import link_findings
 from geo.ops.looks.overdue import CLEAN, WHOLE
+from geo.ops.regions import Regions
 from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, Facts, OfVersions, Subscribed, TopicOfLink, Verified
-from geo.replication.absent_regions import refuse_gone
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
 from geo.streams.life import State
@@ -41,47 +34,16 @@ from geo.subscription.readiness import Done, readiness
 from geo.subscription.version_subscriptions import version_subscriptions, versions_behind
 from geo.text import first_line
 from geo.times import in_us
-from schemas import EVENTS, LEDGERS, LINKS, OWNERS, REQUESTS, TOPICS, TableSchema
+from schemas import LEDGERS
 
 BEFORE_US = 300 * 1_000_000
 """The lag of so long ago is shown beside that of now."""
 
-ANSWERS_S, READ_S = 20.0, 300.0
-"""How long a region may take to answer at all: a store that refuses connections takes some fifteen seconds to be told. And to tell the rest."""
 
-BY_SPARK_S = 180.0
-"""How long one may take to answer that Spark reads, which starts first."""
-
-_SAME_S = 180.0
-"""Within one status a small table on a store is looked at once."""
-
-
-class _Away(ClusterTables):
-    """A region that does not answer: who would read it is told so at once."""
-
-    def __init__(self, tables: ClusterTables, why: BaseException) -> None:
-        super().__init__(Driver.without_spark(find_port=lambda: None), tables.cluster)
-        # Of a wrong name only its own region is refused as unsafe; what it has to do with others is away.
-        self._why = RetryableError(str(why), code=why.code) if isinstance(why, OtherClusterError) else why
-
-    def refuse_no_folder(self) -> None:
-        raise self._why
-
-
-def read_facts(clusters: Mapping[str, ClusterTables], config: Config, glob: str) -> Facts:
+def read_facts(regions: Regions, config: Config, glob: str) -> Facts:
     """What the regions say now. One that cannot be read says why; what others know of it is told by them."""
-    limit_s = BY_SPARK_S if any(map(_is_for_spark, config.clusters.values())) else ANSWERS_S
-    answers = ask_all({name: partial(_look, tables, clusters) for name, tables in clusters.items()}, limit_s)
-    there: dict[str, ClusterTables] = {}
-    read: list[ClusterFacts] = []
-    for name, answer in answers.items():
-        with Tried() as tried:
-            answer.result()
-        there[name] = clusters[name] if tried.fault is None else _Away(clusters[name], tried.fault)
-        if tried.fault is not None:
-            read.append(ClusterFacts(name, first_line(tried.fault), reason_of(tried.fault)))
-    told = {one.cluster for one in read}
-    each = ask_all({name: partial(_read, one, there, config, glob) for name, one in there.items() if name not in told}, READ_S)
+    each = regions.ask(lambda tables: _read(tables, regions.clusters, config, glob))
+    clusters, read = regions.clusters, list[ClusterFacts]()
     topics: list[TopicOfLink] = []
     newest: dict[str, dict[Topic, int]] = {}
     subscribed: dict[tuple[Topic, str], dict[str, _Here]] = {}
@@ -111,51 +73,29 @@ def read_facts(clusters: Mapping[str, ClusterTables], config: Config, glob: str)
     return Facts(now_us(), read, links, topics, subscriptions)
 
 
-def _is_for_spark(cluster: Cluster) -> bool:
-    return cluster.root is None or (local_path(cluster.root) is None and storage_of(cluster.root) != "s3a")
-
-
 _Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], "_Here"]]
 
 
-def _look(tables: ClusterTables, clusters: Mapping[str, ClusterTables]) -> None:
-    """Raises what is in the way of reading a region. Its system tables on a store are read side by side; whoever needs one takes what was read."""
-    if tables.port is not None:
-        ask_all(
-            {schema.kind: partial(_prefetch, tables, schema) for schema in (TOPICS, LINKS, REQUESTS, OWNERS, EVENTS)}, ANSWERS_S
-        )
-    with may_be_old(_SAME_S):
-        refuse_gone(tables, clusters.values())
-
-
-def _prefetch(tables: ClusterTables, schema: TableSchema) -> None:
-    with Tried(), may_be_old(_SAME_S):  # what is in its way is met by who needs it
-        tables.journal(schema).newest()
-
-
 def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, glob: str) -> _Read:
-    with may_be_old(_SAME_S):
-        owned = list(with_runners(tables))
-        running = frozenset(name for one, names in owned if one.is_dead is None for name in names)
-        of_links = [
-            (one, _topic_of_link(one, how, history, now_us(), running))
-            for one, how, history in link_findings(tables, clusters, config, glob)
-        ]
-        known = [one.topic for one in known_topics(tables) if not one.is_deleted]
-        here = _subscriptions(tables, [topic for topic in known if topic == topic.acks], glob)
-        facts = ClusterFacts(
-            tables.cluster.name,
-            brokers=tuple(one for one, _ in owned),
-            verified=_verified(tables),
-            topics=tuple(topic for topic in known if not topic.is_system and topic_glob_matches(glob, topic)),
-            of_versions=tuple(
-                OfVersions(
-                    one.topic, one.subscription, tables.cluster.name, versions_behind(tables, one) if tables.is_near else None
-                )
-                for one in version_subscriptions(tables, glob)
-            ),
-            host_ahead_us=now_us() - storage_now_us(tables, writes=False) if tables.is_near else 0,
-        )
+    owned = list(with_runners(tables))
+    running = frozenset(name for one, names in owned if one.is_dead is None for name in names)
+    of_links = [
+        (one, _topic_of_link(one, how, history, now_us(), running))
+        for one, how, history in link_findings(tables, clusters, config, glob)
+    ]
+    known = [one.topic for one in known_topics(tables) if not one.is_deleted]
+    here = _subscriptions(tables, [topic for topic in known if topic == topic.acks], glob)
+    facts = ClusterFacts(
+        tables.cluster.name,
+        brokers=tuple(one for one, _ in owned),
+        verified=_verified(tables),
+        topics=tuple(topic for topic in known if not topic.is_system and topic_glob_matches(glob, topic)),
+        of_versions=tuple(
+            OfVersions(one.topic, one.subscription, tables.cluster.name, versions_behind(tables, one) if tables.is_near else None)
+            for one in version_subscriptions(tables, glob)
+        ),
+        host_ahead_us=now_us() - storage_now_us(tables, writes=False) if tables.is_near else 0,
+    )
     return facts, of_links, here
 
 

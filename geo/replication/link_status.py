@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 from geo.config.model import Config, Link
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.engine import Seen
+from geo.delta.history import parted
 from geo.delta.store import read_each
 from geo.delta.table import Table
 from geo.errors import OtherClusterError, RetryableError
@@ -210,8 +211,15 @@ def _behind(log: Table, seen: Seen, stands: Standing, link: Link, now_us: int, *
     if cursor is not None and cursor.table_id != seen.table_id:
         cursor, why, rewound = None, "the source is another table now", Reason.SOURCE_RECREATED
     newest, at = seen.version, -1 if cursor is None else cursor.version
-    rule = Rule.of(link)
-    lacking = islice(log.commits(at + 1, newest), None if log.is_near else REMOTE_COMMITS)
+    rule, commits = Rule.of(link), log.commits(max(0, at), newest)
+    first = None if cursor is None else next(commits, None)
+    there = first if first is not None and first.version == at else None
+    other = None if cursor is None or there is None else parted(cursor, seen.table_id, newest, there)
+    if other is not None:
+        why, rewound = why or f"the source {other.how}", Reason.SOURCE_RESTORED
+    lacking = islice(
+        chain([] if first is None or there is not None else [first], commits), None if log.is_near else REMOTE_COMMITS
+    )
     lag = lag_of(at, newest, (due_of(one, rule) for one in lacking), now_us)
     if begins_at_end:  # nothing of what is there now is due
         lag = Lag(lag.versions)

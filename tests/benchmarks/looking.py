@@ -15,13 +15,8 @@ from pyspark.sql import SparkSession
 
 from geo.cli.demo import TOPIC
 from geo.config import load
-from geo.coordination.ownership import claim, release
 from geo.journal.cluster import ClusterTables, connect, without_spark
-from geo.log.topics import ensure_topic
 from geo.names import Topic
-from geo.replication.link_table import read_links
-from geo.replication.topic_link import TopicLink
-from geo.streams.life import State
 from schemas import LINKS, TOPICS
 from tests.far import Far
 from tests.world import config_text
@@ -88,8 +83,8 @@ def statuses(folder: Path, topics: int) -> Iterator[str]:
     near = _Near(config)
     for end in (10, 20, 30):
         near.publish(end, topic)
-        near.bring("us", "eu", topic)
-    near.bring("eu", "us", topic)
+        near.replicate(topic)
+    near.replicate(topic, "eu", "us")
     near.publish(1000, topic)
     copies = [Topic.parse(f"persistent://shop/web/orders-{at}") for at in range(1, topics)]
     for name in ("us", "eu"):
@@ -108,18 +103,6 @@ class _Near(Far):
 
     def tables(self, name: str) -> ClusterTables:
         return without_spark(self.config.cluster(name))
-
-    def bring(self, source: str, target: str, topic: Topic) -> None:
-        """Run a link once."""
-        link = TopicLink(self.tables(target), self.tables(source), self.config, self.config.link(source, target), topic)
-        ensure_topic(link.target, topic)
-        (owned,) = claim(link.target, [link.runners])
-        running = link.prepare(owned, read_links(link.target).get((source, str(topic))))
-        if running is not None:
-            running.run_turns(lambda: False)
-            if (now := running.progressed(State.STOPPED)) is not None:
-                link.row.append(now)
-        release([owned])
 
 
 def _cpu_s(config: Path) -> float:
