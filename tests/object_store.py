@@ -82,10 +82,10 @@ class ObjectStore:
         """From now on each so-manieth request is answered with 503; 0: none."""
         self._ask(f"fail/{count}")
 
-    def refuse(self, code: str = "", status: int = 0, methods: str = "") -> None:
-        """From now on each request, or those with these methods (LIST is one), is answered as S3 does with this code of an error; without
-        one no more."""
-        self._ask(f"refuse/{code}/{status}/{methods}")
+    def refuse(self, code: str = "", status: int = 0, methods: str = "", bucket: str = "") -> None:
+        """From now on each request, or those with these methods (LIST is one), or to this bucket, is answered as S3 does with this code of an error;
+        without one no more."""
+        self._ask(f"refuse/{code}/{status}/{methods}/{bucket}")
 
     def next_of(self, method: str, fault: str, times: int = 1, **more: float) -> None:
         """Of the next requests with this method (IF_ABSENT is one) so many meet a fault: `lost`, carried out and not answered; `late`, carried out
@@ -173,7 +173,7 @@ class _Faulty:
         self._counts: Counter[str] = Counter()
         self._of_key: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._requests, self._one_in = 0, 0
-        self._refusal = ("", "0", "")
+        self._refusal = ("", "0", "", "")
         self._key, self._delay_s, self.ahead_s = "", 0.0, 0.0
         self._next: list[_Fault] = []
         self._deaths: dict[str, _Death] = {}
@@ -188,7 +188,7 @@ class _Faulty:
             if what == "fail":
                 self._one_in = int(more[0])
             elif what == "refuse":
-                self._refusal = (more[0], more[1], more[2])
+                self._refusal = (more[0], more[1], more[2], more[3])
             elif what == "forget":
                 self._next.clear()
             elif what == "delay":
@@ -233,10 +233,10 @@ class _Faulty:
                 self._counts[fault.kind] += 1
                 self._counts[f"{fault.kind}, if absent"] += is_conditional
         time.sleep(self._delay_s)
-        code, status, refused = self._refusal
+        code, status, refused, bucket = self._refusal
         if fails:
             return _refused(environment, start, "503 Slow Down", "SlowDown")
-        if code and (not refused or method in refused.split(",")):
+        if code and (not refused or method in refused.split(",")) and (not bucket or path.split("/")[1] == bucket):
             return _refused(environment, start, f"{status} {code}", code)
         if self._key and key != self._key:
             self._counts["of another key"] += 1

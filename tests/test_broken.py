@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from geo.journal.events import SETTING, flush_all
-from tests.broken.check import check
+from tests.broken.check import EVENT, check
 from tests.broken.place import Place, without_spark
 from tests.broken.set_ups import SET_UPS, SetUp
 
@@ -30,7 +30,8 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("set_up", [one for one in SET_UPS if one.name in QUICK], ids=lambda one: one.name)
 def test_what_is_broken_is_told_by_its_cause_and_what_is_told_ends_it(set_up: SetUp, tmp_path: Path) -> None:
     shown = check(set_up, Place(tmp_path, None))
-    assert "doctor" in shown.screens
+    assert shown.lacks == []
+    assert shown.told == dict.fromkeys((*set_up.tells, EVENT), True)
 
 
 def test_all_sixteen_are_there() -> None:

@@ -6,7 +6,7 @@ import argparse
 
 from geo.cli.arguments import Verbs, add_running
 from geo.cli.output import Output
-from geo.cli.running import load_for, name_missing_sources, start_spark, stop_on_signals, with_disk
+from geo.cli.running import LOOKS_S, load_for, name_missing_sources, noting_health, start_spark, stop_on_signals, with_disk
 from geo.cli.signals import at_signal
 from geo.fleet.broker import TRIGGER, Broker, BrokerReport, Kind
 from geo.now import utc_now
@@ -47,20 +47,23 @@ def broker(args: argparse.Namespace, output: Output) -> int:
 
     if not ends:
         name_missing_sources(config, args.cluster)
-    runner = Broker(
-        start_spark("geo broker", config),
-        args.config,
-        args.cluster,
-        trigger=args.trigger,
-        take_over=args.take_over,
-        name=args.name,
-        on_event=event,
-        say=args.run.say,
-    )
-    args.run.follow(runner.counts, runner.status if ends else None, speaks=ends)
-    stop_on_signals(args, runner.stop)
-    at_signal("SIGHUP", runner.reload)
-    reports = runner.run()
+    with noting_health(args, config) as health:
+        runner = Broker(
+            start_spark("geo broker", config),
+            args.config,
+            args.cluster,
+            trigger=args.trigger,
+            take_over=args.take_over,
+            name=args.name,
+            on_event=event,
+            say=args.run.say,
+            health=health,
+        )
+        args.run.follow(runner.counts, runner.status if ends else None, speaks=ends)
+        stop_on_signals(args, runner.stop)
+        at_signal("SIGHUP", runner.reload)
+        health.wait(LOOKS_S)
+        reports = runner.run()
     if ends:
         output.data([_fields(report) for report in reports])
     return 1 if any(report.state in (State.FAILED, State.DELAYED) for report in reports) else 0

@@ -59,7 +59,7 @@ def events(args: argparse.Namespace, output: Output) -> int:
         of_topic = args.topic == ALL_TOPICS or one.may_be_about(glob)
         return of_topic and (not kinds or one.kind in kinds)
 
-    found, unreadable = looked.read_each(lambda tables: filter(is_wanted, read_events(tables, begin)))
+    found, unreadable = looked.read_each(lambda tables: filter(is_wanted, read_events(tables, begin)), alone=True)
     found.sort(key=lambda one: (one.at, one.id))
     if args.follow:
         for one in found:

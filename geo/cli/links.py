@@ -12,7 +12,17 @@ from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_limi
 from geo.cli.arguments import start as parse_start
 from geo.cli.findings import finding_as_json, lag_as_json, problem_lines, since
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, starting, stop_on_signals, with_disk
+from geo.cli.running import (
+    LOOKS_S,
+    LookedAt,
+    load_for,
+    noting_health,
+    say_unreadable,
+    start_spark,
+    starting,
+    stop_on_signals,
+    with_disk,
+)
 from geo.config import load
 from geo.faults import FAULTS
 from geo.fleet.replicator import Replicator
@@ -119,19 +129,21 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
         if output.as_json or not ends:  # what people read on stdout is not said twice
             args.run.changed(line, "link topic", report.state, report.reason, report.fields)
 
-    runner = Replicator(
-        starting("geo replicate", config),
-        config,
-        args.cluster,
-        source=args.source,
-        topics=check_topic_glob(args.topic),
-        trigger=args.trigger,
-        take_over=args.take_over,
-        on_event=event,
-    )
-    args.run.follow(runner.counts, runner.status)
-    stop_on_signals(args, runner.stop)
-    reports = runner.run()
+    with noting_health(args, config) as health:
+        runner = Replicator(
+            starting("geo replicate", config),
+            config,
+            args.cluster,
+            source=args.source,
+            topics=check_topic_glob(args.topic),
+            trigger=args.trigger,
+            take_over=args.take_over,
+            on_event=event,
+        )
+        args.run.follow(runner.counts, runner.status)
+        stop_on_signals(args, runner.stop)
+        health.wait(LOOKS_S)
+        reports = runner.run()
     output.data([{**r.fields, "state": r.state.value, "reason": r.reason} for r in reports])
     if not reports:
         output.text(f"nothing to replicate into {args.cluster}: its sources have no matching topic yet")

@@ -38,6 +38,9 @@ WRITES: Mapping[str, EventKind] = {
 }
 """By noun and verb. Others only look, or run on, and tell what they do themselves."""
 
+RUNS: Mapping[str, EventKind] = dict.fromkeys(("broker", "replicate"), EventKind.OWNER)
+"""Those of which it is told alone that they were refused, or failed: what they do they tell themselves."""
+
 _NOT_TOLD = {"--where"}
 """Arguments whose value may be of a person."""
 
@@ -50,7 +53,8 @@ def note_verb(
 ) -> None:
     """Note that a verb has ended which `began` then, in each cluster that it is about: at that time, before what came of it, unless what counts
     is its result. Raises nothing."""
-    verb = next((words for words in (" ".join(arguments[:2]), arguments[0]) if words in WRITES), None)
+    kinds = WRITES if error is None else {**WRITES, **RUNS}
+    verb = next((words for words in (" ".join(arguments[:2]), arguments[0]) if words in kinds), None)
     is_rehearsal = getattr(args, "dry_run", False) or (verb == "subscriptions reset" and not args.yes)
     if verb is None or code not in _ENDED or is_rehearsal:
         return
@@ -65,7 +69,7 @@ def note_verb(
         why = None if error is None else first_line(error)
         for tables in _tables(config, _clusters(args, config)):
             events_of(tables).note(
-                WRITES[verb], _subject(args, tables.cluster.name), what, topic=topic,
+                kinds[verb], _subject(args, tables.cluster.name), what, topic=topic,
                 code=None if error is None else reason_of(error), reason=": ".join(filter(None, (said, came_of_it or why))), at=None if args.noted else began,
             )  # fmt: skip
         flush_all()

@@ -9,8 +9,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -36,6 +36,8 @@ from schemas import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from geo.fleet.health_events import HealthEvents
 
 T = TypeVar("T")
 
@@ -146,13 +148,16 @@ class LookedAt:
         """Once `read_each` was asked, who would read one that did not answer is told so at once."""
         return self.regions.clusters
 
-    def read_each(self, read: Callable[[ClusterTables], Iterable[T]]) -> tuple[list[T], list[dict[str, Any]]]:
+    def read_each(
+        self, read: Callable[[ClusterTables], Iterable[T]], *, alone: bool = False
+    ) -> tuple[list[T], list[dict[str, Any]]]:
         """What `read` finds in every cluster, all asked side by side and each within a time, and a row of each cluster that cannot be read, with
-        the reason."""
+        the reason. Raises OtherClusterError of one under a wrong name, unless each tells of itself `alone`: what others say of it would be about
+        another place."""
         found: list[T] = []
         unreadable: list[dict[str, Any]] = []
         for name, answer in self.regions.ask(lambda tables: list(read(tables))).items():
-            with Tried(OtherClusterError) as tried:  # what the others say would be about other places too
+            with Tried(*(() if alone else (OtherClusterError,))) as tried:
                 found += answer.result()
             if tried.fault is not None:
                 told = {"cannot_be_read": first_line(tried.fault), "code": reason_of(tried.fault).value}
@@ -228,6 +233,33 @@ def run_in_cluster(
     output.data(asdict(done))
     output.text(f"{args.cluster}: {told(done)}", *(f"{what}: {why}" for what, why in done.unfinished.items()))
     return 1 if done.unfinished else 0
+
+
+LOOKS_S = 2.0
+"""So long a look at how all is holds up who is to run links, and who ends."""
+
+
+@contextmanager
+def noting_health(args: argparse.Namespace, config: Config) -> Iterator[HealthEvents]:
+    """Note how the cluster and its links are doing: before what runs them begins, which waits for the look, and, of what was not OK, once a run that
+    ends by itself has."""
+    from geo.fleet.health_events import HealthEvents  # who looks needs none of it
+    from geo.journal.cluster import without_spark
+    from geo.journal.events import are_off, events_of
+
+    health = HealthEvents(args.cluster, events_of(without_spark(config.cluster(args.cluster))), log.info)
+    if are_off():
+        yield health
+        return
+    health.begin(config)
+    try:
+        yield health
+    except Exception:
+        health.wait(LOOKS_S)  # why it was refused may be what the look finds
+        raise
+    if not getattr(args, "was_stopped", False):
+        health.look(config, ())
+        health.wait(LOOKS_S)
 
 
 def stop_on_signals(args: argparse.Namespace, stop: Callable[[], None]) -> None:

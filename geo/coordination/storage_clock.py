@@ -14,6 +14,7 @@ from pathlib import Path
 
 from geo.coordination.clock import SIGN_APART_US, Held, refuse
 from geo.coordination.signs import came_us, sign
+from geo.delta.object_store import ObjectStore
 from geo.journal.cluster import ClusterTables
 from geo.now import now_us, steady_us
 
@@ -27,11 +28,16 @@ _lock = threading.Lock()
 _held: dict[str, Held] = {}
 """By the place of a cluster's tables."""
 
+_asking = threading.Lock()
+_told: dict[str, Held] = {}
+"""As `_held`, by what a store's answers say."""
+
 
 def storage_now_us(tables: ClusterTables, *, writes: bool = True) -> int:
     """Now by the storage's clock, in microseconds since 1970. Where the storage does not say what time it is, now by this host's.
 
-    `writes=False` is for who only looks: nothing is written but a file without a name, where the disk takes it.
+    `writes=False` is for who only looks: nothing is written but a file without a name, where the disk takes it. A store is asked by a request once
+    an hour.
     """
     held = _hold(tables, writes=writes)
     return now_us() if held is None else held.now_us(steady_us())
@@ -78,8 +84,21 @@ def _hold(tables: ClusterTables, *, writes: bool) -> Held | None:
     """This host's clock held against the storage's, lately; None where that was not done."""
     if (held := _known(tables, LOCAL_HOLD_US if tables.is_near else HOLD_US)) is not None:
         return held
+    if not writes and tables.port is not None:
+        return _asked(tables.place, tables.port)
     held = _hold_anew(tables, writes=writes)
     return held if held is None or not held.took_long else _hold_anew(tables, writes=writes)
+
+
+def _asked(place: str, port: ObjectStore) -> Held:
+    """As a store's answers tell it, to the second: for who looks, and for nothing that is written."""
+    with _asking:
+        held = _told.get(place)
+        if held is None or held.is_old(now_us(), steady_us(), HOLD_US):
+            before = now_us()
+            told = port.told_us()
+            held = _told[place] = Held(before, now_us(), steady_us(), told)
+        return held
 
 
 def _hold_anew(tables: ClusterTables, *, writes: bool) -> Held | None:

@@ -577,6 +577,14 @@ class ObjectStore:
         """None: Amazon's, by the region."""
         return self.said.get("aws_endpoint_url")
 
+    def told_us(self) -> int | None:
+        """What time its server says it is, to the second, in microseconds since 1970; None: it does not. One request, which needs no keys."""
+        if "proxy_url" in self.options:
+            return None
+        from geo.delta.server_time import server_time_us  # who writes needs none of it
+
+        return server_time_us(self.endpoint or f"https://s3.{self.region}.amazonaws.com")
+
     @cached_property
     def _closed(self) -> set[str]:
         """Buckets from which these keys may not copy."""

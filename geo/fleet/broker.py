@@ -114,8 +114,9 @@ class Broker:
         name: str | None = None,
         on_event: Callable[[BrokerReport], None] = lambda report: None,
         say: Callable[[str], None] = log.info,
+        health: HealthEvents | None = None,
     ) -> None:
-        """`name`: of a broker that shares its cluster with others (`placement` in the configuration), unique among them; the host's if
+        """`health`: what has looked how all is before it began. `name`: of a broker that shares its cluster with others (`placement` in the configuration), unique among them; the host's if
         none is given. With the available-now trigger it shares with nobody. `on_event` is told what changes its state, `say` gets
         lines for people now and then. Raises ConfigError, UsageError for a cluster that is not in the configuration and for a name
         that can be none, UnsafeError for a storage that several writers would break."""
@@ -135,7 +136,7 @@ class Broker:
         """What became of each work, by its group and name, and of each group, by an empty name."""
         self._events, self._subject = events_of(self._tables), f"broker of {cluster}"
         self._life_events = LifeEvents(self._events)
-        self._health = HealthEvents(cluster, self._events, say)
+        self._health = health or HealthEvents(cluster, self._events, say)
         self._brought: Counter[Kind] = Counter()
         """What groups have brought that are gone."""
         self._changing = threading.Lock()
@@ -308,7 +309,7 @@ class Broker:
         if (seconds := now - self._status_at) >= timetable.STATUS_S:
             self._say(self.status(self._counted, seconds))
             self._status_at, self._counted = now, self.counts()
-            self._health.look(self._file.config, self._behind())
+            self._health.look(self._file.config, self._behind(), regions=self._is_source_away())
         if self._member is not None:
             if self._member.fault is not None:
                 raise self._member.fault
@@ -380,6 +381,15 @@ class Broker:
                     continue
             found.add((group.link.source, work.topic))
         return found
+
+    def _is_source_away(self) -> bool:
+        """Whether the source of a link cannot be asked what it has."""
+        with self._changing:
+            told = list(self._lives.values())
+        return any(
+            isinstance(group, LinkTopics) and work is None and life.state in (State.DELAYED, State.FAILED)
+            for group, work, life in told
+        )
 
     def counts(self) -> Counts:
         """What all have brought since the start."""

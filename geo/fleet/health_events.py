@@ -1,92 +1,168 @@
-"""How a broker's links are doing, as events of its cluster: each minute it looks at those that are behind, or do not run, and at those that were
-not OK at the last look. What is at rest costs nothing."""
+"""How a cluster and its links are doing, as events of it: each minute a broker looks at those links that are behind, or do not run, and at what was
+not OK at the last look; who begins to run links looks before it changes anything. What is at rest costs nothing."""
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from geo.config.model import Config
+from geo.coordination.storage_clock import storage_now_us
 from geo.errors import NoSparkError
 from geo.faults import Tried
-from geo.journal.cluster import without_spark
+from geo.journal.cluster import ClusterTables, without_spark
 from geo.journal.event_rate import EventKind
 from geo.journal.events import Events
-from geo.names import ALL_TOPICS, Topic
+from geo.names import Topic
 from geo.ops.health import Finding, Health
-from geo.ops.link_health import link_findings
+from geo.ops.status import of_regions
+from geo.ops.status_facts import events_told, facts_of
 from geo.reasons import Reason
+from geo.replication.link_table import read_links
+from geo.streams.life import State
 from geo.text import first_line
+from geo.times import from_us
 
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 20
 """Topics of a look: each takes some ten milliseconds of a minute. Where more are behind they take turns."""
 
+REGIONS_S = 3600.0
+"""So often the regions are looked at while all is well."""
+
 Of = tuple[str, Topic]
 """A topic of the link from a source."""
 
 
+class Known(NamedTuple):
+    """What was not OK when it was looked at. `of`: None of what is no link's."""
+
+    health: Health
+    code: Reason | None
+    of: Of | None
+
+
 class HealthEvents:
-    """Notes each change of health, or of its code, of the links into one cluster. What cannot be looked at is left for the next look."""
+    """Notes each change of health, or of its cause, of a cluster, of those that it reads, and of the links into it. What cannot be looked at is left
+    for the next look. Each event tells since when, and what to do."""
 
     def __init__(self, cluster: str, events: Events, say: Callable[[str], None]) -> None:
         self._cluster, self._events, self._say = cluster, events, say
-        self._known: dict[Of, tuple[Health, Reason | None]] = {}
-        """How each was that was not OK when it was looked at, and why."""
+        self._known: dict[str, Known] = {}
+        """By subject."""
         self._looked: dict[Of, int] = {}
         """The number of the look at which each was, of those that are behind."""
         self._number = 0
+        self._regions_at = time.monotonic()
         self._thread: threading.Thread | None = None
 
-    def look(self, config: Config, behind: Collection[Of]) -> None:
-        """Look at what may not be OK, in a thread of its own. Returns at once; while the last look is not over there is no other."""
+    def begin(self, config: Config) -> None:
+        """Look at the regions, and at some of the links, before this process changes anything of them: what is known to be not OK, by events of those
+        before, and what was FAILED, DELAYED or PAUSED first. Returns at once."""
+        self._start(config, None)
+
+    def look(self, config: Config, behind: Collection[Of], *, regions: bool = False) -> None:
+        """Look at what may not be OK, in a thread of its own; `regions`: some may be away. Returns at once; while the last look is not over there is
+        no other."""
         if self._thread is not None and self._thread.is_alive():
             return
-        due = {*behind, *self._known}
+        due = {*behind, *(one.of for one in self._known.values() if one.of is not None)}
+        regions |= any(one.of is None for one in self._known.values()) or time.monotonic() - self._regions_at > REGIONS_S
         self._looked = {one: self._looked.get(one, 0) for one in due}
         chosen = sorted(due, key=lambda one: (self._looked[one], str(one[1])))[:MOST_AT_ONCE]
-        if not chosen:
+        if not chosen and not regions:
             return
         self._number += 1
         self._looked |= dict.fromkeys(chosen, self._number)
-        self._thread = threading.Thread(target=self._run, args=(config, frozenset(chosen)), name="geo-health", daemon=True)
-        self._thread.start()
+        self._start(config, frozenset(chosen), regions=regions)
 
     def wait(self, limit_s: float) -> None:
         """Until the look is over that is under way, or so long."""
         if self._thread is not None:
             self._thread.join(limit_s)
 
-    def _run(self, config: Config, chosen: frozenset[Of]) -> None:
+    def _start(self, config: Config, chosen: frozenset[Of] | None, *, regions: bool = True) -> None:
+        self._thread = threading.Thread(target=self._run, args=(config, chosen, regions), name="geo-health", daemon=True)
+        self._thread.start()
+
+    def _run(self, config: Config, chosen: frozenset[Of] | None, regions: bool) -> None:
         clusters = {name: without_spark(one) for name, one in config.clusters.items()}
+        tables = clusters[self._cluster]
         try:
             with Tried() as tried:
-                found = link_findings(clusters[self._cluster], clusters, config, ALL_TOPICS, chosen)
-                for status, finding, _ in found:
-                    self._note((status.link.source, status.topic), finding)
+                if chosen is None:
+                    self._known |= _recorded(tables)
+                    chosen = _chosen(tables, self._known.values())
+                facts = facts_of(self._cluster, clusters, config, chosen, regions=regions)
+                at_us = storage_now_us(tables, writes=False)
+                found: list[tuple[Finding, Of | None]] = []
+                for one in facts.topics:
+                    of = one.source, one.topic
+                    found += [(finding, of) for finding in (one.finding, *one.risks)]
+                if regions:
+                    self._regions_at = time.monotonic()
+                    found += [(finding, None) for finding in of_regions(facts) if finding.topic is None]
+                for finding, of_one in found:
+                    self._note(finding, of_one, at_us)
+                looked = {*((one.source, one.topic) for one in facts.topics), *([None] if regions else [])}
+                for subject in self._over(looked, {finding.shown for finding, _ in found}):
+                    self._note(Finding(subject, None, None, Health.OK, None, None, "", None), None, at_us)
             if tried.fault is not None:
-                log.info("how the links into %s are doing cannot be seen now: %s", self._cluster, first_line(tried.fault))
+                log.info("how %s and its links are doing cannot be seen now: %s", self._cluster, first_line(tried.fault))
         except NoSparkError as error:  # it is in a catalog: who asks by a verb may start Spark
-            log.debug("how the links into %s are doing is not looked at: %s", self._cluster, error)
+            log.debug("how %s and its links are doing is not looked at: %s", self._cluster, error)
 
-    def _note(self, key: Of, finding: Finding) -> None:
-        before, now = self._known.pop(key, None), finding.health
+    def _over(self, looked: Collection[Of | None], found: Collection[str]) -> list[str]:
+        """What was known, and is not found any more where it was looked for."""
+        return [subject for subject, one in self._known.items() if one.of in looked and subject not in found]
+
+    def _note(self, finding: Finding, of: Of | None, at_us: int) -> None:
+        was, now = self._known.pop(finding.shown, None), finding.health
         if now is not Health.OK:
-            self._known[key] = now, finding.code
-        if (now, finding.code) == (before or (Health.OK, None)):
+            self._known[finding.shown] = Known(now, finding.code, of)
+        if (now, finding.code) == ((Health.OK, None) if was is None else was[:2]):
             return
-        was = None if before is None else before[0]
         self._events.note(
             EventKind.HEALTH,
             finding.shown,
             now.value,
-            topic=key[1],
-            from_state=was and was.value,
+            topic=finding.topic,
+            from_state=was and was.health.value,
             code=finding.code,
-            reason=finding.reason,
+            reason=_told(finding),
+            at=from_us(at_us),
         )
-        self._say(
-            f"{finding.shown}: {now.value}{'' if was is None else f', was {was.value}'}{finding.reason and f': {finding.reason}'}"
-        )
+        before = "" if was is None else f", was {was.health.value}"
+        self._say(f"{finding.shown}: {now.value}{before}{finding.reason and f': {finding.reason}'}")
+
+
+def _told(finding: Finding) -> str | None:
+    """A finding as an event says it: why, since when, and what to do."""
+    since = None if finding.since_us is None else f"since {from_us(finding.since_us):%Y-%m-%dT%H:%M:%SZ}"
+    why = ", ".join(filter(None, (finding.reason, since)))
+    return ". ".join(filter(None, (why, finding.do and f"Do: {finding.do}"))) or None
+
+
+def _recorded(tables: ClusterTables) -> dict[str, Known]:
+    """What was not OK, as far as events tell."""
+    newest = {one.subject: one for one in events_told(tables, EventKind.HEALTH)}
+    found = {}
+    for subject, one in newest.items():
+        source = re.split("->|, ", subject)[0]
+        if one.to_state in Health.__members__ and one.to_state != Health.OK.value:
+            of = None if one.topic is None else (source, Topic.parse(one.topic))
+            found[subject] = Known(Health(one.to_state), one.reason_code, of)
+    return found
+
+
+def _chosen(tables: ClusterTables, known: Iterable[Known]) -> frozenset[Of]:
+    """The topics to look at first."""
+    rows = {(source, Topic.parse(topic)): state.state for (source, topic), state in read_links(tables).items()}
+    of_known = [of for one in known if (of := one.of) is not None and of in rows]
+    rest = sorted(rows, key=lambda one: (rows[one] in (State.RUNNING, State.STOPPED), one[0], str(one[1])))
+    return frozenset(list(dict.fromkeys((*of_known, *rest)))[:MOST_AT_ONCE])

@@ -79,7 +79,7 @@ class Events:
     ) -> None:
         """Note what has happened, `at` a time, or now. Returns at once and raises nothing, whatever the storage does. What cannot be written
         is written with what comes next; where too much waits the oldest is forgotten."""
-        if os.environ.get(SETTING, "").lower() == "off":
+        if are_off():
             return
         try:
             named = None if topic is None else str(topic)
@@ -188,6 +188,11 @@ _events: dict[str, Events] = {}
 _lock = threading.Lock()
 
 
+def are_off() -> bool:
+    """Whether nothing is written, as `SETTING` says."""
+    return os.environ.get(SETTING, "").lower() == "off"
+
+
 def events_of(tables: ClusterTables) -> Events:
     """What this process notes of a cluster."""
     with _lock:
@@ -217,6 +222,11 @@ def this_writer() -> str:
     except (KeyError, OSError):
         user = "?"
     return f"{user}@{socket.gethostname()} {os.getpid()}"
+
+
+def is_of_this_host(one: Event) -> bool:
+    """Whether a process of this host noted it."""
+    return this_writer().rpartition("@")[2].partition(" ")[0] == one.by.rpartition("@")[2].partition(" ")[0]
 
 
 def kept_since(now: datetime) -> Predicate:

@@ -21,6 +21,7 @@ from geo.delta.store import StorePath
 from geo.errors import GeoError, SchemaError, UsageError
 from geo.faults import Tried, faults_here, reason_of
 from geo.journal.cluster import ClusterTables
+from geo.journal.event_rate import EventKind
 from geo.journal.events import KEPT, read_events
 from geo.locations import authority_of, storage_of
 from geo.log.absence import is_new, nothing_in_target
@@ -28,6 +29,7 @@ from geo.log.topic_log import open_log
 from geo.log.topics import Registered, absent, all_topics, known_topics
 from geo.names import ALL_TOPICS, Topic
 from geo.now import now_us
+from geo.ops.brokers import brokers_of
 from geo.ops.bucket import look_at
 from geo.ops.health import with_remedy
 from geo.ops.link_health import link_findings
@@ -35,12 +37,14 @@ from geo.ops.looks.clocks import of_host, of_regions
 from geo.ops.looks.overdue import overdue
 from geo.ops.looks.owners import of_owner, two_owners
 from geo.ops.looks.retention import of_lag, of_log
+from geo.ops.looks.second import refused
 from geo.ops.looks.secrets import references
 from geo.ops.looks.space import free_space
 from geo.ops.looks.subscriptions import forgotten
 from geo.ops.looks.versions import of_processes, of_tables
-from geo.ops.problems import grouped
+from geo.ops.problems import Noted, dated, grouped, symptom_dated
 from geo.ops.rights import rights
+from geo.ops.status_facts import events_told, noted_since
 from geo.ops.symptom import Symptom
 from geo.reasons import Level, Reason
 from geo.replication.absent_regions import refuse_gone
@@ -75,6 +79,7 @@ def examine(
     for name in write_check:
         if storage_of(config.cluster(name).root or "") != "s3a":
             raise UsageError(f"cluster {name}: what may be written is tried on S3 alone, and its root is elsewhere")
+    noted = noted_since(event for tables in clusters.values() for event in events_told(tables, EventKind.HEALTH))
     findings = [*_packages(), *(_NO_SESSION if spark is None else [*_java(spark), *_session(spark)]), *references(config)]
     clocks: dict[str, int] = {}
     for name, tables in clusters.items():
@@ -86,7 +91,7 @@ def examine(
             partial(_region, tables, clusters, config),
             partial(_tables, tables, config),
             partial(_owners, tables),
-            partial(_links, tables, clusters, config),
+            partial(_links, tables, clusters, config, noted),
             partial(_overdue, tables),
         )
         try:
@@ -94,7 +99,7 @@ def examine(
                 findings.extend(look())  # also what it found before it failed
         except faults_here() as error:
             findings.append(_unreadable(f"cluster {name}", error))
-    return [*findings, *of_regions(clocks), *_subscriptions(clusters)]
+    return [symptom_dated(one, noted) for one in (*findings, *of_regions(clocks), *_subscriptions(clusters))]
 
 
 def _subscriptions(clusters: Mapping[str, ClusterTables]) -> Iterator[Symptom]:
@@ -281,6 +286,8 @@ def _owners(tables: ClusterTables) -> Iterator[Symptom]:
     told = [(one, of_owner(tables, one)) for one in owned_now(tables)]
     yield from (symptom for _, symptom in told)
     living = [one for one, symptom in told if symptom.level == "ok"]
+    now, events = storage_now_us(tables, writes=False), events_told(tables, EventKind.OWNER)
+    yield from refused(tables.cluster.name, events, [one.since_us for one in brokers_of(tables) if one.is_dead is None], now)
     yield from two_owners(tables, living)
     yield from of_processes(tables, living)
 
@@ -292,12 +299,12 @@ def _overdue(tables: ClusterTables) -> Iterator[Symptom]:
         yield from overdue(tables.cluster.name, read_events(tables, from_us(now) - KEPT), begun_us, now)
 
 
-def _links(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config) -> Iterator[Symptom]:
+def _links(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, noted: Noted) -> Iterator[Symptom]:
     name, now = tables.cluster.name, storage_now_us(tables, writes=False)
     with Tried() as tried:
         read = {one.source: clusters.get(one.source) or tables.beside(config.cluster(one.source)) for one in config.inbound(name)}
         found = [(status, finding) for status, finding, _ in link_findings(tables, read, config, ALL_TOPICS)]
-        for problem in grouped((finding for _, finding in found), now):
+        for problem in grouped((dated(finding, noted) for _, finding in found), now):
             first = problem.first
             of = first.topic if problem.count == 1 else f"{problem.count:,} of {problem.of:,} topics, such as {first.topic}"
             where, do = f"link {first.link}, {of}", first.do or ""

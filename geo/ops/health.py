@@ -39,6 +39,8 @@ class Health(str, Enum):
     """Somebody owns it, the source moved, the cursor did not."""
     BEHIND = "BEHIND"
     """The cursor moves, and never reached the end of the source nor came nearer to it; or it has passed rows that will never cross."""
+    AT_RISK = "AT_RISK"
+    """It goes on now. It will stop, or something is lost, unless a person acts."""
     PAUSED = "PAUSED"
     """A person, or a policy, wants it to rest."""
     CATCHING_UP = "CATCHING_UP"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from geo.ops.health import Finding, Health
-from geo.reasons import Level
+from geo.ops.symptom import Symptom
+from geo.reasons import Level, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,39 @@ def grouped(findings: Iterable[Finding], now_us: int) -> list[Problem]:
             groups.setdefault((one.health, one.link, one.code or one.reason), []).append(one)
     firsts = {key: min(group, key=lambda one: (_since(one), one.subject)) for key, group in groups.items()}
     return worst_first(Problem(first, len(groups[key]), topics[key[1]]) for key, first in firsts.items())
+
+
+THIS_HOST = "this host"
+
+Noted = Mapping[tuple[str, Reason], int]
+"""By subject and code: since when events tell that it is so, in microseconds since 1970."""
+
+
+def at_risk(found: Symptom, topic: str | None = None) -> Finding | None:
+    """What is an error by a look, as a finding of what goes on by now; None: it is none."""
+    if found.level != "error" or found.code is None:
+        return None
+    return Finding(_subject(found), None, topic, Health.AT_RISK, found.since_us, found.code, found.what, found.fix)
+
+
+def dated(found: Finding, noted: Noted) -> Finding:
+    """The finding, since when events tell it if it does not know that itself."""
+    if found.since_us is not None or found.code is None:
+        return found
+    return replace(found, since_us=noted.get((found.shown, found.code)))
+
+
+def symptom_dated(found: Symptom, noted: Noted) -> Symptom:
+    """As `dated`."""
+    if found.since_us is not None or found.code is None or found.level == "ok":
+        return found
+    subject = THIS_HOST if found.code is Reason.CLOCK else _subject(found)
+    return replace(found, since_us=noted.get((subject, found.code)))
+
+
+def _subject(found: Symptom) -> str:
+    """As findings name it."""
+    return found.where.removeprefix("cluster ")
 
 
 def worst_first(problems: Iterable[Problem]) -> list[Problem]:

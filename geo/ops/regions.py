@@ -11,6 +11,7 @@ from typing import NoReturn, TypeVar
 from geo.asking import Late, ask_all
 from geo.config.model import Cluster
 from geo.coordination.signs import take_hands
+from geo.coordination.storage_clock import storage_now_us
 from geo.delta.driver import Driver
 from geo.delta.mirror import may_be_old
 from geo.delta.object_store import Below, as_listed
@@ -108,7 +109,8 @@ class Regions:
             if tables.cluster.root is not None:
                 below = self._below[tables.cluster.name] = port.all_below(f"{tables.cluster.root}/system")
                 take_hands(tables, below)
-            ask_all({schema.kind: partial(self._prefetch, tables, schema) for schema in self._reads}, ANSWERS_S)
+            reads = {schema.kind: partial(self._prefetch, tables, schema) for schema in self._reads}
+            ask_all({**reads, "its time": partial(_ask_time, tables)}, ANSWERS_S)
         with self._as_seen():
             refuse_gone(tables, self.clusters.values())
 
@@ -128,6 +130,10 @@ class Regions:
             return
         with may_be_old(_SAME_S), as_listed(tuple(self._below.values())):
             yield
+
+
+def _ask_time(tables: ClusterTables) -> None:
+    storage_now_us(tables, writes=False)
 
 
 def _is_for_spark(cluster: Cluster) -> bool:

@@ -5,7 +5,7 @@ every link goes. Facts of the regions in, one value out. Pure: no Spark, clock o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.names import Topic
 from geo.ops.health import Finding, Health, limited, with_remedy
 from geo.ops.looks.clocks import of_host
-from geo.ops.problems import Problem, fails, grouped, worst_first
+from geo.ops.problems import THIS_HOST, Noted, Problem, dated, fails, grouped, worst_first
 from geo.reasons import Level, Reason
 
 
@@ -53,6 +53,8 @@ class TopicOfLink:
     finding: Finding
     backlog: Backlog = UNKNOWN
     before: Backlog | None = None
+    risks: tuple[Finding, ...] = ()
+    """Of its log in the source."""
 
     @property
     def link(self) -> str:
@@ -121,7 +123,9 @@ class ClusterFacts:
     """Those into which somebody has published here, of those that no link is known to carry anywhere."""
     of_versions: tuple[OfVersions, ...] = ()
     host_ahead_us: int = 0
-    """How far this host's clock is ahead of its storage's, where a look tells that; negative: behind."""
+    """How far this host's clock is ahead of its storage's; negative: behind."""
+    risks: tuple[Finding, ...] = ()
+    """What does not stop anything yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,7 @@ class Facts:
     links: Sequence[tuple[str, str]]
     topics: Sequence[TopicOfLink] = ()
     subscriptions: Sequence[Subscribed] = ()
+    noted: Noted = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,18 +233,26 @@ def status_of(facts: Facts, max_lag_s: float | None = None) -> Status:
         for one in facts.topics
     ]
     away = [one.cluster for one in facts.clusters if one.unreadable is not None]
-    findings = [
-        *(_of_cluster(one) for one in facts.clusters if one.cluster in away),
-        *_gone_brokers(facts.clusters, topics, facts.now_us),
-        *_wrong_clock(facts.clusters),
-    ]
     return Status(
         facts.now_us,
-        _problems(topics, findings, facts.now_us),
+        _problems(topics, of_regions(replace(facts, topics=topics)), facts.noted, facts.now_us),
         [ClusterLine(one, _lost(one, facts.links, topics, away)) for one in facts.clusters],
         [_link(source, target, topics, away) for source, target in facts.links],
         _subscriptions(facts.subscriptions, [of for one in facts.clusters for of in one.of_versions]),
     )
+
+
+def of_regions(facts: Facts) -> list[Finding]:
+    """The findings that are of no link, dated by what else tells since when."""
+    of_all = (*(one.risks for one in facts.clusters), *(one.risks for one in facts.topics))
+    risks = {(one.subject, one.code): one for of_one in of_all for one in of_one}
+    found = [
+        *(_of_cluster(one) for one in facts.clusters if one.unreadable is not None),
+        *_gone_brokers(facts.clusters, facts.topics, facts.now_us),
+        *_wrong_clock(facts.clusters),
+        *risks.values(),
+    ]
+    return [dated(_since_links(one, facts.topics), facts.noted) for one in found]
 
 
 def _of_cluster(one: ClusterFacts) -> Finding:
@@ -254,7 +267,7 @@ def _wrong_clock(clusters: Iterable[ClusterFacts]) -> Iterator[Finding]:
     worst = max(clusters, key=lambda one: abs(one.host_ahead_us), default=None)
     if worst is not None and abs(worst.host_ahead_us) > CLOCK_TOLERANCE_US:
         what = of_host(f"cluster {worst.cluster}", worst.host_ahead_us)
-        yield Finding("this host", None, None, Health.STOPPED, None, what.code, what.what, what.fix)
+        yield Finding(THIS_HOST, None, None, Health.STOPPED, None, what.code, what.what, what.fix)
 
 
 def _gone_brokers(clusters: Iterable[ClusterFacts], topics: Iterable[TopicOfLink], now_us: int) -> Iterator[Finding]:
@@ -272,23 +285,22 @@ def _gone_brokers(clusters: Iterable[ClusterFacts], topics: Iterable[TopicOfLink
         yield Finding(one.cluster, None, None, Health.NO_BROKER, since_us, code, reason, do)
 
 
-def _dated(found: Finding, topics: Iterable[TopicOfLink]) -> Finding:
+def _since_links(found: Finding, topics: Iterable[TopicOfLink]) -> Finding:
     """The finding of a region that is away: since the first link from it has met that."""
+    if found.since_us is not None or found.health is not Health.AWAY:
+        return found
     met = (one.finding.since_us for one in topics if one.source == found.subject and one.finding.health is Health.AWAY)
-    return (
-        found
-        if found.since_us is not None
-        else replace(found, since_us=min((one for one in met if one is not None), default=None))
-    )
+    return replace(found, since_us=min((one for one in met if one is not None), default=None))
 
 
-def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], now_us: int) -> list[Problem]:
+def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], noted: Noted, now_us: int) -> list[Problem]:
     """Worst first. Of a link with a region that is away that one is said alone."""
-    dated = [_dated(one, topics) for one in findings]
-    away = {one.subject for one in dated if one.health is Health.AWAY}
-    of_links = grouped((one.finding for one in topics), now_us)
+    away = {one.subject for one in findings if one.health is Health.AWAY}
+    of_links = grouped((dated(one.finding, noted) for one in topics), now_us)
     told = [one for one in of_links if one.first.health is not Health.AWAY or away.isdisjoint((one.first.link or "").split("->"))]
-    return worst_first([*(Problem(one) for one in dated if one.is_problem(now_us)), *told])
+    of_topics = [one for one in findings if one.topic is not None]
+    of_others = [Problem(one) for one in findings if one.topic is None and one.is_problem(now_us)]
+    return worst_first([*of_others, *grouped(of_topics, now_us), *told])
 
 
 def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[TopicOfLink], away: Collection[str]) -> Lost:

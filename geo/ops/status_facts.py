@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from geo.config.model import Config
@@ -10,19 +10,22 @@ from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
 from geo.faults import Tried, reason_of
 from geo.journal.cluster import ClusterTables
-from geo.journal.event_rate import EventKind
-from geo.journal.events import KEPT, read_events
+from geo.journal.event_rate import Event, EventKind
+from geo.journal.events import KEPT, is_of_this_host, read_events
 from geo.log.topics import known_topics
-from geo.names import Topic, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.now import now_us, utc_now
 from geo.ops.brokers import with_runners
 from geo.ops.commit_rates import published_lately
 from geo.ops.health import Finding
 from geo.ops.lag_history import LagHistory
 from geo.ops.link_health import link_findings
+from geo.ops.looks import second, secrets
 from geo.ops.looks.overdue import CLEAN, WHOLE
-from geo.ops.regions import Regions
-from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, Facts, OfVersions, Subscribed, TopicOfLink, Verified
+from geo.ops.looks.retention import of_log
+from geo.ops.problems import THIS_HOST, Noted, at_risk
+from geo.ops.regions import OF_ALL, Regions
+from geo.ops.status import UNKNOWN, Backlog, Broker, ClusterFacts, Facts, OfVersions, Subscribed, TopicOfLink, Verified
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
 from geo.streams.life import State
@@ -45,12 +48,14 @@ def read_facts(regions: Regions, config: Config, glob: str) -> Facts:
     each = regions.ask(lambda tables: _read(tables, regions.clusters, config, glob))
     clusters, read = regions.clusters, list[ClusterFacts]()
     topics: list[TopicOfLink] = []
+    events: list[Event] = []
     newest: dict[str, dict[Topic, int]] = {}
     subscribed: dict[tuple[Topic, str], dict[str, _Here]] = {}
     for name, of_one in each.items():
         with Tried() as tried:
-            facts, of_links, subscriptions_here = of_one.result()
+            facts, of_links, subscriptions_here, of_events = of_one.result()
             read.append(facts)
+            events += of_events
             topics += [topic for _, topic in of_links]
             for one, _ in of_links:
                 if one.newest is not None:
@@ -70,33 +75,110 @@ def read_facts(regions: Regions, config: Config, glob: str) -> Facts:
     subscriptions = [
         _subscribed(topic, name, _with_others(topic, regions, read)) for (topic, name), regions in sorted(subscribed.items())
     ]
-    return Facts(now_us(), read, links, topics, subscriptions)
+    return Facts(now_us(), read, links, topics, subscriptions, noted_since(events))
 
 
-_Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], "_Here"]]
+def facts_of(
+    cluster: str, clusters: Mapping[str, ClusterTables], config: Config, only: Collection[tuple[str, Topic]], *, regions: bool
+) -> Facts:
+    """As `read_facts`, of these topics, by their sources, of the links into one cluster, and with `regions` of that and of those that it reads: what
+    tells their findings."""
+    links = [(link.source, link.target) for link in config.links]
+    if not regions:
+        return Facts(now_us(), (), links, _some_topics(clusters[cluster], clusters, config, only))
+    names = dict.fromkeys((cluster, *(link.source for link in config.inbound(cluster))))
+    seen, read, topics = Regions({name: clusters[name] for name in names}, OF_ALL), list[ClusterFacts](), list[TopicOfLink]()
+
+    def facts(tables: ClusterTables) -> tuple[ClusterFacts, list[TopicOfLink]]:
+        brokers, events = [one for one, _ in with_runners(tables)], events_told(tables, *_OF_REGION)
+        is_it = tables.cluster.name == cluster
+        return _of_region(tables, brokers, events), _some_topics(tables, seen.clusters, config, only) if is_it else []
+
+    for name, answer in seen.ask(facts).items():
+        with Tried() as tried:
+            of_one, of_links = answer.result()
+            read.append(of_one)
+            topics += of_links
+        if tried.fault is not None:
+            read.append(ClusterFacts(name, first_line(tried.fault), reason_of(tried.fault)))
+    return Facts(now_us(), read, links, topics)
+
+
+def _some_topics(
+    tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, only: Collection[tuple[str, Topic]]
+) -> list[TopicOfLink]:
+    found = link_findings(tables, clusters, config, ALL_TOPICS, only) if only else ()
+    return [
+        replace(_topic_of_link(one, how, None, now_us(), ()), risks=_risks_of_log(one, clusters, config)) for one, how, _ in found
+    ]
+
+
+_OF_REGION = (EventKind.VERIFY, EventKind.HEALTH, EventKind.OWNER)
+
+
+def events_told(tables: ClusterTables, *kinds: EventKind) -> list[Event]:
+    """The events of these kinds that are kept, oldest first. Of a region that cannot be read, and of a later program's, there are none."""
+    with Tried():
+        return read_events(tables, utc_now() - KEPT, *kinds)
+    return []
+
+
+def noted_since(events: Iterable[Event]) -> Noted:
+    """Since when each subject has been as the newest of its events of health say. Of a host only its own events tell."""
+    newest = {}
+    for one in sorted(events, key=lambda one: one.at):
+        if one.kind is EventKind.HEALTH and (one.subject != THIS_HOST or is_of_this_host(one)):
+            newest[one.subject] = one
+    return {(one.subject, one.reason_code): in_us(one.at) for one in newest.values() if one.reason_code is not None}
+
+
+_Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], "_Here"], list[Event]]
 
 
 def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, glob: str) -> _Read:
-    owned = list(with_runners(tables))
+    owned, events = list(with_runners(tables)), events_told(tables, *_OF_REGION)
     running = frozenset(name for one, names in owned if one.is_dead is None for name in names)
     of_links = [
-        (one, _topic_of_link(one, how, history, now_us(), running))
+        (one, replace(_topic_of_link(one, how, history, now_us(), running), risks=_risks_of_log(one, clusters, config)))
         for one, how, history in link_findings(tables, clusters, config, glob)
     ]
     known = [one.topic for one in known_topics(tables) if not one.is_deleted]
     here = _subscriptions(tables, [topic for topic in known if topic == topic.acks], glob)
-    facts = ClusterFacts(
-        tables.cluster.name,
-        brokers=tuple(one for one, _ in owned),
-        verified=_verified(tables),
+    facts = replace(
+        _of_region(tables, [one for one, _ in owned], events),
         topics=tuple(topic for topic in known if not topic.is_system and topic_glob_matches(glob, topic)),
         of_versions=tuple(
             OfVersions(one.topic, one.subscription, tables.cluster.name, versions_behind(tables, one) if tables.is_near else None)
             for one in version_subscriptions(tables, glob)
         ),
-        host_ahead_us=now_us() - storage_now_us(tables, writes=False) if tables.is_near else 0,
     )
-    return facts, of_links, here
+    return facts, of_links, here, events
+
+
+def _of_region(tables: ClusterTables, brokers: Sequence[Broker], events: Sequence[Event]) -> ClusterFacts:
+    """What is known of a region without a look at its topics."""
+    name, storage_us = tables.cluster.name, storage_now_us(tables, writes=False)
+    second_ones = second.refused(name, events, [one.since_us for one in brokers if one.is_dead is None], storage_us)
+    risks = (at_risk(one) for one in (*secrets.of_cluster(tables.cluster), *second_ones))
+    return ClusterFacts(
+        name,
+        brokers=tuple(brokers),
+        verified=_verified(events),
+        host_ahead_us=now_us() - storage_us,
+        risks=tuple(one for one in risks if one is not None),
+    )
+
+
+def _risks_of_log(one: LinkStatus, clusters: Mapping[str, ClusterTables], config: Config) -> tuple[Finding, ...]:
+    """Of a log that a link reads: it was looked at."""
+    if one.lag is None:
+        return ()
+    log, found = clusters[one.link.source].log(one.topic), list[Finding | None]()
+    with Tried():  # what is in the way of reading it is the link's finding
+        outage_s = config.policy(one.topic).longest_outage_s
+        looks = of_log(f"cluster {one.link.source}, {one.topic}", log.properties(), outage_s, log.how_to_set)
+        found = [at_risk(each, str(one.topic)) for each in looks]
+    return tuple(risk for risk in found if risk is not None)
 
 
 def _topic_of_link(
@@ -153,12 +235,10 @@ def _published(tables: ClusterTables, topics: Iterable[Topic], newest: Mapping[T
     return rate if tried.fault is None else None
 
 
-def _verified(tables: ClusterTables) -> Verified | None:
+def _verified(events: Iterable[Event]) -> Verified | None:
     """The last verify of all topics of which an event tells; None: there is none."""
-    found = []
-    with Tried():  # of a later program's events nothing is known, and of all else it is
-        found = read_events(tables, utc_now() - KEPT, EventKind.VERIFY)
-    last = next((one for one in reversed(found) if one.to_state in WHOLE[EventKind.VERIFY]), None)
+    of_verify = [one for one in events if one.kind is EventKind.VERIFY and one.to_state in WHOLE[EventKind.VERIFY]]
+    last = of_verify[-1] if of_verify else None
     return None if last is None else Verified(in_us(last.at), last.to_state == CLEAN, last.to_state)
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from geo.coordination.ownership import broker_runner, claim, release
-from geo.errors import RetryableError
+from geo.errors import FencedError, RetryableError
 from geo.names import Topic
 from geo.replication.link_table import read_links
 from geo.replication.request_table import read_requests
@@ -44,7 +44,7 @@ class Owner:
         self._record(State.RUNNING)
 
     def end(self) -> None:
-        with suppress(RetryableError):  # of a target that somebody put back
+        with suppress(RetryableError, FencedError):  # of a target that somebody put back, or took over
             self._record(State.STOPPED)
         release(self._owned)
 

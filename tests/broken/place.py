@@ -156,9 +156,9 @@ class Place:
         """While it lasts it is so much later, by this host's clock and the storage's."""
         self._is_later = True
         with clock_off(seconds), self._storage_later(seconds):
-            storage_clock._held.clear()  # else it is noticed after a minute that both were set
+            _forget_clocks()
             yield
-        storage_clock._held.clear()
+        _forget_clocks()
 
     @contextmanager
     def _storage_later(self, seconds: float) -> Iterator[None]:
@@ -244,6 +244,12 @@ class Place:
                 Path(name).write_bytes(content)
             else:
                 self._store(name).put(name, content)
+
+
+def _forget_clocks() -> None:
+    """Else it is noticed after a minute, or an hour, that both were set."""
+    storage_clock._held.clear()
+    storage_clock._told.clear()
 
 
 def _begin(tables: ClusterTables, schemas: Sequence[TableSchema] = JOURNALS) -> None:

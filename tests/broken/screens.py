@@ -19,6 +19,7 @@ class Found:
     since: float | None
     what: str
     fix: str
+    health: str = ""
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,13 @@ class Screen:
     text: str
 
 
+def since_of(text: str) -> float:
+    """In seconds since 1970."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
 def _since(text: str | None) -> float | None:
-    return None if text is None else datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    return None if text is None else since_of(text)
 
 
 def _of_doctor(one: Mapping[str, Any]) -> Found | None:
@@ -53,7 +59,7 @@ def _of_links(one: Mapping[str, Any]) -> Found | None:
 
 def _of_status(one: Mapping[str, Any]) -> Found | None:
     where = f"{one['link']}, {one['subject']}" if one["link"] else f"cluster {one['subject']}"
-    return Found(where, one["code"], _since(one["since"]), one["reason"], one["do"] or "")
+    return Found(where, one["code"], _since(one["since"]), one["reason"], one["do"] or "", one["health"])
 
 
 def _looked(place: Place, read: Callable[[Mapping[str, Any]], Found | None], *verb: str) -> Screen:

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from geo.journal.event_rate import EventKind
+from geo.fleet.health_events import HealthEvents
+from geo.journal.events import events_of, flush_all
+from geo.locations import authority_of
 from geo.ops.health import SAMPLES
 from geo.reasons import Reason
 from tests.broken.owner import Owner, owner
@@ -21,10 +23,11 @@ from tests.broken.place import TOPIC, Place, Said
 from tests.clock_off import clock_off
 from tests.object_store import KEY
 
-Broken = Iterator[float | None]
-"""Of a set-up that is broken while it is open: since when, in seconds since 1970; None: nobody who looks can know it."""
+Broken = Iterator[float]
+"""Of a set-up that is broken while it is open: since when, in seconds since 1970."""
 
 FORGOTTEN = timedelta(days=3)
+SECRET = "spark_conf: {fs.x.key: 'secret://env/GEO_BROKEN_KEY'}, "
 OFF_S = 400.0
 LINK = f"us->eu, {TOPIC}"
 LOOKED_S = 60.0 * (SAMPLES + 1)
@@ -47,21 +50,42 @@ class Told:
 
 
 Tells = Mapping[str, Told]
-"""By screen. What is in none does not show there."""
+"""By screen."""
+
+
+# -- who notes it as an event, which names the same -------------------------------------------------------------
+
+
+def by_a_pass(place: Place) -> None:
+    """Who is to run links looks before he does, and once he has; whatever becomes of it."""
+    place.geo("replicate", "--cluster", "eu")
+    flush_all()  # as its process does that ends
+
+
+def by_its_broker(place: Place) -> None:
+    """The broker of eu looks each minute; this process is it."""
+    config, of_link = place.far.config, {("us", TOPIC)}
+    health = HealthEvents("eu", events_of(place.far.tables("eu")), lambda line: None)
+    health.look(config, of_link)
+    health.wait(FOLLOWS_S)
+    flush_all()
+
+
+def _noted_at_once(place: Place) -> None:
+    """It was noted when it was broken."""
 
 
 @dataclass(frozen=True)
 class SetUp:
-    """`make` breaks what went well, and ends what it began. `tells`: what each screen tells of it; `elsewhere` why others do not. `event`: of which kind
-    the one is that names the cause too; None: no process changed a state. `mend` does what was told (a fix); afterwards no screen has a finding. Without
-    it what ends `make` mends it, and a pass of the links."""
+    """`make` breaks what went well, and ends what it began. `tells`: what each screen tells of it; `links status` is told of links alone. `noted`: who
+    notes it; None: who types what is told. `mend` does what was told (a fix); afterwards no screen has a finding. Without it what ends `make` mends it,
+    and a pass of the links."""
 
     name: str
     make: Callable[[Place], Broken]
     tells: Tells
     mend: Callable[[Place, str], None] | None = None
-    event: EventKind | None = None
-    elsewhere: str = ""
+    noted: Callable[[Place], None] | None = by_a_pass
     is_asked: bool = False
     """What is typed asks who runs the link for something, which is done when `make` ends."""
     on_s3: Tells | None = None
@@ -74,6 +98,10 @@ def _of_link(code: Reason, fix: str) -> Tells:
 
 def _of_region(code: Reason, fix: str) -> Tells:
     return {DOCTOR: Told("cluster us", code, fix), LINKS: Told(LINK, code, fix), STATUS: Told("cluster us", code, fix)}
+
+
+def _of_place(where: str, code: Reason, fix: str) -> Tells:
+    return {DOCTOR: Told(f"cluster {where}", code, fix), STATUS: Told(f"cluster {where}", code, fix)}
 
 
 # -- mending: what was told ------------------------------------------------------------------------------------
@@ -111,7 +139,9 @@ def _types_in_shell(place: Place, fix: str) -> None:
 
 
 def _puts_back(place: Place, fix: str) -> None:
+    """The links go on by themselves."""
     place.put_back()
+    place.replicate()
 
 
 # -- the set-ups ----------------------------------------------------------------------------------------------
@@ -121,7 +151,7 @@ def _wrong_name(place: Place) -> Broken:
     place.rewrite(
         lambda text: re.sub(r"\bus: \{", "ap: {", text).replace("source: us", "source: ap").replace("target: us", "target: ap")
     )
-    yield None
+    yield time.time()
 
 
 def _names_right(place: Place, fix: str) -> None:
@@ -133,27 +163,29 @@ def _names_right(place: Place, fix: str) -> None:
 def _moved_away(what: str) -> Callable[[Place], Broken]:
     def make(place: Place) -> Broken:
         place.move_away(what)
-        yield None
+        yield time.time()
 
     return make
 
 
 def _registry_emptied(place: Place) -> Broken:
     place.empty_registry()
-    yield None
+    yield time.time()
 
 
 def _expired_reference(place: Place) -> Broken:
     """On S3 the store refuses the keys; on a disk the reference leads nowhere."""
     if place.s3 is not None:
-        place.s3.refuse("ExpiredToken", 400)
+        place.s3.refuse("ExpiredToken", 400, bucket=authority_of(place.roots["us"]))
     else:
-        place.rewrite(lambda text: text.replace("root: ", "spark_conf: {fs.x.key: 'secret://env/GEO_BROKEN_KEY'}, root: ", 1))
+        place.rewrite(lambda text: text.replace("root: ", f"{SECRET}root: ", 1))
     try:
-        yield None
+        yield time.time()
     finally:
         if place.s3 is not None:
             place.s3.refuse()
+        else:
+            place.rewrite(lambda text: text.replace(SECRET, ""))
         os.environ.pop("GEO_BROKEN_KEY", None)
 
 
@@ -233,6 +265,7 @@ def _stale_cursor(place: Place) -> Broken:
     with owner(place.path, TOPIC) as process:
         began = time.time()
         place.replace_log("eu", older)
+        by_a_pass(place)
         with place.later(LOOKED_S):
             yield began
         _assert_restarted(process)
@@ -255,14 +288,15 @@ def _foreign_schema(place: Place) -> Broken:
 
 def _moves_table(place: Place, fix: str) -> None:
     place.set_property("us", "geo.schema.version", "2")
-    _types(place, "geo links restart --source us --target eu --topic persistent://shop/web/orders")
+    _types(place, fix, place.geo_anew)
 
 
 def _second_process(place: Place) -> Broken:
-    """Who runs the link lives elsewhere, and a second process is to run it."""
+    """Who runs the link lives elsewhere, and a second process is to run it, again and again."""
     with owner(place.path, TOPIC, "elsewhere"):
         began = time.time()
-        place.publish(20)
+        place.geo("replicate", "--cluster", "eu")
+        flush_all()
         said = place.geo("replicate", "--cluster", "eu")
         assert (said.code, "already run by process" in said.text) == (3, True), said.text
         yield began
@@ -270,7 +304,7 @@ def _second_process(place: Place) -> Broken:
 
 def _short_retention(place: Place) -> Broken:
     place.set_property("us", "delta.deletedFileRetentionDuration", "interval 1 hour")
-    yield None
+    yield time.time()
 
 
 def _alters(place: Place, fix: str) -> None:
@@ -281,18 +315,13 @@ def _alters(place: Place, fix: str) -> None:
 
 
 def _clock_off(place: Place) -> Broken:
+    began = time.time()
     with clock_off(OFF_S):
-        yield None
+        yield began
 
 
 SET_UPS = (
-    SetUp(
-        "wrong name",
-        _wrong_name,
-        {DOCTOR: Told("cluster ap", Reason.MISNAMED, "Name it us"), STATUS: Told("cluster ap", Reason.MISNAMED, "Name it us")},
-        _names_right,
-        elsewhere="links status refuses to look (exit code 3) and says the same",
-    ),
+    SetUp("wrong name", _wrong_name, _of_place("ap", Reason.MISNAMED, "Name it us"), _names_right),
     SetUp("missing table", _moved_away(f"topics/{TOPIC.path}"), _of_link(Reason.SOURCE_GONE, "Put it back"), _puts_back),
     SetUp("folder gone", _moved_away(""), _of_region(Reason.SOURCE_GONE, "Put its folder back"), _puts_back),
     SetUp(
@@ -301,31 +330,32 @@ SET_UPS = (
     SetUp(
         "expired reference",
         _expired_reference,
-        {DOCTOR: Told("cluster us", Reason.KEYS_REFUSED, "set it where this runs")},
+        _of_place("us", Reason.KEYS_REFUSED, "set it where this runs"),
         _renews,
-        elsewhere="on a disk nothing but Spark asks for it",
-        on_s3={
-            DOCTOR: Told("cluster us", Reason.KEYS_REFUSED, "renew the credential"),
-            LINKS: Told("cluster us", Reason.KEYS_REFUSED, ""),
-            STATUS: Told("cluster us", Reason.KEYS_REFUSED, "renew the credential"),
-        },
+        on_s3=_of_region(Reason.KEYS_REFUSED, "renew the credential"),
     ),
-    SetUp("lagging", _lagging, _of_link(Reason.GROWING, "num_fetchers")),
+    SetUp("lagging", _lagging, _of_link(Reason.GROWING, "num_fetchers"), noted=by_its_broker),
     SetUp("stalled", _stalled, _of_link(Reason.NOT_MOVING, "geo links restart"), _asks, is_asked=True),
-    SetUp("failed", _failed, _of_link(Reason.SOURCE_RECREATED, "geo links resolve"), _types, EventKind.LINK),
-    SetUp("paused and forgotten", _forgotten, _of_link(Reason.ASKED_TO_PAUSE, "geo links resume"), _types, EventKind.LINK),
-    SetUp("no broker", _no_broker, _of_link(Reason.NO_OWNER, "geo broker --cluster eu"), _types),
+    SetUp("failed", _failed, _of_link(Reason.SOURCE_RECREATED, "geo links resolve"), _types),
+    SetUp("paused and forgotten", _forgotten, _of_link(Reason.ASKED_TO_PAUSE, "geo links resume"), _types),
+    SetUp("no broker", _no_broker, _of_link(Reason.NO_OWNER, "geo broker --cluster eu"), _types, noted=None),
     SetUp("halted", _halted, _of_link(Reason.OWNER_SILENT, "kill -CONT"), _types_in_shell),
-    SetUp("stale cursor", _stale_cursor, _of_link(Reason.STALE_CURSOR, "geo links restart"), _asks, is_asked=True),
-    SetUp("foreign schema", _foreign_schema, _of_link(Reason.SCHEMA, "upgrade delta-geo"), _moves_table, EventKind.LINK),
-    SetUp("second process", _second_process, {}, elsewhere="it changes nothing, and says itself who runs the link"),
     SetUp(
-        "short retention",
-        _short_retention,
-        {DOCTOR: Told(f"cluster us, {TOPIC}", Reason.SHORT_RETENTION, "ALTER TABLE")},
-        _alters,
-        elsewhere="nothing is wrong by now",
+        "stale cursor",
+        _stale_cursor,
+        _of_link(Reason.STALE_CURSOR, "geo links restart"),
+        _asks,
+        noted=_noted_at_once,
+        is_asked=True,
     ),
+    SetUp("foreign schema", _foreign_schema, _of_link(Reason.SCHEMA, "upgrade delta-geo"), _moves_table),
+    SetUp(
+        "second process",
+        _second_process,
+        _of_place("eu", Reason.OWNED_ELSEWHERE, "geo replicate --cluster eu --take-over"),
+        _types,
+    ),
+    SetUp("short retention", _short_retention, _of_place(f"us, {TOPIC}", Reason.SHORT_RETENTION, "ALTER TABLE"), _alters),
     SetUp(
         "clock 400 s off",
         _clock_off,
@@ -333,7 +363,5 @@ SET_UPS = (
             DOCTOR: Told("cluster us", Reason.CLOCK, "set this host's clock"),
             STATUS: Told("this host", Reason.CLOCK, "set this host's clock"),
         },
-        elsewhere="links status tells of links, and not of this host; on S3 a look alone does not tell status the store's time",
-        on_s3={DOCTOR: Told("cluster us", Reason.CLOCK, "set this host's clock")},
     ),
 )

@@ -13,6 +13,7 @@ from geo.coordination.ownership import claim, fences_of, owned_now, producer_run
 from geo.coordination.signs import record
 from geo.log.topics import Registered
 from geo.now import now_us, utc_now
+from geo.ops.looks.owners import CLAIMED_US
 from geo.reasons import Reason
 from geo.version import program_version
 from schemas import PROCESSES, TOPICS
@@ -48,6 +49,13 @@ def test_a_fence_of_another_claim_than_the_newest_is_told(place: Place) -> None:
     assert found[0] in told.what
     assert other in told.what
     tables.files.remove(f"{folder}/{other}")
+    before = f"{one.generation - 1:012}-before"
+    tables.files.create(f"{folder}/{before}", "before")
+    assert doctor(place).found == (), "it is claimed at this moment: the fence before goes last"
+    with place.later(CLAIMED_US / 1e6):
+        (told,) = doctor(place).found
+    assert before in told.what
+    tables.files.remove(f"{folder}/{before}")
     release(owned)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from geo.coordination.claims import Owner
+from geo.coordination.claims import Owner, fence_generation
 from geo.coordination.ownership import RunnerKind, RunnerName, broker_runner, fences_of, owned_now, why_dead
 from geo.coordination.signs import last_seen
+from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.journal.cluster import ClusterTables
 from geo.ops.symptom import Symptom
@@ -15,6 +16,9 @@ from geo.times import in_us
 
 MOST_FENCES = 50
 """Of so many runners the fences are looked at where that is a request each."""
+
+CLAIMED_US = 60 * 1_000_000
+"""A claim comes first, then its fence, and then those before it go: seconds later where Spark claims."""
 
 
 def of_owner(tables: ClusterTables, one: Owner) -> Symptom:
@@ -51,14 +55,16 @@ def _last_sign_us(tables: ClusterTables, one: Owner, process: Process | None) ->
 
 def two_owners(tables: ClusterTables, living: Sequence[Owner]) -> Iterator[Symptom]:
     """Of each runner, owned by who lives, for which there is another fence than that of its newest claim: two count themselves for its owner,
-    or nobody does."""
+    or nobody does. Who claims it at this moment is none."""
     if not tables.is_near and len(living) > MOST_FENCES:
         return
     if not (odd := [one for one in living if _other_fences(tables, one) is not None]):
         return
-    now = owned_now(tables)  # of a claim of this moment the table tells by now
+    now, now_us = owned_now(tables), storage_now_us(tables, writes=False)  # of a claim of this moment the table tells by now
     for one in odd:
         if one in now and (others := _other_fences(tables, one)) is not None:
+            if now_us - in_us(one.since) < CLAIMED_US and all(fence_generation(other) <= one.generation for other in others[1]):
+                continue
             what = f"{Process.decode(one.holder)} owns it by {others[0]}, and its fences are: {', '.join(others[1]) or 'none'}"
             fix = "end all processes that run it, and start one again: it fences all others"
             yield Symptom("error", one.runner, what, fix, Reason.FENCED, in_us(one.since))

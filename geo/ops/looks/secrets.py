@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from geo.config.model import Config
+from geo.config.model import Cluster, Config
 from geo.config.secret import Secret
 from geo.errors import UsageError
 from geo.ops.symptom import Symptom
@@ -14,10 +14,15 @@ from geo.text import counted
 
 def references(config: Config) -> Iterator[Symptom]:
     """Of each cluster, and of each group of Kafka's brokers, that refers to any."""
-    for name, cluster in config.clusters.items():
-        yield from _of(f"cluster {name}", {**cluster.spark_conf, **cluster.storage})
+    for cluster in config.clusters.values():
+        yield from of_cluster(cluster)
     for servers, settings in config.kafka.items():
         yield from _of(f"kafka {servers}", settings)
+
+
+def of_cluster(cluster: Cluster) -> Iterator[Symptom]:
+    """As `references`, of a cluster's."""
+    yield from _of(f"cluster {cluster.name}", {**cluster.spark_conf, **cluster.storage})
 
 
 def _of(where: str, settings: Mapping[str, str | Secret]) -> Iterator[Symptom]:
