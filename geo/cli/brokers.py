@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from geo.cli.arguments import Verbs, add_engine
-from geo.cli.findings import broker_as_json
+from geo.cli.findings import process_as_json
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, load_for
 from geo.config.model import Config
 from geo.config.placement import MIB, Placement
 from geo.config.yaml_nodes import suggestion
+from geo.coordination.holders import Holders
 from geo.coordination.liveness import silent_s
-from geo.coordination.ownership import broker_runner, why_not_run
+from geo.coordination.ownership import broker_runner
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.errors import UsageError
@@ -25,8 +26,8 @@ from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, names_of, read
 from geo.fleet.placement.load_data import encode
 from geo.fleet.placement.views import SILENT, once_each, owner_of, told_state
 from geo.journal.cluster import ClusterTables
-from geo.ops.brokers import brokers_of
-from geo.ops.status import Broker
+from geo.ops.region_process import RegionProcess
+from geo.ops.region_processes import region_processes
 from geo.replication.absent_regions import refuse_gone
 from geo.text import counted, lasting, show
 from geo.times import from_us
@@ -123,14 +124,14 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
     output.text(*(f"{name} is not up and has what others wait for; another one takes it over, if one is up" for name in dead))
     lead = owners.lead
     if lead is not None and lead.is_owned and not owners.shares:
-        why = why_not_run(tables, broker_runner(tables))
+        why = Holders(tables).why_not_run(broker_runner(tables).name)
         alone = (
             f"{Process.decode(lead.holder)} runs {args.cluster} alone; no broker takes part while it lives"
-            if why is None
+            if not why
             else f"no broker runs: {why}"
         )
         output.text(alone)
-        return int(why is not None)
+        return int(bool(why))
     if rows and leader is None:
         output.text(f"no broker leads now, so nothing is placed anew: geo broker --config {args.config} --cluster {args.cluster}")
     elif leader is not None and state_of(tables, reports[leader], placement.broker_timeout_s) == SILENT:
@@ -141,20 +142,19 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
 def _list_alone(args: argparse.Namespace, output: Output, clusters: Mapping[str, ClusterTables]) -> int:
     """Of a cluster that no brokers share: who runs it, or what of it."""
     tables, every = clusters[args.cluster], clusters.values()
-    found = list(brokers_of(tables))
-    output.data(list(map(broker_as_json, found)))
+    found = region_processes(Holders(tables))
+    output.data(list(map(process_as_json, found)))
     rows = [(one.name, one.does, f"{from_us(one.since_us):%Y-%m-%d %H:%M:%S}Z", _alive(one), one.works) for one in found]
     if found:
         output.table(("BROKER", "DOES", "SINCE", "ALIVE", "WORKS"), rows)
     refuse_gone(tables, every)
-    if not any(one.is_dead is None for one in found):
+    if all(one.holder.is_dead for one in found):
         output.text(f"nobody runs {args.cluster} now: geo broker --config {args.config} --cluster {args.cluster}")
-    return int(any(one.is_dead is not None for one in found))
+    return int(any(one.holder.why for one in found))
 
 
-def _alive(one: Broker) -> str:
-    seen = "unknown" if one.silent_s is None else f"{lasting(one.silent_s)} ago"
-    return seen if one.is_dead is None else f"no: {one.is_dead}"
+def _alive(one: RegionProcess) -> str:
+    return f"no: {one.holder.why}" if one.holder.why else f"{lasting(one.holder.silent_s)} ago"
 
 
 def _row(r: Mapping[str, Any]) -> tuple[object, ...]:

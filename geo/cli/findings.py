@@ -12,7 +12,7 @@ from geo.fleet.load_reports import UP
 from geo.fleet.placement.views import SILENT
 from geo.ops.health import Finding
 from geo.ops.problems import Problem
-from geo.ops.status import Broker
+from geo.ops.region_process import RegionProcess
 from geo.replication.lag import Lag
 from geo.text import counted, lasting
 from geo.times import from_us
@@ -31,12 +31,12 @@ def lag_as_json(lag: Lag | None, prefix: str = "") -> dict[str, Any]:
     return {f"{prefix}{name}": value if lag else None for name, value in said(lag or Lag()).items()}
 
 
-def broker_as_json(one: Broker) -> dict[str, Any]:
-    """Who runs something in a cluster. `reason`: why it runs nothing now."""
-    state = UP if one.is_dead is None else SILENT
-    told = {"broker": one.name, "does": one.does, "state": state, "since": from_us(one.since_us)}
-    silent_s = None if one.silent_s is None else round(one.silent_s, 3)
-    return {**told, "silent_seconds": silent_s, "reason": one.is_dead, "works": one.works}
+def process_as_json(one: RegionProcess) -> dict[str, Any]:
+    """Who runs something in a region. `reason`: why it does nothing now."""
+    holder = one.holder
+    told = {"broker": one.name, "does": one.does, "state": SILENT if holder.why else UP, "since": from_us(one.since_us)}
+    silent_s = None if holder.last_us is None else round(holder.silent_s, 3)
+    return {**told, "silent_seconds": silent_s, "reason": holder.why or None, "works": one.works}
 
 
 def since(since_us: int | None, now_us: int) -> str | None:

@@ -8,11 +8,12 @@ from typing import Any
 
 from geo.asking import Late
 from geo.cli.arguments import Verbs, add_engine, add_glob, add_limits, add_watch
-from geo.cli.findings import broker_as_json, finding_as_json, problem_lines
+from geo.cli.findings import finding_as_json, problem_lines, process_as_json
 from geo.cli.named import chosen
 from geo.cli.output import Colour, Line, Output, said, table_lines
 from geo.cli.running import LookedAt
 from geo.config import load
+from geo.coordination.claims import Liveness
 from geo.ops.problems import Problem
 from geo.ops.regions import OF_ALL
 from geo.ops.status import Backlog, ClusterLine, LinkLine, Lost, OfVersions, Status, Subscribed, Subscriptions, Trend, status_of
@@ -84,7 +85,7 @@ def _problem_as_json(one: Problem, now_us: int) -> dict[str, Any]:
 def _cluster_as_json(one: ClusterLine) -> dict[str, Any]:
     facts, lost = one.facts, one.lost
     return {
-        "cluster": facts.cluster, "cannot_be_read": facts.unreadable, "brokers": list(map(broker_as_json, facts.brokers)),
+        "cluster": facts.cluster, "cannot_be_read": facts.unreadable, "brokers": list(map(process_as_json, facts.brokers)),
         "topics": len(facts.topics), "published_per_second": facts.published,
         "lost": {**said(lost.backlog), "acknowledgements_seconds": lost.acks.seconds, "topics_in_no_other": lost.alone},
         "verified": facts.verified,
@@ -127,16 +128,17 @@ def _cluster(one: ClusterLine, now_us: int) -> tuple[object, ...]:
     facts, lost = one.facts, one.lost
     if facts.unreadable is not None:
         return facts.cluster, "unknown", "unknown", "unknown", "unknown", "unknown"
-    living = [each for each in facts.brokers if each.is_dead is None]
-    shown = min(living or facts.brokers, key=lambda each: each.silent_s or 0.0, default=None)
+    living = [each for each in facts.brokers if not each.holder.is_dead]
+    shown = min(living or facts.brokers, key=lambda each: each.holder.silent_s, default=None)
     more = f" +{len(living) - 1}" if len(living) > 1 else ""
     if shown is None:
         who, alive = "none", ""
-    elif shown.is_dead is not None:
-        who, alive = shown.name, "dead" + ("" if shown.silent_s is None else f", {_age(shown.silent_s)} ago")
+    elif shown.holder.is_dead:
+        who, alive = shown.name, "dead" + ("" if shown.holder.last_us is None else f", {_age(shown.holder.silent_s)} ago")
     else:
         does = "" if shown.does == "broker" else f" ({shown.does})"
-        who, alive = f"{shown.name}{does}{more}", "unknown" if shown.silent_s is None else f"{_age(shown.silent_s)} ago"
+        is_halted = shown.holder.liveness is Liveness.HALTED
+        who, alive = f"{shown.name}{does}{more}", "halted" if is_halted else f"{_age(shown.holder.silent_s)} ago"
     published = "unknown" if facts.published is None else per_second(facts.published)
     verified = "never, as far as is known"
     if facts.verified is not None:

@@ -15,17 +15,26 @@ OWNED, RELEASED = "owned", "released"
 
 
 class Liveness(str, Enum):
-    """What is known of the process that owns a runner."""
+    """What is known of the process that owns a runner, or owned it last."""
 
     LIVES = "LIVES"
     """It runs on this host, or gave a sign of life from another one within the owner timeout."""
+    HALTED = "HALTED"
+    """It runs on this host and is stopped (SIGSTOP): it does nothing until it is continued, and owns what it owns."""
+    ENDED = "ENDED"
+    """It gave the runner up by itself."""
     DEAD = "DEAD"
     """It ran on this host and is gone; its JVM may still be ending, whose end can be waited for."""
     LEFT = "LEFT"
-    """It is this process, which gave the runner up after an error."""
+    """It runs it no longer, and what it has sent may still come: it is this process, which gave the runner up after an error; or it ran on
+    this host and is gone, and its JVM cannot be waited for: nothing is known of it, or it is the JVM of this process."""
     SILENT = "SILENT"
-    """Nothing is known of it: it runs on another host, if it does, and gave no sign of life for longer than the owner timeout; or
-    it ran on this host and its JVM cannot be waited for: nothing is known of it, or it is the JVM of this process."""
+    """Nothing is known of it: it runs on another host, if it does, and gave no sign of life for longer than the owner timeout."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it may write now, or once it is continued."""
+        return self in (Liveness.LIVES, Liveness.HALTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +96,7 @@ def decide(
     found = {owner.runner: owner for owner in owners if owner.runner in wanted}
     held = [owner for owner in found.values() if owner.is_owned]
     for owner in held:
-        if liveness[owner.holder] is Liveness.LIVES and owner.runner not in take_over:
+        if liveness[owner.holder].is_alive and owner.runner not in take_over:
             return Refuse(owner)
     highest = {runner: max(fences.get(runner, ()), default=0) for runner in wanted}
     generation = max((*(owner.generation for owner in owners), *highest.values()), default=0) + 1

@@ -26,7 +26,7 @@ Where there is no lock (e) is left out if nothing can be in flight: the last own
 JVM, and its row does not say that something of those before it was still in flight. What this program has sent to an object store may come after its end. Assumes commits that are put-if-absent; where storage does not
 have them a claim is refused (geo.delta.storage).
 
-Whether an owner lives that this process cannot see is told by its last sign of life and the storage's clock (geo.coordination.storage_clock).
+Whether an owner lives that this process cannot see is told by its last sign of life and the storage's clock (geo.coordination.holder).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -50,8 +50,9 @@ from geo.coordination.claims import OWNED, RELEASED, Liveness, Owner, Refuse, Ta
 from geo.coordination.clock import SIGN_APART_US, refuse, why_wrong
 from geo.coordination.first_use import admit
 from geo.coordination.heartbeat import keep_alive, leave
+from geo.coordination.holder import liveness
+from geo.coordination.holders import Holders, live, seen_here
 from geo.coordination.liveness import silent_s
-from geo.coordination.signs import last_seen
 from geo.coordination.storage_clock import known_now_us, note, renew, storage_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.locks import JVM_END_S
@@ -77,10 +78,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 log = logging.getLogger(__name__)
-
-_live: set[tuple[str, str]] = set()
-"""Token and runner of the ownerships of this process that are in use. One that was abandoned after an error is not among them, so
-that a notebook can try again without a restart; its row still says owned, so the next owner fences."""
 
 _CLAIMS = "geo.claims"
 """Delta application id of the claims of one owners table."""
@@ -214,7 +211,7 @@ class Ownership:
         self._is_abandoned = False
         self._besides: list[Ownership] = []
         """What must be owned too, for an append to count."""
-        _live.update((token, runner.name) for runner in self.runners)
+        live.update((token, runner.name) for runner in self.runners)
 
     def __str__(self) -> str:
         return ", ".join(runner.name for runner in self.runners)
@@ -311,8 +308,8 @@ class Ownership:
         """Stop after an error: something may be in flight, so the row stays owned and the next owner fences."""
         self._is_abandoned = True
         mine = {(self.token, runner.name) for runner in self.runners}  # other ownerships of the same claim go on
-        if mine & _live:
-            _live.difference_update(mine)
+        if mine & live:
+            live.difference_update(mine)
             leave(self._tables)
 
     @property
@@ -528,26 +525,6 @@ def owned_now(tables: ClusterTables) -> list[Owner]:
     return [one for one in tables.journal(OWNERS).read(Owner) if one.is_owned]
 
 
-def why_not_run(tables: ClusterTables, runner: Runner) -> str | None:
-    """Why nobody runs this now, as far as the tables and this host say; None: its owner lives, or may. Looks only, and needs no Spark."""
-    owner = owner_of(tables, runner.name)
-    return "nobody ever has" if owner is None else why_dead(tables, owner)
-
-
-def why_dead(tables: ClusterTables, owner: Owner) -> str | None:
-    """Why an owner runs nothing now; None: it lives, or may. As `why_not_run`."""
-    holder = Process.decode(owner.holder)
-    if not owner.is_owned:
-        return f"{holder} ended at {owner.since:%Y-%m-%d %H:%M:%S} UTC"
-    if holder is not None and holder.is_seen_here:
-        lives = (owner.token, owner.runner) in _live if holder.is_mine else holder.lives
-        return None if lives else f"{holder} runs it no longer"
-    now_us = storage_now_us(tables, writes=False)
-    signs = [owner.since] if holder is None else [owner.since, last_seen(tables, holder)]
-    silence_s = silent_s(now_us, map(in_us, signs))
-    return None if silence_s <= tables.cluster.owner_timeout_s else f"{holder} gave no sign of life for {silence_s:,.0f} s"
-
-
 def refuse_producers(tables: ClusterTables, topics: Set[Topic]) -> None:
     """Raises AlreadyOwnedError if a producer of one of these topics lives in this cluster, or may."""
     refuse_living(tables, [one for name, one in named_owners(tables, RunnerKind.PRODUCER) if name.topic in topics])
@@ -556,9 +533,9 @@ def refuse_producers(tables: ClusterTables, topics: Set[Topic]) -> None:
 def refuse_living(tables: ClusterTables, owners: Sequence[Owner], else_: str = "Nothing was written.") -> None:
     """Raises AlreadyOwnedError, which ends with `else_`, if one of these owners lives, or may."""
     owners = [one for one in owners if one.is_owned]
-    liveness = _liveness(tables, owners)
+    found = _liveness(tables, owners)
     for one in owners:
-        if liveness[one.holder] is Liveness.LIVES:
+        if found[one.holder].is_alive:
             raise _refused(one, else_)
         _wait_for_end(one.holder, one.runner)
 
@@ -581,26 +558,26 @@ def owner_of(tables: ClusterTables, runner: str) -> Owner | None:
 
 
 def _liveness(tables: ClusterTables, held: Sequence[Owner]) -> dict[str, Liveness]:
-    """What is known of each holder. Asks for signs of life only of those that this process cannot see, once each."""
+    """What is known of each holder. Signs of life are asked for only if this host cannot see one of them."""
     found: dict[str, Liveness] = {}
-    seen = cache(partial(last_seen, tables))
+    holders, by_holder = Holders(tables, held, writes=True), dict[str, list[Owner]]()
     for owner in held:
-        holder = Process.decode(owner.holder)
-        if holder is None:
-            found[owner.holder] = Liveness.SILENT  # no version of ours wrote it
-        elif holder.is_mine:
-            lives = (owner.token, owner.runner) in _live or found.get(owner.holder) is Liveness.LIVES
-            found[owner.holder] = Liveness.LIVES if lives else Liveness.LEFT
-        elif holder.is_seen_here:
-            can_wait = bool(holder.jvm_started) and holder.jvm != tables.me.jvm
-            found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD if can_wait else Liveness.SILENT
-        else:
-            silence_s = silent_s(storage_now_us(tables), [in_us(owner.since), in_us(seen(holder))])
-            lives = silence_s <= tables.cluster.owner_timeout_s or found.get(owner.holder) is Liveness.LIVES
-            found[owner.holder] = Liveness.LIVES if lives else Liveness.SILENT
-            if not lives:
-                log.warning("%s: %s gave no sign of life for %.0f s: taking over", owner.runner, holder, silence_s)
+        by_holder.setdefault(owner.holder, []).append(owner)
+    for encoded, claims in by_holder.items():
+        process = Process.decode(encoded)
+        seen = seen_here(process, claims)
+        silence_s = 0.0 if seen is not None else silent_s(holders.now_us, holders.signs_us(encoded))
+        found[encoded] = liveness(seen, silence_s, tables.cluster.owner_timeout_s)
+        if found[encoded] is Liveness.DEAD and process is not None and not _can_be_waited_for(process, tables):
+            found[encoded] = Liveness.LEFT
+        if found[encoded] is Liveness.SILENT:
+            log.warning("%s: %s gave no sign of life for %.0f s: taking over", claims[0].runner, process, silence_s)
     return found
+
+
+def _can_be_waited_for(dead: Process, tables: ClusterTables) -> bool:
+    """Whether the end of its JVM tells that nothing of it is in flight."""
+    return bool(dead.jvm_started) and dead.jvm != tables.me.jvm
 
 
 def _claim(tables: ClusterTables, runner: Runner, generation: int, token: str, since: datetime, *, in_flight: bool) -> Owner:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from geo.delta.hand import Hand, take
 from geo.delta.object_store import Below, ObjectStore
@@ -16,7 +16,7 @@ from geo.delta.process import Process
 from geo.delta.store import read_each
 from geo.journal.cluster import ClusterTables
 from geo.text import first_line
-from geo.times import EPOCH, from_us, in_us
+from geo.times import from_us, in_us
 from geo.version import program_version
 from schemas import PROCESSES
 
@@ -76,13 +76,6 @@ def came_us(tables: ClusterTables) -> int | None:
         return tables.files.written_us(_path(tables, tables.me.name))
     table = tables.journal(PROCESSES).table
     return in_us(table.committed_at(table.latest_version()))
-
-
-def last_seen(tables: ClusterTables, process: Process) -> datetime:
-    """When a process last gave a sign of life, beside its claims, by the storage's clock."""
-    if tables.port is not None:
-        return from_us(tables.files.written_us(_path(tables, process.name)) or 0)
-    return max((row["renewed_at"] for row in tables.journal(PROCESSES).newest(process=process.name)), default=EPOCH)
 
 
 def signs(tables: ClusterTables) -> dict[str, tuple[int, Process | None]]:

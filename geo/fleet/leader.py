@@ -9,7 +9,8 @@ from contextlib import suppress
 
 from geo.config.placement import Placement
 from geo.coordination.claims import Owner
-from geo.coordination.ownership import Ownership, broker_runner, claim, release, why_not_run
+from geo.coordination.holders import Holders
+from geo.coordination.ownership import Ownership, broker_runner, claim, release
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.errors import AlreadyOwnedError, FencedError
@@ -57,7 +58,8 @@ class Lead:
         if owners.shares and owners.lead is not None and _lives(owners.lead, names, living):
             return
         runner = broker_runner(self._tables)
-        is_free = why_not_run(self._tables, runner) is not None
+        holder = Holders(self._tables).of_runner(runner.name)
+        is_free = holder is None or holder.is_dead
         if not is_free and (not owners.shares or watched_s <= self._placement.broker_timeout_s):
             return  # by one that is alone, or perhaps by one of which no sign of life was watched for long enough
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geo.config.model import Config, Link
-from geo.coordination.ownership import owned_now
+from geo.coordination.claims import Liveness
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.delta.store import StorePath
@@ -29,13 +29,12 @@ from geo.log.topic_log import open_log
 from geo.log.topics import Registered, absent, all_topics, known_topics
 from geo.names import ALL_TOPICS, Topic
 from geo.now import now_us
-from geo.ops.brokers import brokers_of
 from geo.ops.bucket import look_at
 from geo.ops.health import with_remedy
-from geo.ops.link_health import link_findings
+from geo.ops.link_health import LinksBefore, link_findings
 from geo.ops.looks.clocks import of_host, of_regions
 from geo.ops.looks.overdue import overdue
-from geo.ops.looks.owners import of_owner, two_owners
+from geo.ops.looks.owners import of_owners, two_owners
 from geo.ops.looks.retention import of_lag, of_log
 from geo.ops.looks.second import refused
 from geo.ops.looks.secrets import references
@@ -43,6 +42,8 @@ from geo.ops.looks.space import free_space
 from geo.ops.looks.subscriptions import forgotten
 from geo.ops.looks.versions import of_processes, of_tables
 from geo.ops.problems import Noted, dated, grouped, symptom_dated
+from geo.ops.region_process import fault_of_region
+from geo.ops.region_processes import region_processes
 from geo.ops.rights import rights
 from geo.ops.status_facts import events_told, noted_since
 from geo.ops.symptom import Symptom
@@ -83,6 +84,7 @@ def examine(
     findings = [*_packages(), *(_NO_SESSION if spark is None else [*_java(spark), *_session(spark)]), *references(config)]
     clocks: dict[str, int] = {}
     for name, tables in clusters.items():
+        before = LinksBefore(tables)
         looks = (
             partial(_storage, tables),
             partial(free_space, tables),
@@ -90,8 +92,8 @@ def examine(
             partial(_clock, tables, clocks),
             partial(_region, tables, clusters, config),
             partial(_tables, tables, config),
-            partial(_owners, tables),
-            partial(_links, tables, clusters, config, noted),
+            partial(_owners, tables, before),
+            partial(_links, tables, clusters, config, before, noted),
             partial(_overdue, tables),
         )
         try:
@@ -282,12 +284,13 @@ def _code_of_lack(one: Registered, tables: ClusterTables, config: Config, *, is_
     return Reason.SOURCE_GONE if is_read else Reason.TARGET_GONE
 
 
-def _owners(tables: ClusterTables) -> Iterator[Symptom]:
-    told = [(one, of_owner(tables, one)) for one in owned_now(tables)]
-    yield from (symptom for _, symptom in told)
-    living = [one for one, symptom in told if symptom.level == "ok"]
+def _owners(tables: ClusterTables, before: LinksBefore) -> Iterator[Symptom]:
+    name, holders = tables.cluster.name, before.holders
+    processes = region_processes(holders)
+    yield from of_owners(name, holders.owned(), fault_of_region(name, processes))
+    living = [one.claim for one in holders.owned() if one.liveness is Liveness.LIVES]
     now, events = storage_now_us(tables, writes=False), events_told(tables, EventKind.OWNER)
-    yield from refused(tables.cluster.name, events, [one.since_us for one in brokers_of(tables) if one.is_dead is None], now)
+    yield from refused(name, events, [one.since_us for one in processes if not one.holder.is_dead], now)
     yield from two_owners(tables, living)
     yield from of_processes(tables, living)
 
@@ -299,11 +302,13 @@ def _overdue(tables: ClusterTables) -> Iterator[Symptom]:
         yield from overdue(tables.cluster.name, read_events(tables, from_us(now) - KEPT), begun_us, now)
 
 
-def _links(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, noted: Noted) -> Iterator[Symptom]:
+def _links(
+    tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, before: LinksBefore, noted: Noted
+) -> Iterator[Symptom]:
     name, now = tables.cluster.name, storage_now_us(tables, writes=False)
     with Tried() as tried:
         read = {one.source: clusters.get(one.source) or tables.beside(config.cluster(one.source)) for one in config.inbound(name)}
-        found = [(status, finding) for status, finding, _ in link_findings(tables, read, config, ALL_TOPICS)]
+        found = [(status, finding) for status, finding, _ in link_findings(tables, read, config, ALL_TOPICS, before=before)]
         for problem in grouped((dated(finding, noted) for _, finding in found), now):
             first = problem.first
             of = first.topic if problem.count == 1 else f"{problem.count:,} of {problem.of:,} topics, such as {first.topic}"

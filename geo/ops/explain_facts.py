@@ -8,10 +8,8 @@ from datetime import datetime, timedelta
 from itertools import permutations
 
 from geo.config.model import Config, Link
-from geo.coordination.ownership import RunnerKind, RunnerName, owner_of, why_dead
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.commits import Commit
-from geo.delta.process import Process
 from geo.errors import OtherClusterError
 from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
@@ -115,13 +113,14 @@ def explain(
     linked = {(link.source, link.target): link for link in config.links}
     standing: dict[tuple[Topic, str, str], tuple[LinkStatus, Finding]] = {}
     unread: dict[str, str] = {}
+    before = {name: LinksBefore(tables) for name, tables in clusters.items()}
     for target, tables in clusters.items():
         with Tried() as tried:
-            found = link_findings(tables, clusters, config, glob)
+            found = link_findings(tables, clusters, config, glob, before=before[target])
             standing |= {(status.topic, status.link.source, target): (status, finding) for status, finding, _ in found}
         if tried.fault is not None:
             unread[target] = first_line(tried.fault)
-    explained, before = {}, {name: LinksBefore(tables) for name, tables in clusters.items()}
+    explained = {}
     for topic in topics:
         of_it = {name: replace(one[topic], unread=one[topic].unread or unread.get(name)) for name, one in said.items()}
         ways = [*linked, *(way for way in permutations(clusters, 2) if way not in linked and _is_there(of_it[way[0]]))]
@@ -202,7 +201,7 @@ def _explained(
     cursor = None
     if link is not None and row is not None and row.cursor is not None:
         with Tried():
-            cursor = _cursor(clusters[target], clusters[source], link, topic, row)
+            cursor = _cursor(clusters[target], clusters[source], link, topic, row, before)
     status, finding = (None, None) if stands is None else stands
     then, since_us = list[Then](), None
     if link is not None and row is not None and status is not None:
@@ -224,7 +223,9 @@ def _before(
     return [Then(minutes, None if one is None else one.lag) for minutes, one in samples.items()], history.since_us
 
 
-def _cursor(target: ClusterTables, source: ClusterTables, link: Link, topic: Topic, row: LinkState) -> Cursor | None:
+def _cursor(
+    target: ClusterTables, source: ClusterTables, link: Link, topic: Topic, row: LinkState, before: LinksBefore
+) -> Cursor | None:
     """The newest cursor: that of the row, or of a later commit of the link in its target."""
     assert row.cursor is not None
     at, brought = row.cursor, None
@@ -240,7 +241,8 @@ def _cursor(target: ClusterTables, source: ClusterTables, link: Link, topic: Top
     with Tried():  # the source may be away
         found = source.log(topic).commit_at(at.version)
         there = None if found is None or found.commit_id != at.commit_id else _commit_at(found)
-    return Cursor(at.version, there, brought, _owner(target, link, topic))
+    owner = before.owner(link, topic)
+    return Cursor(at.version, there, brought, "nobody ever ran it" if owner is None else owner.shown)
 
 
 def _commit_at(commit: Commit) -> CommitAt:
@@ -251,11 +253,3 @@ def _commit_at(commit: Commit) -> CommitAt:
     elif record is not None:
         by = f"link {record.link}"
     return CommitAt(commit.version, commit.commit_id, by, from_us(commit.committed_us) if commit.committed_us else None)
-
-
-def _owner(target: ClusterTables, link: Link, topic: Topic) -> str:
-    """Who runs the link's topic, by the claim of its first origin: all are claimed together."""
-    name = RunnerName(RunnerKind.ORIGIN, link.origins[0], topic, link.target)
-    if (owner := owner_of(target, str(name))) is None:
-        return "nobody ever ran it"
-    return why_dead(target, owner) or f"{Process.decode(owner.holder)} runs it, since {owner.since:%Y-%m-%d %H:%M:%S}Z"

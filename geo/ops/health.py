@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 
+from geo.coordination.claims import Liveness
+from geo.coordination.holder import Holder
 from geo.ops.lag_history import Sample
 from geo.reasons import Level, Reason
 from geo.replication.lag import Lag
@@ -105,21 +107,6 @@ _GRACE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Runner:
-    """Who runs something, or ran it last. `dead`: why it runs nothing now; None: it lives, or may. `since_us`: of one that is dead when it
-    ended, as far as is known when it was heard of last. `ended_well`: it gave up by itself what it owned. `halted`: its processes on this
-    host that are stopped, and do nothing until they are continued. `is_broker`: it is, or was, its cluster's broker. `is_unseen`: of one that
-    is dead only that is known that it gives no sign of life."""
-
-    dead: str | None = None
-    since_us: int | None = None
-    ended_well: bool = False
-    halted: tuple[int, ...] = ()
-    is_broker: bool = False
-    is_unseen: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class LinkNow:
     """What the tables say of a topic of a link now.
 
@@ -163,9 +150,9 @@ class LinkBefore:
 
     `samples`: as many as there are of SAMPLES, oldest first, the last of now. `moved_us`, `behind_us`: when it came to where it stands, and since
     when the target lacks something; None: nothing tells. `compared_us`: its newest step of a comparison. `stands_us`: since when, or since
-    before, it has stood where it does. `owner`: who runs it; None: nobody ever did. `begun_us`: when that one began; None: long ago, or
-    others began in vain just before. `broker`: of its target; None: it never had one. `rests_us`: how long it rests between two runs, where it runs by a
-    schedule.
+    before, it has stood where it does. `owner`: who runs it, or ran it last; None: nobody ever did. `by_broker`: that one is, or was, its target's
+    broker. `begun_us`: when it began; None: long ago, or others began in vain just before. `broker`: of its target; None: it never had one.
+    `rests_us`: how long it rests between two runs, where it runs by a schedule.
     """
 
     samples: Sequence[Sample] = ()
@@ -173,8 +160,9 @@ class LinkBefore:
     behind_us: int | None = None
     compared_us: int | None = None
     stands_us: int | None = None
-    owner: Runner | None = None
-    broker: Runner | None = None
+    owner: Holder | None = None
+    by_broker: bool = False
+    broker: Holder | None = None
     rests_us: int | None = None
     begun_us: int | None = None
 
@@ -235,13 +223,11 @@ def _judged(link: LinkNow, before: LinkBefore, now_us: int) -> Finding:
     since_us = _lacks_since(link, before, now_us)
     if (missed := _nobody(link, before, since_us, now_us)) is not None:
         return missed
-    owner, lacks = before.owner, _lacks(link)
+    lacks = _lacks(link)
     if link.unbegun and link.state is not State.DELAYED:
         return link.finding(Health.CATCHING_UP, None, None, lacks, None)
-    if owner is not None and owner.halted:
-        pids = " ".join(map(str, owner.halted))
-        why = f"{lacks}; who runs it is halted (process {pids})"
-        return link.finding(Health.STALLED, _stalled_since(before, since_us), Reason.OWNER_SILENT, why, f"kill -CONT {pids}")
+    if (owner := before.owner) is not None and owner.liveness is Liveness.HALTED:
+        return link.finding(Health.STALLED, _stalled_since(before, since_us), owner.code, f"{lacks}; {owner.why}", owner.go_on)
     if link.rewound is not None:
         return link.finding(Health.REWOUND, None, link.rewound, lacks, f"geo links restart {link.ends}")
     if link.state is State.DELAYED:
@@ -254,28 +240,29 @@ def _judged(link: LinkNow, before: LinkBefore, now_us: int) -> Finding:
 def _nobody(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: int) -> Finding | None:
     """The finding where nobody runs a link that has work; None: somebody does, or may, or it rests by its schedule."""
     owner, broker = before.owner, before.broker
-    if owner is not None and owner.dead is None:
+    if owner is not None and not owner.is_dead:
         return None
-    ended_us = None if owner is None else owner.since_us
+    ended_us = None if owner is None else owner.last_us
     known = [at for at in (ended_us, since_us) if at is not None]
     since = None if since_us is None or (owner is not None and ended_us is None) else max(known)
     is_lately = link.unbegun or (since is not None and now_us - since <= _WINDOW_US)
-    if broker is not None and broker.dead is None and is_lately:
+    if broker is not None and broker.liveness is Liveness.HALTED:
+        return link.finding(Health.STALLED, since, broker.code, f"{_lacks(link)}; its broker: {broker.why}", broker.go_on)
+    if broker is not None and not broker.is_dead and is_lately:
         why = f"{_lacks(link)}; its broker lives, and takes it up within some minutes"
         return link.finding(Health.CATCHING_UP, since, None, why, None)
     rested_us = now_us - (known[0] if known else 0)
     if before.rests_us is not None and link.rewound is None and rested_us <= _GRACE * before.rests_us:
         why = f"it runs by a schedule, and is missed when it rests for longer than {lasting(_GRACE * before.rests_us / 1e6)}"
         return link.finding(Health.CATCHING_UP, since_us, None, f"{_lacks(link)}; {why}", None)
-    health, code, start = Health.STOPPED, Reason.NO_OWNER, f"geo replicate --cluster {link.target}"
-    if broker is not None and broker.dead is not None and (owner is None or owner.is_broker):
-        health, why, start = Health.NO_BROKER, f"its broker is gone: {broker.dead}", f"geo broker --cluster {link.target}"
+    health, start = Health.STOPPED, f"geo replicate --cluster {link.target}"
+    if broker is not None and broker.is_dead and (owner is None or before.by_broker):
+        health, code, why = Health.NO_BROKER, broker.code, f"its broker is gone: {broker.why}"
+        start = f"geo broker --cluster {link.target}"
     elif owner is None:
         code, why = Reason.NEVER_RAN, "nobody has ever run it"
     else:
-        why = f"{owner.dead}"
-    if owner is not None and owner.is_unseen:
-        code = Reason.OWNER_SILENT
+        code, why = owner.code, owner.why
     if link.rewound is not None:
         health, code = Health.REWOUND, link.rewound
     elif link.state is State.DELAYED and link.code is not None:

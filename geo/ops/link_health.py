@@ -11,18 +11,18 @@ from dataclasses import replace
 from functools import cached_property
 
 from geo.config.model import Config, Link
-from geo.coordination.claims import Owner
-from geo.coordination.ownership import origin_runners, why_dead
-from geo.coordination.signs import last_seen
+from geo.coordination.claims import Liveness, Owner
+from geo.coordination.holder import Holder
+from geo.coordination.holders import Holders
+from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
-from geo.delta.process import Process
 from geo.delta.scan import few_added
 from geo.delta.store import read_each
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import from_row
 from geo.names import Topic
-from geo.ops.health import APART_US, SAMPLES, Finding, Health, LinkBefore, LinkNow, Runner, judge, judge_now, longest_rest_us
+from geo.ops.health import APART_US, SAMPLES, Finding, Health, LinkBefore, LinkNow, judge, judge_now, longest_rest_us
 from geo.ops.lag_history import LagHistory, Read, Recorded, runs_of
 from geo.reasons import Reason
 from geo.replication.link_state import LinkState
@@ -30,7 +30,7 @@ from geo.replication.link_status import LinkStatus, link_statuses
 from geo.replication.rule import Rule
 from geo.streams.life import State
 from geo.times import in_us
-from schemas import LINKS, OWNERS
+from schemas import LINKS
 
 MOST, MOST_FAR = 5_000, 50
 """So many commits of each log are read at most: a tenth of a second, and where each may be a request some."""
@@ -54,9 +54,14 @@ def link_findings(
     config: Config,
     glob: str,
     only: Collection[tuple[str, Topic]] | None = None,
+    before: LinksBefore | None = None,
 ) -> Iterator[tuple[LinkStatus, Finding, LagHistory | None]]:
-    """Of each of `link_statuses` how it is doing, and the history that tells it; None where nothing had to be looked at. Raises as that."""
-    before, links = LinksBefore(target), {(link.source, link.target): link for link in config.inbound(target.cluster.name)}
+    """Of each of `link_statuses` how it is doing, and the history that tells it; None where nothing had to be looked at. Raises as that. `before`: what
+    the target tells, for who asks it for more."""
+    before, links = (
+        before or LinksBefore(target),
+        {(link.source, link.target): link for link in config.inbound(target.cluster.name)},
+    )
 
     def judged(status: LinkStatus) -> tuple[LinkStatus, Finding, LagHistory | None]:
         now = _now(status)
@@ -87,7 +92,7 @@ class LinksBefore:
     """What the tables of a cluster tell of its inbound links before now. What is of all of them is read once, when it is first needed."""
 
     def __init__(self, target: ClusterTables) -> None:
-        self._target = target
+        self._target, self.holders = target, Holders(target)
 
     def history(self, link: Link, source: ClusterTables, topic: Topic, since_us: int) -> LagHistory | None:
         """The lag of a topic of a link from about that time on, as far as a few thousand commits tell; of a storage where each may be a request
@@ -113,11 +118,13 @@ class LinksBefore:
 
     def of(self, link: Link, topic: Topic, history: LagHistory | None, now_us: int) -> LinkBefore:
         """What a link's topic is judged by besides of what it is now."""
-        owner = self._owner(link, topic)
+        owner = self.owner(link, topic)
         rests_us = None if link.expect_every_s is None else link.expect_every_s * 1_000_000
-        if rests_us is None and owner is not None and owner.dead is not None and owner.ended_well:
-            rests_us = self._longest_rest_us(link, topic, owner.since_us or now_us)
-        runs = LinkBefore(owner=owner, broker=self._broker, rests_us=rests_us, begun_us=self._begun_us(link, topic, now_us))
+        if rests_us is None and owner is not None and owner.liveness is Liveness.ENDED:
+            rests_us = self._longest_rest_us(link, topic, owner.last_us or now_us)
+        by_broker = owner is not None and any(one.holder == owner.claim.holder for one in self._brokers)
+        begun_us = self._begun_us(link, topic, now_us)
+        runs = LinkBefore(owner=owner, by_broker=by_broker, broker=self._broker, rests_us=rests_us, begun_us=begun_us)
         if history is None:
             return runs
         return replace(
@@ -145,51 +152,33 @@ class LinksBefore:
             rows.setdefault((state.source, state.topic), {})[state.generation, state.sequence] = recorded
         return {key: [of[order] for order in sorted(of)] for key, of in rows.items()}
 
-    @cached_property
-    def _claims(self) -> list[Owner]:
-        """The claims and releases that are there, those too that others have replaced, in their order."""
-        found = [from_row(Owner, row) for row in self._target.journal(OWNERS).there()]
-        return sorted(found, key=lambda one: (one.generation, one.sequence))
-
-    @cached_property
-    def _owners(self) -> dict[str, Owner]:
-        return {one.runner: one for one in self._claims}
-
     def _begun_us(self, link: Link, topic: Topic, now_us: int) -> int | None:
         """When who runs it claimed it. None: it was claimed several times lately, and who dies again and again is excused by no start."""
         runner = origin_runners(frozenset(link.origins), topic, self._target.cluster.name)[0].name
-        claims = [in_us(one.since) for one in self._claims if one.runner == runner and one.is_owned]
+        claims = [in_us(one.since) for one in self.holders.claims if one.runner == runner and one.is_owned]
         lately = [at_us for at_us in claims if now_us - at_us <= _STARTS_LATELY_US]
         return claims[-1] if claims and len(lately) <= _STARTS else None
 
-    def _owner(self, link: Link, topic: Topic) -> Runner | None:
-        """Who brings what of a link's origins; None: nobody ever did."""
+    def owner(self, link: Link, topic: Topic) -> Holder | None:
+        """Who brings what of a link's origins, or did last; None: nobody ever did."""
         runners = origin_runners(frozenset(link.origins), topic, self._target.cluster.name)
-        owners = [self._owners[one.name] for one in runners if one.name in self._owners]
+        owners = [one for runner in runners if (one := self.holders.newest.get(runner.name)) is not None]
         if not owners:
             return None
-        return self._runner(max(owners, key=lambda one: (one.generation, one.sequence)))
+        return self.holders.of(max(owners, key=lambda one: (one.generation, one.sequence)))
 
     @cached_property
     def _brokers(self) -> list[Owner]:
+        """The newest first."""
         of = f" of {self._target.cluster.name}"
-        return [one for name, one in self._owners.items() if name.startswith("broker ") and name.endswith(of)]
+        found = [one for name, one in self.holders.newest.items() if name.startswith("broker ") and name.endswith(of)]
+        return sorted(found, key=lambda one: one.since, reverse=True)
 
     @cached_property
-    def _broker(self) -> Runner | None:
+    def _broker(self) -> Holder | None:
         """The broker of the cluster, one that lives if there are several; None: it never had one."""
-        found = [self._runner(one) for one in sorted(self._brokers, key=lambda one: one.since, reverse=True)]
-        return next((one for one in found if one.dead is None), found[0] if found else None)
-
-    def _runner(self, owner: Owner) -> Runner:
-        holder = Process.decode(owner.holder)
-        is_broker = any(one.holder == owner.holder for one in self._brokers)
-        if (dead := why_dead(self._target, owner)) is None:
-            halted = holder.stopped if holder is not None and holder.is_here else ()
-            return Runner(halted=halted, is_broker=is_broker)
-        signs = [owner.since] if holder is None or not owner.is_owned else [owner.since, last_seen(self._target, holder)]
-        is_unseen = owner.is_owned and (holder is None or not holder.is_seen_here)
-        return Runner(dead, in_us(max(signs)), not owner.is_owned, (), is_broker, is_unseen)
+        found = [self.holders.of(one) for one in self._brokers]
+        return min(found, key=lambda one: (one.is_dead, one.liveness is Liveness.HALTED), default=None)
 
     def _longest_rest_us(self, link: Link, topic: Topic, ended_us: int) -> int | None:
         """As the function, of a link whose last run ended then, as far as its rows and the commits of its target tell."""

@@ -14,6 +14,7 @@ from geo.names import Topic
 from geo.ops.health import Finding, Health, limited, with_remedy
 from geo.ops.looks.clocks import of_host
 from geo.ops.problems import THIS_HOST, Noted, Problem, dated, fails, grouped, worst_first
+from geo.ops.region_process import RegionProcess, fault_of_region
 from geo.reasons import Level, Reason
 
 
@@ -62,20 +63,6 @@ class TopicOfLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
-    """A process that runs what a cluster needs. `silent_s`: for how long it gave no sign of life, by the storage's clock. `is_dead`: why
-    it runs nothing now; None: it lives, or may. `is_unseen`: only its silence is known."""
-
-    name: str
-    since_us: int
-    silent_s: float | None
-    is_dead: str | None
-    works: int
-    does: str = "broker"
-    is_unseen: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Verified:
     """The last verify that ended: when, and whether it found nothing."""
 
@@ -115,7 +102,7 @@ class ClusterFacts:
     cluster: str
     unreadable: str | None = None
     unreadable_code: Reason | None = None
-    brokers: tuple[Broker, ...] = ()
+    brokers: tuple[RegionProcess, ...] = ()
     published: float | None = None
     verified: Verified | None = None
     topics: tuple[Topic, ...] = ()
@@ -248,7 +235,7 @@ def of_regions(facts: Facts) -> list[Finding]:
     risks = {(one.subject, one.code): one for of_one in of_all for one in of_one}
     found = [
         *(_of_cluster(one) for one in facts.clusters if one.unreadable is not None),
-        *_gone_brokers(facts.clusters, facts.topics, facts.now_us),
+        *_who_runs(facts.clusters, facts.topics),
         *_wrong_clock(facts.clusters),
         *risks.values(),
     ]
@@ -270,19 +257,13 @@ def _wrong_clock(clusters: Iterable[ClusterFacts]) -> Iterator[Finding]:
         yield Finding(THIS_HOST, None, None, Health.STOPPED, None, what.code, what.what, what.fix)
 
 
-def _gone_brokers(clusters: Iterable[ClusterFacts], topics: Iterable[TopicOfLink], now_us: int) -> Iterator[Finding]:
-    """Of regions whose brokers died, also where nothing is lacking yet: who ends by itself gives up what it owns."""
-    told = {one.target for one in topics if one.finding.health is Health.NO_BROKER}
+def _who_runs(clusters: Iterable[ClusterFacts], topics: Sequence[TopicOfLink]) -> Iterator[Finding]:
+    """Of regions whose processes died or are halted; not where a link of it tells that with the same verb."""
+    told = {(one.target, one.finding.do) for one in topics}
     for one in clusters:
-        died = [each for each in one.brokers if each.does == "broker"]
-        if not died or one.cluster in told or any(each.is_dead is None for each in one.brokers):
-            continue
-        last = min(died, key=lambda each: each.silent_s if each.silent_s is not None else float("inf"))
-        since_us = None if last.silent_s is None else now_us - int(last.silent_s * 1e6)
-        reason = f"its broker did not end by itself: {last.is_dead}"
-        code = Reason.OWNER_SILENT if last.is_unseen else Reason.NO_OWNER
-        do = f"geo broker --cluster {one.cluster}"
-        yield Finding(one.cluster, None, None, Health.NO_BROKER, since_us, code, reason, do)
+        found = fault_of_region(one.cluster, one.brokers)
+        if found is not None and (one.cluster, found.do) not in told:
+            yield found
 
 
 def _since_links(found: Finding, topics: Iterable[TopicOfLink]) -> Finding:

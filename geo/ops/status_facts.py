@@ -15,17 +15,18 @@ from geo.journal.events import KEPT, is_of_this_host, read_events
 from geo.log.topics import known_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.now import now_us, utc_now
-from geo.ops.brokers import with_runners
 from geo.ops.commit_rates import published_lately
 from geo.ops.health import Finding
 from geo.ops.lag_history import LagHistory
-from geo.ops.link_health import link_findings
+from geo.ops.link_health import LinksBefore, link_findings
 from geo.ops.looks import second, secrets
 from geo.ops.looks.overdue import CLEAN, WHOLE
 from geo.ops.looks.retention import of_log
 from geo.ops.problems import THIS_HOST, Noted, at_risk
+from geo.ops.region_process import RegionProcess
+from geo.ops.region_processes import region_processes
 from geo.ops.regions import OF_ALL, Regions
-from geo.ops.status import UNKNOWN, Backlog, Broker, ClusterFacts, Facts, OfVersions, Subscribed, TopicOfLink, Verified
+from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, Facts, OfVersions, Subscribed, TopicOfLink, Verified
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
 from geo.streams.life import State
@@ -85,14 +86,15 @@ def facts_of(
     tells their findings."""
     links = [(link.source, link.target) for link in config.links]
     if not regions:
-        return Facts(now_us(), (), links, _some_topics(clusters[cluster], clusters, config, only))
+        return Facts(now_us(), (), links, _some_topics(clusters[cluster], clusters, config, only, None))
     names = dict.fromkeys((cluster, *(link.source for link in config.inbound(cluster))))
     seen, read, topics = Regions({name: clusters[name] for name in names}, OF_ALL), list[ClusterFacts](), list[TopicOfLink]()
 
     def facts(tables: ClusterTables) -> tuple[ClusterFacts, list[TopicOfLink]]:
-        brokers, events = [one for one, _ in with_runners(tables)], events_told(tables, *_OF_REGION)
+        before, events = LinksBefore(tables), events_told(tables, *_OF_REGION)
         is_it = tables.cluster.name == cluster
-        return _of_region(tables, brokers, events), _some_topics(tables, seen.clusters, config, only) if is_it else []
+        found = _some_topics(tables, seen.clusters, config, only, before) if is_it else []
+        return _of_region(tables, region_processes(before.holders), events), found
 
     for name, answer in seen.ask(facts).items():
         with Tried() as tried:
@@ -105,9 +107,13 @@ def facts_of(
 
 
 def _some_topics(
-    tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, only: Collection[tuple[str, Topic]]
+    tables: ClusterTables,
+    clusters: Mapping[str, ClusterTables],
+    config: Config,
+    only: Collection[tuple[str, Topic]],
+    before: LinksBefore | None,
 ) -> list[TopicOfLink]:
-    found = link_findings(tables, clusters, config, ALL_TOPICS, only) if only else ()
+    found = link_findings(tables, clusters, config, ALL_TOPICS, only, before) if only else ()
     return [
         replace(_topic_of_link(one, how, None, now_us(), ()), risks=_risks_of_log(one, clusters, config)) for one, how, _ in found
     ]
@@ -136,16 +142,17 @@ _Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Top
 
 
 def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, glob: str) -> _Read:
-    owned, events = list(with_runners(tables)), events_told(tables, *_OF_REGION)
-    running = frozenset(name for one, names in owned if one.is_dead is None for name in names)
+    before, events = LinksBefore(tables), events_told(tables, *_OF_REGION)
+    owned = region_processes(before.holders)
+    running = frozenset(name for one in owned if not one.holder.is_dead for name in one.owns)
     of_links = [
         (one, replace(_topic_of_link(one, how, history, now_us(), running), risks=_risks_of_log(one, clusters, config)))
-        for one, how, history in link_findings(tables, clusters, config, glob)
+        for one, how, history in link_findings(tables, clusters, config, glob, before=before)
     ]
     known = [one.topic for one in known_topics(tables) if not one.is_deleted]
     here = _subscriptions(tables, [topic for topic in known if topic == topic.acks], glob)
     facts = replace(
-        _of_region(tables, [one for one, _ in owned], events),
+        _of_region(tables, owned, events),
         topics=tuple(topic for topic in known if not topic.is_system and topic_glob_matches(glob, topic)),
         of_versions=tuple(
             OfVersions(one.topic, one.subscription, tables.cluster.name, versions_behind(tables, one) if tables.is_near else None)
@@ -155,10 +162,10 @@ def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: 
     return facts, of_links, here, events
 
 
-def _of_region(tables: ClusterTables, brokers: Sequence[Broker], events: Sequence[Event]) -> ClusterFacts:
+def _of_region(tables: ClusterTables, brokers: Sequence[RegionProcess], events: Sequence[Event]) -> ClusterFacts:
     """What is known of a region without a look at its topics."""
     name, storage_us = tables.cluster.name, storage_now_us(tables, writes=False)
-    second_ones = second.refused(name, events, [one.since_us for one in brokers if one.is_dead is None], storage_us)
+    second_ones = second.refused(name, events, [one.since_us for one in brokers if not one.holder.is_dead], storage_us)
     risks = (at_risk(one) for one in (*secrets.of_cluster(tables.cluster), *second_ones))
     return ClusterFacts(
         name,

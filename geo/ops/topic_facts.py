@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from geo.coordination.claims import Owner
-from geo.coordination.ownership import RunnerKind, RunnerName, why_dead
+from geo.coordination.holders import Holders
+from geo.coordination.ownership import RunnerKind, RunnerName
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.scan import data_files
 from geo.journal.cluster import ClusterTables
@@ -82,7 +83,8 @@ def _running(tables: ClusterTables, rows: Mapping[str, list[Row]]) -> list[Runne
         for name in [RunnerName(RunnerKind.PRODUCER, producer, Topic.parse(topic), tables.cluster.name)]
     }
     owners = tables.journal(OWNERS).read(Owner, runner=[*names])
-    return [names[one.runner] for one in owners if why_dead(tables, one) is None]
+    holders = Holders(tables, owners)
+    return [names[one.runner] for one in owners if not holders.of(one).is_dead]
 
 
 def _stats(

@@ -18,12 +18,15 @@ from hypothesis import strategies as st
 from geo.cli.main import main
 from geo.cli.output import fitted, to_json
 from geo.cli.status import as_json, screen
+from geo.coordination.claims import OWNED, Liveness, Owner
+from geo.coordination.holder import Holder
 from geo.coordination.ownership import broker_runner, claim
 from geo.names import Topic
 from geo.ops.health import Finding, Health
-from geo.ops.status import Backlog, Broker, ClusterFacts, Facts, OfVersions, Status, Subscribed, TopicOfLink, Verified, status_of
+from geo.ops.region_process import RegionProcess
+from geo.ops.status import Backlog, ClusterFacts, Facts, OfVersions, Status, Subscribed, TopicOfLink, Verified, status_of
 from geo.reasons import Reason
-from geo.times import in_us
+from geo.times import from_us, in_us
 from tests.far import TOPIC, Far
 from tests.object_store import ObjectStore as S3
 from tests.scenario_text import replay
@@ -46,6 +49,17 @@ def _backlog(text: str) -> Backlog:
     return Backlog(int(messages), float(seconds.removesuffix("s") or 0), complete=not text.startswith(">"))
 
 
+def _broker(name: str, silent_s: float, works: int, liveness: str) -> RegionProcess:
+    """`name`: host and process id."""
+    host, _, pid = name.partition(":")
+    last_us = NOW_US - round(silent_s * 1e6)
+    claim = Owner("broker", 1, "t", name, OWNED, False, from_us(last_us))
+    holder = Holder(
+        claim, f"process {pid} on {host}", Liveness(liveness), last_us, silent_s, (1,) if liveness == "HALTED" else ()
+    )
+    return RegionProcess(name, "broker", holder, NOW_US, works)
+
+
 @dataclass(slots=True)
 class Told:
     """What is said before a screen is asked for."""
@@ -66,7 +80,7 @@ class Told:
                 one = ClusterFacts(name, " ".join(why), Reason(code))
                 self.facts = replace(facts, clusters=[*facts.clusters, one])
             case ["broker", name, process, silent, works, *dead]:
-                broker = Broker(process, NOW_US, None if silent == "?" else float(silent), " ".join(dead) or None, int(works))
+                broker = _broker(process, float(silent), int(works), " ".join(dead) or "LIVES")
                 self._change(name, lambda one: replace(one, brokers=(*one.brokers, broker)))
             case ["verified", name, ago, *what]:
                 told = Verified(_us(ago) or 0, what == ["clean"], " ".join(what))
@@ -144,7 +158,7 @@ def test_any_text_is_shown_on_lines_of_its_own_and_moves_no_cursor(
     finding = Finding(subject, name, subject, health, since_us, Reason.OTHER, reason, do)
     one = TopicOfLink("us", "eu", TOPIC, "RUNNING", finding, Backlog(3, 4.0), None)
     away = ClusterFacts(name, unreadable=reason, unreadable_code=Reason.NO_ANSWER)
-    dead = ClusterFacts("us", brokers=(Broker(name, 0, None, reason, 2),), verified=Verified(0, False, reason), topics=(TOPIC,))
+    dead = ClusterFacts("us", brokers=(_broker(name, 900.0, 2, "DEAD"),), verified=Verified(0, False, reason), topics=(TOPIC,))
     status = status_of(Facts(NOW_US, [away, dead], [("us", "eu"), (name, "us")], [one]))
     lines = _shown(status, width)
     assert not [line for line in lines if re.search(r"[\x00-\x1f\x7f-\x9f]", line)]

@@ -70,10 +70,10 @@ def test_no_generation_is_given_out_twice_and_nobody_who_lives_is_replaced_unask
     decision = decide(owners, wanted, liveness, fences, take_over=take_over)
     held = {runner: lives for runner, (_, released, _, lives) in newest.items() if runner in wanted and not released}
     if isinstance(decision, Refuse):
-        assert held[decision.owner.runner] is LIVES
+        assert held[decision.owner.runner].is_alive
         assert decision.owner.runner not in take_over
         return
-    assert {runner for runner, lives in held.items() if lives is LIVES} <= take_over
+    assert {runner for runner, lives in held.items() if lives.is_alive} <= take_over
     assert decision.generation > max([0, *chain(*fences.values()), *(owner.generation for owner in owners)])
     assert decision.dead == {f"h-{runner}" for runner, lives in held.items() if lives is DEAD}
     inherited = {owner.runner for owner in owners if owner.runner in wanted and owner.in_flight}

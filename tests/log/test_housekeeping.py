@@ -17,14 +17,15 @@ from geo.config.model import Cluster, Config
 from geo.coordination import heartbeat
 from geo.coordination.heartbeat import keep_alive, leave
 from geo.coordination.ownership import Runner, claim, release
-from geo.coordination.signs import last_seen
+from geo.coordination.signs import signs
 from geo.coordination.storage_clock import renew
 from geo.delta.process import Process, this_process
 from geo.errors import AlreadyOwnedError
 from geo.journal.cluster import ClusterTables, connect
 from geo.log import housekeeping
 from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, open_for_writing, wait_for_tidying
-from geo.times import EPOCH, in_us
+from geo.now import now_us
+from geo.times import in_us
 from schemas import LINKS, OWNERS, PROCESSES
 from tests.rows import owner
 from tests.waiting import until
@@ -64,20 +65,24 @@ def _sign_of_life(tables: ClusterTables, process: Process, age_s: float) -> None
     tables.journal(PROCESSES).append([row])
 
 
+def _signed_us(tables: ClusterTables, process: Process) -> int:
+    return signs(tables)[process.name][0]
+
+
 # -- signs of life -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spark
 def test_as_long_as_something_is_owned_a_process_renews_its_row(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "BEATS", 60)  # each half a second
-    assert last_seen(tables, tables.me) == EPOCH
-    before = datetime.now(timezone.utc)
+    assert signs(tables) == {}
+    before_us = now_us()
     keep_alive(tables, 2)
     until(lambda: len(tables.journal(PROCESSES).newest()) == 1)
-    first = last_seen(tables, tables.me)
-    assert before <= first <= datetime.now(timezone.utc)
+    first_us = _signed_us(tables, tables.me)
+    assert before_us <= first_us <= now_us()
     leave(tables)
-    until(lambda: last_seen(tables, tables.me) > first)
+    until(lambda: _signed_us(tables, tables.me) > first_us)
     heart = heartbeat._beating[tables.place]
     leave(tables)
     assert tables.place not in heartbeat._beating
@@ -93,10 +98,10 @@ def test_the_last_sign_of_life_counts(tables: ClusterTables) -> None:
     _sign_of_life(tables, other, 5)
     _sign_of_life(tables, other, 500)
     renew(tables)
-    assert 4 < (datetime.now(timezone.utc) - last_seen(tables, other)).total_seconds() < 60
+    assert 4e6 < now_us() - _signed_us(tables, other) < 60e6
     (mine,) = tables.journal(PROCESSES).newest(process=tables.me.name)
     assert Process.decode(mine["holder"]) == tables.me
-    assert mine["renewed_at"] == last_seen(tables, tables.me)
+    assert in_us(mine["renewed_at"]) == _signed_us(tables, tables.me)
 
 
 # -- keeping house -----------------------------------------------------------------------------------------------------

@@ -15,12 +15,13 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config
-from geo.coordination.ownership import broker_runner, claim, producer_runner, release
+from geo.coordination.ownership import broker_runner, claim, producer_runner, release, version_sync_runner
 from geo.delta.process import this_process
 from geo.journal.cluster import connect, connect_later
 from geo.names import Topic
 from geo.ops.doctor import examine
 from geo.ops.symptom import Symptom
+from geo.reasons import Reason
 from schemas import OWNERS
 from tests.rows import owner
 from tests.world import TOPIC, World
@@ -110,17 +111,19 @@ def test_who_owns_something_and_is_dead_is_told_and_what_a_cluster_needs_is_an_e
     config = Config("geo.yaml", {"eu": Cluster("eu", root=str(tmp_path / "eu"))})
     tables = connect(spark, config.cluster("eu"))
     topic = Topic.parse("persistent://a/b/c")
-    silent = replace(tables.me, host="elsewhere")
+    silent, other = replace(tables.me, host="elsewhere"), replace(tables.me, host="vm9")
     producer, broker = producer_runner(tables, topic, "p"), broker_runner(tables)
     (living,) = claim(tables, [[producer_runner(tables, topic, "lives")]])
-    owners = [owner(runner.name, 9, holder=silent, age=timedelta(hours=1)) for runner in (producer, broker)]
-    tables.journal(OWNERS).append(owners)
-    found = {finding.where: finding for finding in _examined(spark, config)}
+    owned = ((producer, other), (broker, silent), (version_sync_runner(tables), silent))
+    tables.journal(OWNERS).append([owner(runner.name, 9, holder=who, age=timedelta(hours=1)) for runner, who in owned])
+    found = _examined(spark, config)
     release([living])
-    assert found["producer lives of persistent://a/b/c in eu"].level == "ok"
-    assert (found[producer.name].level, found[broker.name].level) == ("warn", "error")
-    assert "gave no sign of life for 3,6" in found[broker.name].what
-    assert found[broker.name].fix.startswith("start it again")
+    assert [one.level for one in found if one.where == "producer lives of persistent://a/b/c in eu"] == ["ok"]
+    told, warned = [one for one in found if one.code is Reason.OWNER_SILENT]
+    assert (told.level, told.where, told.fix) == ("error", "cluster eu", "geo broker --cluster eu"), "once, whatever it owned"
+    assert "on elsewhere gave no sign of life for 3,6" in told.what
+    assert (warned.level, warned.where) == ("warn", producer.name)
+    assert warned.fix.startswith("start it again")
 
 
 @pytest.mark.spark

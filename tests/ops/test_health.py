@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from geo.coordination.claims import OWNED, Liveness, Owner
+from geo.coordination.holder import Holder
 from geo.ops.health import (
     APART_US,
     PAUSED_LONG_US,
@@ -15,7 +17,6 @@ from geo.ops.health import (
     Health,
     LinkBefore,
     LinkNow,
-    Runner,
     judge,
     judge_now,
     longest_rest_us,
@@ -24,13 +25,22 @@ from geo.ops.lag_history import Sample
 from geo.reasons import Reason
 from geo.replication.lag import Lag
 from geo.streams.life import State
+from geo.times import from_us
 
 NOW_US = 1_800_000_000_000_000
 SECOND_US = 1_000_000
 HOUR_US, DAY_US = 3600 * SECOND_US, 24 * 3600 * SECOND_US
 
 LINK = LinkNow("us", "eu", "persistent://shop/web/orders", State.RUNNING, lag=Lag())
-LIVES = Runner()
+
+
+def _holder(liveness: Liveness, last_us: int | None = NOW_US, halted: tuple[int, ...] = ()) -> Holder:
+    """Process 12 on vm, which ended, or was heard of last, then."""
+    claim = Owner("r", 1, "t", "h", OWNED, False, from_us(last_us or 0))
+    return Holder(claim, "process 12 on vm", liveness, last_us, 0.0, halted)
+
+
+LIVES = _holder(Liveness.LIVES)
 OLD = Lag(3, 30, 300, 1200.0)
 """What has been lacking for twenty minutes."""
 
@@ -215,8 +225,7 @@ def test_a_rest_that_somebody_wanted_is_a_finding_after_a_day(ago_us: int | None
     assert found.level == "warn"
 
 
-DEAD = Runner("process 12 on vm runs it no longer", NOW_US - HOUR_US)
-ENDED = replace(DEAD, ended_well=True)
+DEAD, ENDED = _holder(Liveness.DEAD, NOW_US - HOUR_US), _holder(Liveness.ENDED, NOW_US - HOUR_US)
 
 NOBODY: list[tuple[str, LinkBefore, Health, Reason | None, int | None]] = [
     ("its owner died", LinkBefore(owner=DEAD), Health.STOPPED, Reason.NO_OWNER, NOW_US - 1200 * SECOND_US),
@@ -227,20 +236,27 @@ NOBODY: list[tuple[str, LinkBefore, Health, Reason | None, int | None]] = [
         Reason.NO_OWNER,
         NOW_US - HOUR_US,
     ),
-    ("its owner is silent", LinkBefore(owner=replace(DEAD, is_unseen=True)), Health.STOPPED, Reason.OWNER_SILENT, None),
-    ("when it died nobody knows", LinkBefore(owner=replace(DEAD, since_us=None)), Health.STOPPED, Reason.NO_OWNER, None),
+    ("its owner is silent", LinkBefore(owner=replace(DEAD, liveness=Liveness.SILENT)), Health.STOPPED, Reason.OWNER_SILENT, None),
+    ("when it died nobody knows", LinkBefore(owner=replace(DEAD, last_us=None)), Health.STOPPED, Reason.NO_OWNER, None),
     (
         "its broker died",
-        LinkBefore(owner=replace(DEAD, is_broker=True), broker=replace(DEAD, is_broker=True)),
+        LinkBefore(owner=DEAD, by_broker=True, broker=DEAD),
         Health.NO_BROKER,
         Reason.NO_OWNER,
         NOW_US - 1200 * SECOND_US,
+    ),
+    (
+        "its broker is silent",
+        LinkBefore(broker=replace(DEAD, liveness=Liveness.SILENT)),
+        Health.NO_BROKER,
+        Reason.OWNER_SILENT,
+        None,
     ),
     ("another one runs the broker's links", LinkBefore(owner=DEAD, broker=DEAD), Health.STOPPED, Reason.NO_OWNER, None),
     ("the broker lives and does not take it up", LinkBefore(owner=DEAD, broker=LIVES), Health.STOPPED, Reason.NO_OWNER, None),
     (
         "the broker lives, and has taken it up in a moment",
-        LinkBefore(owner=replace(DEAD, since_us=NOW_US - APART_US), broker=LIVES),
+        LinkBefore(owner=replace(DEAD, last_us=NOW_US - APART_US), broker=LIVES),
         Health.CATCHING_UP,
         None,
         None,
@@ -250,7 +266,7 @@ NOBODY: list[tuple[str, LinkBefore, Health, Reason | None, int | None]] = [
     ("and each forty minutes and more", LinkBefore(owner=ENDED, rests_us=HOUR_US * 2 // 3), Health.CATCHING_UP, None, None),
     (
         "the broker itself runs each day",
-        LinkBefore(owner=replace(ENDED, is_broker=True), broker=replace(ENDED, is_broker=True), rests_us=DAY_US),
+        LinkBefore(owner=ENDED, by_broker=True, broker=ENDED, rests_us=DAY_US),
         Health.CATCHING_UP,
         None,
         None,
@@ -287,7 +303,7 @@ def test_what_begins_at_the_end_and_never_ran_is_not_in_sync() -> None:
     assert (found.health, found.code, found.since_us) == (Health.STOPPED, Reason.NEVER_RAN, None)
     for begins in (LinkBefore(broker=LIVES), LinkBefore(owner=LIVES)):
         assert judge(unbegun, begins, NOW_US).health is Health.CATCHING_UP
-    assert judge(unbegun, LinkBefore(broker=Runner(dead="it died")), NOW_US).health is Health.NO_BROKER
+    assert judge(unbegun, LinkBefore(broker=DEAD), NOW_US).health is Health.NO_BROKER
 
 
 def test_one_that_says_that_it_cannot_go_on_is_believed() -> None:
@@ -303,8 +319,11 @@ def test_one_that_says_that_it_cannot_go_on_is_believed() -> None:
 
 
 def test_an_owner_that_is_halted_is_named() -> None:
-    found = _judged(LinkBefore(_samples((0,) * 9 + (30,), STILL), owner=Runner(halted=(12, 13))))
+    found = _judged(LinkBefore(_samples((0,) * 9 + (30,), STILL), owner=_holder(Liveness.HALTED, halted=(12, 13))))
     assert (found.health, found.code, found.do) == (Health.STALLED, Reason.OWNER_SILENT, "kill -CONT 12 13")
+    broker = LinkBefore(owner=DEAD, by_broker=True, broker=_holder(Liveness.HALTED, halted=(12,)))
+    found = judge(replace(LINK, lag=OLD), broker, NOW_US)
+    assert (found.health, found.code, found.do) == (Health.STALLED, Reason.OWNER_SILENT, "kill -CONT 12"), "it takes nothing up"
 
 
 def test_one_that_stands_still_is_stalled_though_few_of_its_commits_were_read() -> None:
@@ -350,7 +369,7 @@ def test_a_region_that_runs_by_a_schedule_is_fine_for_a_week_and_missed_when_it_
             runs += [(day, at_us), (day, at_us + 300 * SECOND_US)]
         if not runs:
             continue
-        ended = Runner("process 1 on vm ended", runs[-1][1], ended_well=True)
+        ended = _holder(Liveness.ENDED, runs[-1][1])
         lag = Lag(5, 50, 500, max(0.0, (at_us - runs[-1][1]) / 1e6))
         rests_us = longest_rest_us(runs, runs[-1][1]) or DAY_US  # before its second run nobody knows but who configured it
         found = judge(replace(LINK, state=State.STOPPED, lag=lag), LinkBefore(owner=ended, rests_us=rests_us), at_us)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -17,10 +16,8 @@ from geo.ops.looks.owners import CLAIMED_US
 from geo.reasons import Reason
 from geo.version import program_version
 from schemas import PROCESSES, TOPICS
-from tests.broken.owner import owner
 from tests.broken.place import TOPIC, Place, without_spark
 from tests.broken.screens import doctor
-from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -98,11 +95,3 @@ def test_a_region_whose_registry_was_emptied_is_told_apart_from_one_that_is_gone
     assert (code, "geo rebuild --cluster us --from eu" in fix) == (Reason.REGISTRY_EMPTY.value, True)
     place.move_away("")
     assert {one.where: one.code for one in doctor(place).found}["cluster us"] == Reason.SOURCE_GONE.value
-
-
-def test_an_owner_that_is_halted_is_told_with_how_it_goes_on(place: Place) -> None:
-    with owner(place.path, TOPIC) as process:
-        process.send_signal(signal.SIGSTOP)
-        until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
-        told = [one for one in doctor(place).found if one.where.startswith("origin us of")]
-    assert [(one.code, f"kill -CONT {process.pid}" in one.fix) for one in told] == [(Reason.OWNER_SILENT.value, True)]

@@ -19,8 +19,9 @@ from pyspark.sql import functions as F
 from geo import crash
 from geo.coordination import storage_clock
 from geo.coordination.claims import fence_name
-from geo.coordination.ownership import Ownership, Runner, _write_fences, claim, origin_runners, owners_of, release, why_not_run
-from geo.coordination.signs import last_seen
+from geo.coordination.holders import Holders
+from geo.coordination.ownership import Ownership, Runner, _write_fences, claim, origin_runners, owners_of, release
+from geo.coordination.signs import signs
 from geo.coordination.storage_clock import renew
 from geo.crash import CrashPoint
 from geo.delta import process as processes
@@ -333,10 +334,11 @@ def test_nobody_who_lives_is_replaced_however_the_clocks_of_owner_and_taker_are_
         with clock_off(off_s), pytest.raises(AlreadyOwnedError, match="gave a sign of life lately"):
             claim(linked.tables("eu"), [link.runners])
         with clock_off(off_s):
-            assert why_not_run(linked.tables("eu"), link.runners[0]) is None
+            assert Holders(linked.tables("eu")).why_not_run(link.runners[0].name) == ""
     with clock_off(owner_off_s):
         renew(_elsewhere(linked))
-        assert abs(time.time() - owner_off_s - last_seen(linked.tables("eu"), _elsewhere(linked).me).timestamp()) < 30
+        at_us, _ = signs(linked.tables("eu"))[_elsewhere(linked).me.name]
+        assert abs(time.time() - owner_off_s - at_us / 1e6) < 30
         release([ownership])
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from geo.coordination.claims import Owner, fence_generation
-from geo.coordination.ownership import RunnerKind, RunnerName, broker_runner, fences_of, owned_now, why_dead
-from geo.coordination.signs import last_seen
+from geo.coordination.claims import Liveness, Owner, fence_generation
+from geo.coordination.holder import Holder
+from geo.coordination.ownership import RunnerKind, RunnerName, fences_of, owned_now
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.journal.cluster import ClusterTables
+from geo.ops.health import Finding
+from geo.ops.region_processes import is_brokers
 from geo.ops.symptom import Symptom
-from geo.reasons import Level, Reason
+from geo.reasons import Reason
 from geo.times import in_us
 
 MOST_FENCES = 50
@@ -21,36 +23,39 @@ CLAIMED_US = 60 * 1_000_000
 """A claim comes first, then its fence, and then those before it go: seconds later where Spark claims."""
 
 
-def of_owner(tables: ClusterTables, one: Owner) -> Symptom:
-    """What is to be said of who owns a runner now, by the tables and this host."""
-    process = Process.decode(one.holder)
-    if (why := why_dead(tables, one)) is not None:
-        name = RunnerName.parse(one.runner)
-        # Users' own processes may have ended for good; what a cluster needs is to run.
-        level: Level = "warn" if name is not None and name.kind in (RunnerKind.PRODUCER, RunnerKind.CONSUMER) else "error"
-        fix = _start(tables, one, name)
-        code = Reason.NO_OWNER if process is not None and process.is_seen_here else Reason.OWNER_SILENT
-        return Symptom(level, one.runner, f"did not stop cleanly: {why}", fix, code, _last_sign_us(tables, one, process))
-    if process is not None and process.is_here and (halted := " ".join(map(str, process.stopped))):
-        what = f"{process} is halted (SIGSTOP): it does nothing, and nobody else does it"
-        fix = f"kill -CONT {halted}, or kill -KILL {halted} and start it again"
-        return Symptom("error", one.runner, what, fix, Reason.OWNER_SILENT, _last_sign_us(tables, one, process))
-    return Symptom("ok", one.runner, f"owned by {process} since {one.since:%Y-%m-%d %H:%M:%S} UTC")
+def of_owners(cluster: str, owned: Sequence[Holder], fault: Finding | None) -> Iterator[Symptom]:
+    """What is to be said of who owns runners of a cluster, of one process once; `fault`: of who runs all of it (`fault_of_region`). What that one's verb
+    ends is not said again. Who died and runs what nobody else misses is a warning: of what lacks something its link tells."""
+    if fault is not None:
+        yield Symptom(fault.level, f"cluster {cluster}", fault.reason, fault.do or "", fault.code, fault.since_us, fault.health)
+    by_process: dict[str, list[Holder]] = {}
+    for one in owned:
+        if one.liveness is Liveness.LIVES:
+            yield Symptom("ok", one.claim.runner, f"owned by {one.name} since {one.claim.since:%Y-%m-%d %H:%M:%S} UTC")
+        else:
+            by_process.setdefault(one.claim.holder, []).append(one)
+    for of_one in by_process.values():
+        fix = _goes_on(cluster, of_one)
+        if fault is not None and fault.do == fix:
+            continue
+        first = min(of_one, key=lambda one: (not is_brokers(one.claim.runner), one.claim.runner))
+        where = first.claim.runner if len(of_one) == 1 else f"{first.claim.runner} and {len(of_one) - 1:,} more"
+        if first.is_dead:
+            yield Symptom("warn", where, f"did not stop cleanly: {first.why}", fix, first.code, first.last_us)
+        else:
+            yield Symptom("error", where, first.why, fix, first.code, first.last_us)
 
 
-def _start(tables: ClusterTables, one: Owner, name: RunnerName | None) -> str:
-    """How it is started again, by its verb where that is known."""
-    cluster, heals = tables.cluster.name, "the next start fences and heals"
-    if one.runner == broker_runner(tables).name:
-        return f"start it again: geo broker --cluster {cluster} ({heals})"
-    if name is not None and name.kind is RunnerKind.ORIGIN:
-        return f"start it again: geo replicate --cluster {cluster}, or its broker ({heals})"
-    return f"start it again: {heals}"
-
-
-def _last_sign_us(tables: ClusterTables, one: Owner, process: Process | None) -> int:
-    """A claim is a sign, too."""
-    return max(in_us(one.since), 0 if process is None else in_us(last_seen(tables, process)))
+def _goes_on(cluster: str, of_one: Sequence[Holder]) -> str:
+    """How what one process has goes on, by its verb where that is known."""
+    names = [one.claim.runner for one in of_one]
+    if not of_one[0].is_dead:
+        return of_one[0].go_on
+    if any(map(is_brokers, names)):
+        return f"geo broker --cluster {cluster}"
+    if any(name is not None and name.kind is RunnerKind.ORIGIN for name in map(RunnerName.parse, names)):
+        return f"geo replicate --cluster {cluster}"
+    return "start it again: the next start fences and heals"
 
 
 def two_owners(tables: ClusterTables, living: Sequence[Owner]) -> Iterator[Symptom]:

@@ -8,8 +8,10 @@ from enum import Enum
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from geo.config.model import Config
-from geo.coordination.claims import Owner
-from geo.coordination.ownership import name_of_share, owner_of, owners_of, subscription_prefix, why_dead
+from geo.coordination.claims import Liveness, Owner
+from geo.coordination.holder import Holder
+from geo.coordination.holders import Holders
+from geo.coordination.ownership import name_of_share, owners_of, subscription_prefix
 from geo.crash import CrashPoint, reach
 from geo.errors import UnsafeError
 from geo.journal.cluster import ClusterTables
@@ -138,9 +140,11 @@ def shares_by_prefix(tables: ClusterTables, begins: str = "subscription ") -> di
     """What is known of the consumers whose runners' names begin so: by `subscription_prefix`, and by share of the keys (empty: of
     all keys)."""
     states: dict[str, dict[str, ConsumerState]] = {}
-    for one in owners_of(tables, begins):
+    owners = owners_of(tables, begins)
+    holders = Holders(tables, owners)
+    for one in owners:
         whole, _, share = one.runner.partition(", ")
-        states.setdefault(whole, {})[share] = _state(tables, one)
+        states.setdefault(whole, {})[share] = _state(holders.of(one))
     return states
 
 
@@ -164,12 +168,7 @@ def consumers_of(tables: ClusterTables, topic: Topic, subscription: str) -> list
     return [one for one in owners_of(tables, whole) if one.runner.partition(",")[0] == whole]
 
 
-def _state(tables: ClusterTables, owner: Owner) -> ConsumerState:
-    if not owner.is_owned:
-        return ConsumerState.KILLED if owner.in_flight else ConsumerState.STOPPED
-    if why_dead(tables, owner) is None:
-        return ConsumerState.RUNNING
-    # It may have ended cleanly since its row was read.
-    newest = owner_of(tables, owner.runner) or owner
-    is_same = (newest.token, newest.state) == (owner.token, owner.state)
-    return ConsumerState.KILLED if is_same else _state(tables, newest)
+def _state(found: Holder) -> ConsumerState:
+    if found.liveness is Liveness.ENDED:
+        return ConsumerState.KILLED if found.claim.in_flight else ConsumerState.STOPPED
+    return ConsumerState.KILLED if found.is_dead else ConsumerState.RUNNING

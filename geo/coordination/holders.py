@@ -1,0 +1,103 @@
+"""Reads once who owns what in a region, and what tells whether they live; `holder` says what that means. Looks only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from geo.coordination.claims import Liveness, Owner
+from geo.coordination.holder import Holder, Seen, holder
+from geo.coordination.signs import signs
+from geo.coordination.storage_clock import storage_now_us
+from geo.delta.process import Process
+from geo.journal.cluster import ClusterTables
+from geo.journal.rows import from_row
+from geo.times import in_us
+from schemas import OWNERS
+
+live: set[tuple[str, str]] = set()
+"""Token and runner of the ownerships of this process that are in use. One that was abandoned after an error is not among them, so
+that a notebook can try again without a restart; its row still says owned, so the next owner fences."""
+
+
+def seen_here(process: Process | None, claims: Iterable[Owner]) -> Seen | None:
+    """What this host says of a process that has some claims; None: nothing."""
+    if process is None or not process.is_seen_here:
+        return None
+    if process.is_mine:
+        return Seen(any((one.token, one.runner) in live for one in claims), mine=True)
+    return Seen(lives, halted=process.stopped) if (lives := process.lives) else Seen(lives)
+
+
+class Holders:
+    """The owners of a region, and whether they live. Owners, signs of life and the storage's time are each read once, when first needed.
+    `claims`: the newest ones of the runners in question, for who has read them; else all that are there. `writes`: for who may write to learn the
+    storage's time."""
+
+    def __init__(self, tables: ClusterTables, claims: Sequence[Owner] | None = None, *, writes: bool = False) -> None:
+        self._tables, self._given, self._writes = tables, claims, writes
+
+    @cached_property
+    def claims(self) -> list[Owner]:
+        """The claims and releases that are there, those too that others have replaced, in their order."""
+        found = self._given
+        if found is None:
+            found = [from_row(Owner, row) for row in self._tables.journal(OWNERS).there()]
+        return sorted(found, key=lambda one: (one.generation, one.sequence))
+
+    @cached_property
+    def newest(self) -> dict[str, Owner]:
+        """By runner its newest claim or release."""
+        return {one.runner: one for one in self.claims}
+
+    def owned(self) -> list[Holder]:
+        """Of each runner that is owned and not released."""
+        return [self.of(one) for one in self.newest.values() if one.is_owned]
+
+    def of_runner(self, runner: str) -> Holder | None:
+        """None: nobody ever owned it."""
+        return None if (one := self.newest.get(runner)) is None else self.of(one)
+
+    def of(self, claim: Owner) -> Holder:
+        """Of a newest claim or release. Of a process that is gone what it released meanwhile counts."""
+        found = self._of(claim)
+        newest = claim if found.liveness is not Liveness.DEAD else self._read_again.get(claim.runner, claim)
+        return found if (newest.token, newest.state) == (claim.token, claim.state) else self._of(newest)
+
+    @cached_property
+    def _read_again(self) -> dict[str, Owner]:
+        """The newest claims and releases, read after a process was seen to be gone: it may have ended by itself since they were read."""
+        return {one.runner: one for one in self._tables.journal(OWNERS).read(Owner)}
+
+    def _of(self, claim: Owner) -> Holder:
+        process = Process.decode(claim.holder)
+        name = "a process of another program version" if process is None else str(process)
+        return holder(
+            claim,
+            name,
+            seen_here(process, [claim]),
+            self.signs_us(claim.holder),
+            self.now_us,
+            self._tables.cluster.owner_timeout_s,
+        )
+
+    def why_not_run(self, runner: str) -> str:
+        """Why nobody does this now, also if its owner is halted; "": its owner lives, or may."""
+        found = self.of_runner(runner)
+        return "nobody ever has" if found is None else found.why
+
+    def signs_us(self, encoded: str) -> list[int]:
+        """The signs of life of a process: its claims and releases, and its own sign."""
+        process = Process.decode(encoded)
+        claimed = [in_us(one.since) for one in self.newest.values() if one.holder == encoded]
+        told = None if process is None else self._signs.get(process.name)
+        return claimed if told is None else [*claimed, told]
+
+    @cached_property
+    def _signs(self) -> dict[str, int]:
+        return {name: at_us for name, (at_us, _) in signs(self._tables).items()}
+
+    @cached_property
+    def now_us(self) -> int:
+        """Now by the storage's clock."""
+        return storage_now_us(self._tables, writes=self._writes)

@@ -1,0 +1,156 @@
+"""What `geo status`, `geo doctor`, `geo explain` and a broker's event tell of a link that nobody runs, or that stopped: one cause, one time, one verb. Of
+two regions on a local disk, without Spark."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geo.coordination.claims import Liveness
+from geo.coordination.holders import Holders
+from geo.coordination.ownership import broker_runner, claim, release
+from geo.fleet.health_events import HealthEvents
+from geo.journal.event_rate import EventKind
+from geo.journal.events import SETTING, events_of, read_events
+from geo.now import utc_now
+from geo.ops.health import Health
+from geo.reasons import Reason
+from geo.times import from_us
+from schemas import OWNERS
+from tests.broken.owner import owner
+from tests.broken.place import TOPIC, Place, without_spark
+from tests.broken.set_ups import SET_UPS, SOON_S
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
+
+Made = Callable[[Place], Iterator[float | None]]
+Answer = tuple[str | None, str | None, str | None]
+"""Code, since when, to the second, and what to do."""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv(SETTING, "on")
+    with without_spark():
+        one = Place(tmp_path, None)
+        one.publish(10)
+        one.replicate()
+        yield one
+
+
+def _owner_dead(place: Place) -> Iterator[float | None]:
+    with owner(place.path, TOPIC) as process:
+        process.kill()
+        process.wait()
+        place.publish(20)
+        with place.later(SOON_S):
+            yield None
+
+
+_BROKEN: dict[str, Made] = {one.name: one.make for one in SET_UPS} | {"owner dead": _owner_dead}
+
+
+@pytest.mark.parametrize(
+    ("name", "health", "code", "do"),
+    [
+        ("owner dead", Health.STOPPED, Reason.NO_OWNER, "geo replicate --cluster eu"),
+        ("halted", Health.STALLED, Reason.OWNER_SILENT, "kill -CONT "),
+        ("no broker", Health.NO_BROKER, Reason.NO_OWNER, "geo broker --cluster eu"),
+        ("failed", Health.FAILED, Reason.SOURCE_RECREATED, f"geo links resolve --source us --target eu --topic {TOPIC}"),
+    ],
+)
+def test_all_who_tell_of_a_link_tell_the_same(place: Place, name: str, health: Health, code: Reason, do: str) -> None:
+    with contextmanager(_BROKEN[name])(place):
+        problems = _said(place, "status")["problems"]
+        (problem,) = [one for one in problems if one["link"] == "us->eu"]
+        answer = _answer(problem, "code", "since", "do")
+        assert (problem["health"], answer[0]) == (health.value, code.value)
+        assert answer[1] is not None
+        assert (answer[2] or "").startswith(do)
+        (explained,) = [one for one in _said(place, "explain", str(TOPIC))[0]["links"] if one["link"] == "us->eu"]
+        assert _answer(explained["finding"], "code", "since", "do") == answer
+        symptoms = [one for one in _said(place, "doctor") if one["level"] == "error"]
+        (link,) = [one for one in symptoms if one["where"].startswith("link us->eu")]
+        assert _answer(link, "code", "since", "fix") == answer
+        assert {(one["code"], one["fix"]) for one in symptoms} == {(one["code"], one["do"]) for one in problems}, "no other verb"
+        event = _noted(place)
+        assert (event.to_state, event.reason_code) == (health.value, code)
+        assert (event.reason or "").endswith(f", since {(answer[1] or '').replace(' ', 'T')}. Do: {answer[2]}")
+
+
+def test_a_broker_that_is_halted_or_died_is_told_alike_while_nothing_is_lacking(place: Place) -> None:
+    with owner(place.path, TOPIC, broker=True) as process:
+        assert _of_region(place) == ([], [])
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        ((halted,), of_doctor) = _of_region(place)
+        assert of_doctor == [halted]
+        assert (halted[0], halted[2]) == (Reason.OWNER_SILENT.value, f"kill -CONT {process.pid}")
+        process.kill()
+        process.wait()
+        ((died,), of_doctor) = _of_region(place)
+        assert of_doctor == [died]
+        assert died == (Reason.NO_OWNER.value, halted[1], "geo broker --cluster eu")
+        assert died[1] is not None
+
+
+def test_of_a_claim_that_no_program_of_ours_can_read_its_time_alone_tells(place: Place) -> None:
+    tables = place.far.tables("eu")
+    (owned,) = claim(tables, [[broker_runner(tables)]])
+    held = Holders(tables).of_runner(broker_runner(tables).name)
+    assert held is not None
+    assert held.liveness is Liveness.LIVES
+    for ago_s, liveness in ((10, Liveness.LIVES), (40, Liveness.SILENT)):
+        since = from_us(Holders(tables).now_us) - timedelta(seconds=ago_s)
+        tables.journal(OWNERS).append([replace(held.claim, holder="{}", since=since, sequence=ago_s)])
+        found = Holders(tables).of_runner(broker_runner(tables).name)
+        assert found is not None
+        assert (found.liveness, found.name) == (liveness, "a process of another program version")
+    release([owned])
+
+
+def test_who_ended_by_itself_since_owners_were_read_did_not_die(place: Place) -> None:
+    holders, runner = Holders(place.far.tables("eu")), f"origin us of {TOPIC} into eu"
+    with owner(place.path, TOPIC):
+        assert (running := holders.of_runner(runner)) is not None
+    assert (ended := holders.of_runner(runner)) is not None
+    assert (running.liveness, ended.liveness) == (Liveness.LIVES, Liveness.ENDED)
+
+
+def _said(place: Place, *verb: str) -> Any:
+    said = place.geo(*verb, "--engine", "native", "-o", "json")
+    assert said.code == 1, said.text
+    return said.data
+
+
+def _answer(one: dict[str, Any], code: str, since: str, do: str) -> Answer:
+    at = one[since]
+    return one[code], at and f"{datetime.fromisoformat(at.replace('Z', '+00:00')):%Y-%m-%d %H:%M:%SZ}", one[do]
+
+
+def _of_region(place: Place) -> tuple[list[Answer], list[Answer]]:
+    """What `geo status` and `geo doctor` find wrong."""
+    status = place.geo("status", "--engine", "native", "-o", "json")
+    doctor = place.geo("doctor", "--engine", "native", "-o", "json")
+    assert status.code == doctor.code
+    errors = [one for one in doctor.data if one["level"] == "error"]
+    return [_answer(one, "code", "since", "do") for one in status.data["problems"]], [
+        _answer(one, "code", "since", "fix") for one in errors
+    ]
+
+
+def _noted(place: Place) -> Any:
+    events = events_of(place.far.tables("eu"))
+    watch = HealthEvents("eu", events, lambda line: None)
+    watch.look(place.far.config, {("us", TOPIC)})
+    watch.wait(60)
+    assert events.flush(60)
+    return read_events(place.far.tables("eu"), utc_now() - timedelta(hours=1), EventKind.HEALTH)[-1]
