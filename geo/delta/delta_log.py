@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -228,29 +228,25 @@ def committed_before(folder: ReadPath, commits: tuple[int, ...], time_s: float) 
 def read_folder(folder: ReadPath) -> LogFolder:
     """What is there now."""
     commits: list[int] = []
-    parts: dict[tuple[int, int], int] = {}
-    whole: set[int] = set()
     files: dict[int, list[str]] = {}
     for name in folder.names():
         if found := _LOG_FILE.fullmatch(name):
             commits.append(int(found[1]))
-        elif found := _CHECKPOINT.fullmatch(name):
-            of = (int(found[1]), int(found[3] or 1))
-            parts[of] = parts.get(of, 0) + 1
-        elif found := _V2_CHECKPOINT.fullmatch(name):
-            whole.add(int(found[1]))
         if found := _COMPACTED.fullmatch(name.removeprefix(".").removesuffix(".crc")) or _OF_A_VERSION.match(name):
             files.setdefault(int(found[1]), []).append(name)
-    checkpoints = sorted(whole | {version for (version, of), count in parts.items() if count == of})
+    checkpoints = sorted(version for version, names in files.items() if checkpoint_files(names))
     return LogFolder(tuple(sorted(commits)), tuple(checkpoints), {version: tuple(names) for version, names in files.items()})
 
 
-def checkpoint_files(names: Iterable[str]) -> list[str]:
-    """Those of the files of one version, which has a whole checkpoint, that make one: all parts, or one of v2, which may name others."""
-    names = list(names)
-    return [name for name in names if _CHECKPOINT.fullmatch(name)] or [name for name in names if _V2_CHECKPOINT.fullmatch(name)][
-        :1
-    ]
+def checkpoint_files(names: Collection[str]) -> list[str]:
+    """Those of the files of one version that make a whole checkpoint: one file, all parts, or one of v2, which may name others; none if there is no
+    such. Parts of which others are missing are of a writer that died, or is still at it."""
+    parts: dict[int, list[str]] = {}
+    for name in names:
+        if found := _CHECKPOINT.fullmatch(name):
+            parts.setdefault(int(found[3] or 0), []).append(name)
+    whole = [some for count, some in sorted(parts.items()) if len(some) == max(1, count)]
+    return whole[0] if whole else [name for name in names if _V2_CHECKPOINT.fullmatch(name)][:1]
 
 
 def sidecar_name(sidecar: Mapping[str, Any]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
@@ -96,6 +98,31 @@ def test_a_table_is_the_same_once_its_log_was_cut_below_it(s3: S3, log: Table, b
     assert _told(s3, log) == by_commits
     log.append_rows(rows_for(log, 9, 10))
     assert len(_told(s3, log)[5]) == 10
+
+
+@pytest.mark.parametrize("beside", ["nothing", "one file", "v2", "the other part"])
+def test_of_parts_of_a_checkpoint_of_which_one_is_missing_nothing_is_read(log: Table, beside: str) -> None:
+    """Another engine died while it put them, or is still at it."""
+    folder = _folder(log)
+    _without(log, checksum_file(5))  # else files are read from there
+    files = sorted(one["path"] for one in active_files(folder)[0])
+    write_checkpoint(folder, 5, log.own_state().checksum)  # type: ignore[union-attr]  # it has one
+    one, whole = folder / f"{5:020}.checkpoint.parquet", folder.store.get(str(folder / f"{5:020}.checkpoint.parquet"))
+    rows = pq.read_table(pa.BufferReader(whole))
+    others = [row["add"] is None for row in rows.to_pylist()]
+    for part, some in ((1, others), (2, [not other for other in others])):
+        if part == 1 or beside == "the other part":
+            pq.write_table(rows.filter(some), (content := pa.BufferOutputStream()))
+            folder.store.put(str(folder / f"{5:020}.checkpoint.{part:010}.{2:010}.parquet"), content.getvalue().to_pybytes())
+    if beside == "v2":
+        folder.store.put(str(folder / f"{5:020}.checkpoint.{uuid.uuid4()}.parquet"), whole)
+    if beside != "one file":
+        one.delete()
+    assert read_folder(folder).checkpoints == (() if beside == "nothing" else (5,))
+    assert sorted(file["path"] for file in active_files(folder)[0]) == files
+    if beside != "nothing":
+        _without(log, *(commit_file(version) for version in range(5)))
+        assert sorted(file["path"] for file in active_files(folder)[0]) == files, "by the checkpoint alone"
 
 
 def test_it_has_what_was_removed_as_long_as_somebody_may_read_it(log: Table, monkeypatch: pytest.MonkeyPatch) -> None:
