@@ -37,11 +37,11 @@ def table(monkeypatch: pytest.MonkeyPatch) -> WritePath:
     return place
 
 
-def _append(table: WritePath, entries: Sequence[int], day: int = 1) -> None:
+def _append(table: WritePath, entries: Sequence[int], day: int = 1, size: int = 0) -> None:
     state = require_state(table / "_delta_log")
     made = [
         {"origin": "us", "ledger_id": 1, "entry_id": at, "publish_time": datetime.now(timezone.utc), "producer": "p", "key": "k" * 100,
-         "publish_date": date(2026, 1, day)} for at in entries
+         "payload": bytes([at]) * size, "publish_date": date(2026, 1, day)} for at in entries
     ]  # fmt: skip
     there = pa.Table.from_pylist(made, pa.schema([state.schema.field(name) for name in made[0]]))
     assert commit_files(table / "_delta_log", state, write_files(table, state, there).files, None)
@@ -69,6 +69,34 @@ def test_shares_of_a_file_have_each_row_once(table: WritePath, most: int) -> Non
         assert [entry for entries in of_each for entry in entries] == list(range(100))
     (part, *_) = read_groups(file, found.state, 0, 1, 10**9)
     assert (part.schema, set(part["publish_date"].to_pylist())) == (found.state.schema, {date(2026, 1, 1)})
+
+
+@pytest.mark.parametrize("group_bytes", [1, 10**9])
+def test_of_large_rows_few_are_in_memory_whether_they_are_in_one_group_or_in_many(
+    table: WritePath, monkeypatch: pytest.MonkeyPatch, group_bytes: int
+) -> None:
+    monkeypatch.setattr(writer, "_GROUP_BYTES", group_bytes)
+    _append(table, range(60), size=50_000)
+    found = _added(table)
+    (file,) = found.files
+    assert parquet(file.path).num_row_groups == (60 if group_bytes == 1 else 1)
+    parts = list(read_groups(file, found.state, 0, 1, most := 200_000))
+    assert _entries(iter(parts)) == list(range(60))
+    assert max(part.nbytes for part in parts) < 2 * most
+    assert [len(batch) for batch in rows.batches(parquet(file.path), ["entry_id"], 60)] == (
+        [1] * 60 if group_bytes == 1 else [60]
+    )
+
+
+def test_few_rows_that_are_too_large_to_be_held_stay_in_their_files(table: WritePath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_MOST_IN_MEMORY", 100_000)
+    state = require_state(table / "_delta_log")
+    _append(table, range(3), size=20_000)
+    assert isinstance(added(table / "_delta_log", state, 1, 1), pa.Table)
+    _append(table, range(3, 6), size=20_000)
+    found = added(table / "_delta_log", state, 1, 2)
+    assert isinstance(found, FileRows)
+    assert [_entries(read_groups(file, found.state, 0, 1, 10**9)) for file in found.files] == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_tasks_have_all_shares_of_all_files_in_their_order(table: WritePath, monkeypatch: pytest.MonkeyPatch) -> None:

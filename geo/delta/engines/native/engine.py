@@ -29,6 +29,7 @@ from geo.delta.engines.native.rows import (
     added_where,
     as_collected,
     as_typed,
+    batches,
     read_files,
     small_rows,
 )
@@ -167,8 +168,7 @@ class NativeEngine(Engine):
             for read_from in read_each(self.folder.store, unknown, _opened):
                 if read_from is None:
                     raise FileNotFoundError(f"a file of {self.folder.parent}")
-                # Of payloads a few megabytes each may come, so batches are small.
-                for batch in read_from.iter_batches(_BATCH_ROWS, columns=wanted.names):
+                for batch in batches(read_from, wanted.names, _BATCH_ROWS):
                     read = as_typed(pa.Table.from_batches([batch]), wanted)
                     found.append(each(kept(where, read).select(columns)))
         return found

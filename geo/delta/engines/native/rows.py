@@ -65,9 +65,14 @@ def added(folder: ReadPath, state: DeltaState, first: int, last: int) -> pa.Tabl
             listed += some
         files = tuple(RowsFile(folder.parent / unquote(add["path"]), add["partitionValues"], add["size"]) for add in listed)
         rows = sum(json.loads(add["stats"])["numRecords"] for add in listed)
-        if rows > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
-            return FileRows(state, files)
-        return read_files(((file.path, file.partition) for file in files), state)
+        if rows <= MOST_ROWS and sum(file.size for file in files) <= MOST_BYTES:
+            with suppress(_LargeError):
+                return read_files(((file.path, file.partition) for file in files), state)
+        return FileRows(state, files)
+
+
+class _LargeError(UnsupportedError):
+    """Rows take more memory than this process gives them."""
 
 
 def added_where(folder: ReadPath, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool]:
@@ -128,13 +133,31 @@ def read_files(files: Iterable[tuple[ReadPath, Mapping[str, str]]], state: Delta
 
 def _read(file: pq.ParquetFile, state: DeltaState, partition: Mapping[str, str], most: int) -> pa.Table:
     inside = [field.name for field in state.schema if field.name not in state.partition_by]
-    batches, size = [], 0
-    for batch in file.iter_batches(_BATCH_ROWS, columns=inside):
+    found, size = [], 0
+    for batch in batches(file, inside, _BATCH_ROWS, most):
         size += batch.nbytes
         if size > most:
-            raise UnsupportedError("its rows are too large to be held")
-        batches.append(batch)
-    return _with_all_columns(pa.Table.from_batches(batches) if batches else file.read(columns=inside), state, partition)
+            raise _LargeError("its rows are too large to be held")
+        found.append(batch)
+    return _with_all_columns(pa.Table.from_batches(found) if found else file.read(columns=inside), state, partition)
+
+
+def batches(
+    file: pq.ParquetFile, columns: Sequence[str], rows: int, most: int = _MOST_IN_MEMORY, groups: Iterable[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, or of some of its groups of rows, in batches of at most so many, which take about so many bytes at most: of large rows
+    there are few in each, and one has those of one group alone. (A value that comes again and again in a group is counted once.)"""
+    for group in range(file.num_row_groups) if groups is None else groups:
+        of = file.metadata.row_group(group)
+        parts = (of.column(at) for at in range(of.num_columns))
+        # What is within a column is named behind a dot.
+        size = sum(
+            part.total_uncompressed_size
+            for part in parts
+            if {part.path_in_schema, part.path_in_schema.partition(".")[0]} & set(columns)
+        )
+        at_once = max(1, min(rows, of.num_rows * most // max(1, size)))
+        yield from file.iter_batches(at_once, row_groups=[group], columns=columns)
 
 
 def read_groups(file: RowsFile, state: DeltaState, share: int, of: int, most: int) -> Iterator[pa.Table]:
@@ -143,7 +166,7 @@ def read_groups(file: RowsFile, state: DeltaState, share: int, of: int, most: in
         opened, inside = parquet(file.path), [field.name for field in state.schema if field.name not in state.partition_by]
         groups = [at for at in range(opened.num_row_groups) if at * of // opened.num_row_groups == share]
         held, size = list[pa.RecordBatch](), 0
-        for batch in opened.iter_batches(_GROUP_BATCH_ROWS, row_groups=groups, columns=inside):
+        for batch in batches(opened, inside, _GROUP_BATCH_ROWS, most, groups):
             held.append(batch)
             size += batch.nbytes
             if size >= most:
