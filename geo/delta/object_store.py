@@ -75,6 +75,9 @@ _lock = threading.Lock()
 _END_BYTES, _AHEAD_BYTES = 1024 * 1024, 4 * 1024 * 1024
 """Of a file that is opened so much of its end is asked for first, and of a large one, of which only parts are read, so much at once."""
 
+_PLACES = 4
+"""So many such parts of it are held: its columns are read one after the other, each in one group of rows after the other."""
+
 
 def _of_profile() -> Any:
     from obstore.auth.boto3 import Boto3CredentialProvider
@@ -167,8 +170,9 @@ class _Reader(io.RawIOBase):
 
     def __init__(self, ask: Callable[[int, int], Any], size: int, end: bytes) -> None:
         self._ask, self._size, self._at = ask, size, 0
-        self._held: list[tuple[int, Any]] = [(size - len(end), end), (0, b"")]
-        """With where they begin: its end, and what was asked for last."""
+        self._end = size - len(end), end
+        self._held: deque[tuple[int, Any]] = deque(maxlen=_PLACES)
+        """What was asked for last, with where it begins."""
 
     def readable(self) -> bool:
         return True
@@ -188,11 +192,11 @@ class _Reader(io.RawIOBase):
         first, last = self._at, self._size if size < 0 else min(self._at + size, self._size)
         if first >= last:
             return b""
-        found = next((one for one in self._held if one[0] <= first and last <= one[0] + len(one[1])), None)
+        found = next((one for one in (self._end, *self._held) if one[0] <= first and last <= one[0] + len(one[1])), None)
         if found is None:
             found = first, self._ask(first, min(max(last, first + _AHEAD_BYTES), self._size))
             if last - first < _AHEAD_BYTES:
-                self._held[1] = found
+                self._held.append(found)
         begin, content = found
         self._at = last
         return memoryview(content)[first - begin : last - begin]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -17,6 +17,7 @@ from enum import Enum
 from functools import cache, partial
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from geo.config.model import Config, DispatchRate, Link
 from geo.coordination.ownership import Ownership, Runner, claim, filling_runners, giving_back, origin_runners
@@ -39,7 +40,7 @@ from geo.log.conditions import published_since
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_parts import count_where
 from geo.log.topic_log import user_columns
-from geo.log.topics import ensure_topic, grow
+from geo.log.topics import create_topic, ensure_topic, grow
 from geo.names import ALL_TOPICS, Topic
 from geo.progress import Progress, set_step
 from geo.reasons import Reason
@@ -225,7 +226,7 @@ class _Filling:
             found = begin(partial(self._log.find_checked, TOPIC_LOG))
             self._source_log, source = open_source_log(self._source, self._topic, self._link, str(self))
             columns = user_columns(source.columns)
-            made = begin(lambda: ensure_topic(self._target, self._topic, columns, seen=found()))
+            made = begin(lambda: self._made(found(), columns))
             begin(lambda: self._look_ahead(source) if found() is None else None)
             owned = self._claimed()
         filling = owned[0]
@@ -244,6 +245,12 @@ class _Filling:
                     target, at = self._pinned()
                 self._fill(filling, at or newest_commit(self._source_log, str(self), source), target)
         return self._done
+
+    def _made(self, found: Seen | None, columns: Sequence[StructField]) -> StructType:
+        """The columns of the target's log, of which this was found; it is made if it is missing."""
+        if found is None:
+            return create_topic(self._target, self._topic, columns)
+        return ensure_topic(self._target, self._topic, columns, seen=found)
 
     def _look_ahead(self, source: Seen) -> None:
         """What is in the way is said where the files are wanted."""
