@@ -31,8 +31,8 @@ def ask_all(asked: Mapping[str, Callable[[], T]], limit_s: float, late: Late | N
         if name in found and found[name].done():
             continue
         since = late.setdefault(name, (found[name], now))[1] if name in found else late[name][1]
-        waited_s = max(limit_s, round(time.monotonic() - since)) if name not in found else limit_s
         told: Future[T] = Future()  # another one: the first may still be filled
+        waited_s = max(limit_s, round(now - since))
         told.set_exception(RetryableError(f"{name} has not answered for {waited_s:g} s", code=Reason.NO_ANSWER))
         found[name] = told
     return {name: found[name] for name in asked}

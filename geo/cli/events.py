@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import math
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
+from geo.asking import Late, ask_all
 from geo.cli.arguments import Verbs, add_engine, add_glob, ago_or_moment
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, say_unreadable, stop_on_signals
+from geo.cli.running import LookedAt, say_unreadable, stop_on_signals, unreadable_row
 from geo.config import load
-from geo.errors import UsageError
-from geo.faults import faults_here
+from geo.errors import RetryableError, UsageError
+from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import Event, EventKind
 from geo.journal.events import KEPT, read_events
 from geo.journal.journal import Watched
 from geo.names import ALL_TOPICS, check_topic_glob
 from geo.now import utc_now
+from geo.ops.regions import ANSWERS_S
+from geo.reasons import Reason
 from geo.text import show
 from schemas import EVENTS
 
 LOOK_S, REMOTE_LOOK_S = 1.0, 5.0
 """How often `--follow` looks."""
+
+LATE = timedelta(hours=2)
+"""What is written later than that behind newer events is not followed. (Of a region that could not be read for longer all is.)"""
 
 HEAD = ("TIME", "CLUSTER", "KIND", "SUBJECT", "CHANGE", "REASON", "BY")
 
@@ -64,10 +70,13 @@ def events(args: argparse.Namespace, output: Output) -> int:
     if args.follow:
         for one in found:
             _say(output, one)
-        for row in unreadable:
-            output.line(row)
-        say_unreadable(output, unreadable)
-        _follow(args, output, looked.clusters, begin, is_wanted, {one.id: one.count for one in found})
+        _say_away(output, unreadable)
+        given = looked.regions.given  # also those that did not answer: they may come back
+        every_s = LOOK_S if all(tables.is_near for tables in given.values()) else REMOTE_LOOK_S
+        followed = {
+            name: Followed(tables, begin, [one for one in found if one.cluster == name]) for name, tables in given.items()
+        }
+        _follow(args, output, followed, every_s, is_wanted)
         return 0
     output.data([*map(fields_of, found), *unreadable])
     output.table(HEAD, [cells_of(one) for one in found])
@@ -82,25 +91,61 @@ def _kinds(text: str | None) -> set[EventKind]:
     return {EventKind(name) for name in names}
 
 
+class Followed:
+    """The events of one cluster as they come. It remembers those of LATE before the last look that told of some, and no more."""
+
+    def __init__(self, tables: ClusterTables, begin: datetime, told: Iterable[Event]) -> None:
+        self._tables, self._begin = tables, begin
+        self._told = {one.id: one for one in told}
+        self._watched = Watched(tables.journal(EVENTS), lambda: read_events(tables, self._begin))
+        self._last: Sequence[Event] = ()
+
+    def look(self) -> Sequence[Event]:
+        """Those that are there now, of the time that is followed; the same value while nothing has come. Raises RetryableError where the table
+        was, and is away."""
+        table = self._tables.journal(EVENTS).table
+        if self._last and table.is_near and table.log_folder is not None and not table.log_folder.names():
+            raise RetryableError(f"{table}: there is no table now.", code=Reason.SOURCE_GONE)
+        return self._watched.now()
+
+    def fresh(self, there: Sequence[Event]) -> list[Event]:
+        """Those of what a look told that were not told before, or count more now."""
+        if there is self._last or not there:  # of one that is away nothing is forgotten
+            return []
+        self._last = there
+        found = [one for one in there if one.id not in self._told or self._told[one.id].count < one.count]
+        self._begin = max(self._begin, max(one.at for one in there) - LATE)
+        self._told |= {one.id: one for one in found}
+        self._told = {one.id: one for one in self._told.values() if one.at >= self._begin}
+        return found
+
+
 def _follow(
-    args: argparse.Namespace,
-    output: Output,
-    clusters: dict[str, ClusterTables],
-    begin: datetime,
-    is_wanted: Callable[[Event], bool],
-    told: dict[str, int],
+    args: argparse.Namespace, output: Output, regions: Mapping[str, Followed], every_s: float, is_wanted: Callable[[Event], bool]
 ) -> None:
-    """Say what comes, and what counts more than it did, until a signal. A cluster that cannot be read is asked again."""
-    stopped = threading.Event()
+    """Say what comes, and what counts more than it did, until a signal. A cluster that cannot be read is asked again, and one that hangs holds
+    up no other; that is said once."""
+    stopped, late = threading.Event(), Late()
     stop_on_signals(args, stopped.set)
-    watched = [Watched(tables.journal(EVENTS), partial(read_events, tables, begin)) for tables in clusters.values()]
-    every_s = LOOK_S if all(tables.is_near for tables in clusters.values()) else REMOTE_LOOK_S
+    away: dict[str, float] = {}
     while not stopped.wait(every_s):
-        with suppress(*faults_here()):
-            fresh = [one for each in watched for one in each.now() if told.get(one.id, 0) < one.count and is_wanted(one)]
-            for one in sorted(fresh, key=lambda one: (one.at, one.id)):
-                told[one.id] = one.count
-                _say(output, one)
+        fresh = list[Event]()
+        for name, answer in ask_all({name: one.look for name, one in regions.items()}, every_s, late).items():
+            with Tried() as tried:
+                fresh += filter(is_wanted, regions[name].fresh(answer.result()))
+            if tried.fault is None:
+                away.pop(name, None)
+            elif away.setdefault(name, time.monotonic()) + ANSWERS_S < time.monotonic():
+                away[name] = math.inf
+                _say_away(output, [unreadable_row(name, tried.fault)])
+        for one in sorted(fresh, key=lambda one: (one.at, one.id)):
+            _say(output, one)
+
+
+def _say_away(output: Output, rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        output.line(row)
+    say_unreadable(output, rows)
 
 
 def _say(output: Output, one: Event) -> None:

@@ -160,8 +160,7 @@ class LookedAt:
             with Tried(*(() if alone else (OtherClusterError,))) as tried:
                 found += answer.result()
             if tried.fault is not None:
-                told = {"cannot_be_read": first_line(tried.fault), "code": reason_of(tried.fault).value}
-                unreadable.append({"cluster": name, **told})
+                unreadable.append(unreadable_row(name, tried.fault))
         return found, unreadable
 
     def _start(self) -> SparkSession:
@@ -175,6 +174,11 @@ class LookedAt:
         except faults_here() as error:
             why = str(error) if isinstance(error, GeoError) else f"Spark does not start: {first_line(error)}"
             raise NoSparkError(why) from error
+
+
+def unreadable_row(cluster: str, why: BaseException) -> dict[str, Any]:
+    """For programs, of a cluster that cannot be read."""
+    return {"cluster": cluster, "cannot_be_read": first_line(why), "code": reason_of(why).value}
 
 
 def say_unreadable(output: Output, unreadable: list[dict[str, Any]]) -> int:

@@ -57,14 +57,15 @@ class _Away(ClusterTables):
 
 
 class Regions:
-    """One picture of regions. `clusters`: how each is reached; once somebody has asked, one that did not answer says so to whoever would read
-    it. `reads`: the system tables that will be read, each once; none: those that are read are as they are then. `late`: as `ask_all`, of who makes
+    """One picture of regions. `given`, `clusters`: how each is reached; once somebody has asked, one that did not answer says so to whoever would read
+    it in `clusters`. `reads`: the system tables that will be read, each once; none: those that are read are as they are then. `late`: as `ask_all`, of who makes
     one picture after the other."""
 
     def __init__(
         self, clusters: Mapping[str, ClusterTables], reads: Sequence[TableSchema] = (), late: Late | None = None
     ) -> None:
-        self.clusters, self._reads = dict(clusters), reads
+        self.given, self._reads = clusters, reads
+        self.clusters = dict(clusters)
         self._late: Late = {} if late is None else late
         self._below: dict[str, Below] = {}
         self._away: dict[str, BaseException] | None = None

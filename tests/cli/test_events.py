@@ -17,16 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geo.cli import running
-from geo.cli.events import HEAD, cells_of, fields_of
+from geo.cli.events import HEAD, Followed, cells_of, fields_of
 from geo.cli.main import main
 from geo.cli.output import Line, Output, fitted
 from geo.config.model import Cluster
+from geo.errors import RetryableError
 from geo.journal.event_rate import Event, EventKind, EventRate
 from geo.journal.events import SETTING, Events
 from geo.now import utc_now
 from geo.reasons import Reason
 from geo.text import printable
 from geo.times import EPOCH
+from schemas import EVENTS
 from tests.examples import examples
 from tests.journal.test_events import region
 from tests.processes import environment
@@ -173,6 +175,38 @@ class Told:
 
 def test_the_screen_is_as_written() -> None:
     replay(SCENARIO, Told().run)
+
+
+def test_what_is_followed_is_remembered_for_some_hours_and_told_once_also_when_the_region_was_away(tmp_path: Path) -> None:
+    tables = region(Cluster("eu", root=str(tmp_path / "eu")))
+    now, rate = utc_now(), EventRate("w")
+
+    def note(subject: str, hours_ago: float) -> None:
+        at = now - timedelta(hours=hours_ago)
+        rate.note(Event("", at, "eu", EventKind.VERB, subject, None, None, "pause", None, None, "ops"))
+        tables.journal(EVENTS).append(rate.due)
+        rate.written(rate.due)
+
+    followed = Followed(tables, now - timedelta(days=3), [])
+
+    def told() -> list[tuple[str, int]]:
+        return [(one.subject, one.count) for one in followed.fresh(followed.look())]
+
+    note("old", 60)
+    note("newer", 10)
+    assert told() == [("old", 1), ("newer", 1)]
+    assert told() == []
+    note("newer", 10)
+    note("late", 11)
+    assert told() == [("late", 1), ("newer", 2)]
+    assert {one.subject for one in followed._told.values()} == {"newer", "late"}, "what can come no more is forgotten"
+    (tmp_path / "eu").rename(tmp_path / "away")
+    with pytest.raises(RetryableError, match="there is no table now"):
+        told()
+    (tmp_path / "away").rename(tmp_path / "eu")
+    note("back", 5)
+    assert told() == [("back", 1)]
+    assert {one.subject for one in followed._told.values()} == {"back"}
 
 
 @pytest.mark.slow

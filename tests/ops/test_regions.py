@@ -3,29 +3,84 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from geo.asking import Late
+from geo.cli.main import main
+from geo.cli.running import LookedAt
+from geo.config import load
 from geo.coordination.signs import sign
 from geo.delta.commits import commit_file
 from geo.delta.writer import forget_committed
+from geo.errors import RetryableError
+from geo.journal.cluster import without_spark
 from geo.log.topics import ensure_topic
 from geo.names import ALL_TOPICS, Topic
 from geo.now import now_us
+from geo.ops import regions
+from geo.ops.regions import OF_ALL
 from geo.replication.link_requests import Action
 from geo.replication.link_status import link_statuses
 from geo.replication.request_table import ask
 from tests.far import Far
 from tests.object_store import ObjectStore as S3
-
-pytestmark = pytest.mark.slow
+from tests.world import config_text
 
 TOPICS = [Topic.parse(f"persistent://shop/web/orders-{at}") for at in range(10)]
+
+
+@pytest.fixture
+def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A configuration of us, which has a topic, and of eu, whose store takes requests and answers none."""
+    for name in ("GEO_TEST_KEY", "GEO_TEST_SECRET"):
+        monkeypatch.setenv(name, "k")
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        storage = {
+            "aws_endpoint_url": f"http://127.0.0.1:{hangs.getsockname()[1]}", "aws_region": "eu-west-1", "aws_allow_http": "true",
+            "aws_access_key_id": "secret://env/GEO_TEST_KEY", "aws_secret_access_key": "secret://env/GEO_TEST_SECRET", "timeout": "1s",
+        }  # fmt: skip
+        places = {"us": f"root: '{tmp_path / 'us'}'", "eu": f"root: 's3a://eu/t', storage: {json.dumps(storage)}"}
+        path = tmp_path / "geo.yaml"
+        path.write_text(config_text(("us", "eu"), [("us", "eu"), ("eu", "us")], place=places.__getitem__))
+        ensure_topic(without_spark(load(path).cluster("us")), TOPICS[0])
+        yield path
+
+
+@pytest.mark.parametrize("verb", [["status"], ["links", "status"], ["events"], ["explain", str(TOPICS[0])], ["topics"]])
+def test_a_region_that_hangs_holds_up_no_verb_that_looks(
+    hanging: Path, verb: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regions, "ANSWERS_S", 0.3)
+    began = time.monotonic()
+    assert main([*verb, "--config", str(hanging), "--engine", "native"]) == 1
+    assert time.monotonic() - began < 15, "the store is given up after longer"
+    assert re.search(r"eu:? cannot be read: eu has not answered for 0\.3 s", capsys.readouterr().out)
+
+
+def test_a_region_that_hangs_is_asked_by_one_thread_however_often_somebody_looks(
+    hanging: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regions, "ANSWERS_S", 0.1)
+    before, late = set(threading.enumerate()), Late()
+    for _ in range(3):
+        looked = LookedAt("geo status", load(hanging), "native", picture=OF_ALL, late=late)
+        answers = looked.regions.ask(lambda tables: tables.cluster.name)
+        assert answers["us"].result() == "us"
+        assert isinstance(answers["eu"].exception(), RetryableError)
+    hung = [one for one in set(threading.enumerate()) - before if one.name.startswith("geo-asks-")]
+    assert [one.name for one in hung] == ["geo-asks-eu"]
+
 
 _RAN = "from geo.delta import object_store; object_store.FRESH_S = 60.0; from geo.cli.main import main; raise SystemExit(main())"
 """On a machine that is busy what a list told is old sooner."""
@@ -50,6 +105,7 @@ def _put_back(far: Far, region: str, topic: Topic, version: int) -> None:
     forget_committed(log)
 
 
+@pytest.mark.slow
 def test_ten_topics_at_rest_are_at_most_thirty_requests_and_what_changed_since_is_found(s3: S3, tmp_path: Path) -> None:
     far = Far.made(s3, tmp_path, [("us", "eu"), ("eu", "us")])
     first, new, rewound, regrown, remade, paused = TOPICS[:6]
@@ -58,10 +114,10 @@ def test_ten_topics_at_rest_are_at_most_thirty_requests_and_what_changed_since_i
         assert far.replicate(first) == 10
         assert far.replicate(first, "eu", "us") == 0
     far.copy(first, TOPICS[1:])
-    regions = {name: far.tables(name) for name in ("us", "eu")}
-    for tables in regions.values():  # as who runs the links does
-        assert {one.in_sync for one in link_statuses(tables, regions, far.config, ALL_TOPICS)} == {True}
-    for tables in regions.values():
+    there = {name: far.tables(name) for name in ("us", "eu")}
+    for tables in there.values():  # as who runs the links does
+        assert {one.in_sync for one in link_statuses(tables, there, far.config, ALL_TOPICS)} == {True}
+    for tables in there.values():
         sign(tables, now_us())
 
     for verb in (("status",), ("links", "status")):
@@ -77,7 +133,7 @@ def test_ten_topics_at_rest_are_at_most_thirty_requests_and_what_changed_since_i
     _put_back(far, "us", rewound, newest - 1)
     _put_back(far, "eu", regrown, far.log("eu", regrown).latest_version() - 1)
     far.log("eu", regrown).set_property("geo.test", "it has grown since")
-    port = regions["us"].port
+    port = there["us"].port
     assert port is not None
     port.delete_all([f"{far.log('us', remade).name}/{file}" for file in port.below(far.log("us", remade).name)])
     ensure_topic(far.tables("us"), remade)
