@@ -30,11 +30,11 @@ from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, Facts, OfVersions, Su
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
 from geo.streams.life import State
+from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import parse_key
-from geo.subscription.acks.start_position import split_at
-from geo.subscription.readiness import Done, readiness
+from geo.subscription.in_region import InRegion, in_region, ready
 from geo.subscription.version_subscriptions import version_subscriptions, versions_behind
 from geo.text import first_line
 from geo.times import in_us
@@ -74,7 +74,8 @@ def read_facts(regions: Regions, config: Config, glob: str) -> Facts:
     read = [replace(one, published=_published(clusters[one.cluster], one.topics, newest.get(one.cluster, {}))) for one in read]
     links = [(link.source, link.target) for link in config.links]
     subscriptions = [
-        _subscribed(topic, name, _with_others(topic, regions, read)) for (topic, name), regions in sorted(subscribed.items())
+        _subscribed(topic, name, _with_others(topic, regions, read, clusters))
+        for (topic, name), regions in sorted(subscribed.items())
     ]
     return Facts(now_us(), read, links, topics, subscriptions, noted_since(events))
 
@@ -251,16 +252,11 @@ def _verified(events: Iterable[Event]) -> Verified | None:
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """A subscription in one region: what it has done there, and all messages of the log, or where each look at it is a request of what lies before
-    its beginning nothing (`present` None)."""
+    """A subscription in one region, by its records; and as the log there has it (`at`), None where each look at that is a request."""
 
-    done: Done
-    present: MessageSet | None
+    state: AckState | None
     is_regional: bool
-
-    @property
-    def waiting(self) -> MessageSet | None:
-        return None if self.present is None else self.present - self.done.of(self.present)
+    at: InRegion | None
 
 
 def _subscriptions(tables: ClusterTables, namespaces: Iterable[Topic], glob: str) -> dict[tuple[Topic, str], _Here]:
@@ -270,40 +266,46 @@ def _subscriptions(tables: ClusterTables, namespaces: Iterable[Topic], glob: str
         known = read_known(tables, namespace)
         for key, state in known.states.items():
             topic, name = parse_key(key)
-            if state.deleted or not topic_glob_matches(glob, topic):
-                continue
-            before, present = MessageSet(), None
-            if tables.is_near and (seen := tables.log(topic).look()) is not None:
-                present, before = split_at(state.base, tables.log(topic), seen.version)
-            found[topic, name] = _Here(Done(state, before), present, known.known[key].is_regional)
+            if not state.deleted and topic_glob_matches(glob, topic):
+                found[topic, name] = _here(tables, topic, state, is_regional=known.known[key].is_regional)
     return found
 
 
-_NOTHING = Done(None, MessageSet())
+def _here(tables: ClusterTables, topic: Topic, state: AckState | None, *, is_regional: bool) -> _Here:
+    at = None
+    if tables.is_near:
+        log = tables.log(topic)
+        seen = log.look()
+        at = in_region(state, log, None if seen is None else seen.version, is_regional=is_regional)
+    return _Here(state, is_regional, at)
 
 
-def _with_others(topic: Topic, regions: Mapping[str, _Here], read: Iterable[ClusterFacts]) -> dict[str, _Here]:
+def _with_others(
+    topic: Topic, regions: Mapping[str, _Here], read: Iterable[ClusterFacts], clusters: Mapping[str, ClusterTables]
+) -> dict[str, _Here]:
     """With the regions that have the topic and do not know the subscription: there it would begin at its beginning."""
-    others = {one.cluster: _Here(_NOTHING, None, is_regional=False) for one in read if topic in one.topics}
-    return {**others, **regions}
+    found = dict(regions)
+    for name in (one.cluster for one in read if topic in one.topics and one.cluster not in regions):
+        found[name] = _Here(None, is_regional=False, at=None)
+        with Tried():
+            found[name] = _here(clusters[name], topic, None, is_regional=False)
+    return found
 
 
 def _subscribed(topic: Topic, name: str, regions: Mapping[str, _Here]) -> Subscribed:
     """A subscription by what each region knows of it."""
-    waiting = {cluster: one.waiting for cluster, one in regions.items()}
     repeats, skips = dict[tuple[str, str], int](), dict[tuple[str, str], int]()
     for here, one in regions.items():
         for there, other in regions.items():
             if here == there or one.is_regional or other.is_regional:
                 continue
-            left = waiting[here]
-            if left is not None and other.present is not None:
-                ready = readiness(there, one.done, other.done, left, other.present)
-                repeats[here, there], skips[here, there] = ready.repeated or 0, ready.skipped or 0
-            elif one.done.state is not None:
-                known = MessageSet() if other.done.state is None else other.done.state.acked
-                repeats[here, there] = (one.done.state.acked - known).size
-    acknowledged = {cluster: 0 if one.done.state is None else one.done.state.acked.size for cluster, one in regions.items()}
+            found = None if one.at is None or other.at is None else ready(one.at, other.at, there)
+            if found is not None and found.repeated is not None and found.skipped is not None:
+                repeats[here, there], skips[here, there] = found.repeated, found.skipped
+            elif one.state is not None:
+                known = MessageSet() if other.state is None else other.state.acked
+                repeats[here, there] = (one.state.acked - known).size
+    acknowledged = {cluster: 0 if one.state is None else one.state.acked.size for cluster, one in regions.items()}
     first = max(regions, key=lambda cluster: acknowledged[cluster])
-    left = waiting[first]
-    return Subscribed(topic, name, first, None if left is None else left.size, repeats, skips)
+    at = regions[first].at
+    return Subscribed(topic, name, first, None if at is None or at.version is None else at.waiting.size, repeats, skips)

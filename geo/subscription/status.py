@@ -35,10 +35,10 @@ from geo.subscription.acks.acks_topic import Known, read_known
 from geo.subscription.acks.cursor import ends_as_text
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import Refusal, key_of, parse_key
-from geo.subscription.acks.start_position import split_at
 from geo.subscription.acks.subscription_state import SubscriptionState
+from geo.subscription.in_region import InRegion, Unreadable, in_region, ready
 from geo.subscription.newest_records import Newest, newest_records
-from geo.subscription.readiness import RATE_S, Done, Readiness, drained_in_s, readiness
+from geo.subscription.readiness import RATE_S, Readiness, drained_in_s
 from geo.text import first_line
 from geo.times import from_us
 from schemas import TOPICS
@@ -150,8 +150,7 @@ def _with_backlog(tables: ClusterTables, topic: Topic, state: AckState, one: Lis
     log = tables.log(topic)
     if (seen := log.look()) is None:
         return one
-    present, before = _split(state, log, seen.version)
-    waiting = present - Done(state, before).of(present)
+    waiting = in_region(state, log, seen.version, is_regional=not one.replicated).waiting
     return replace(one, backlog=waiting.size, oldest_at=oldest_of(log, seen.version, waiting) if waiting else None)
 
 
@@ -190,29 +189,17 @@ class _Namespace:
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """A subscription of one topic in one cluster. `waiting`: what is still to be delivered of `present`, all messages of the log at its
-    `version` (None: there is none)."""
+    """A subscription of one topic in one cluster, as its log has it (`at`), and as its records tell."""
 
+    at: InRegion
     of_it: SubscriptionState
     refused: Mapping[Refusal, int]
     newest: Newest
     lately: MessageSet
     shares: Mapping[str, ConsumerState]
-    log: Table
-    version: int | None
-    present: MessageSet
-    before: MessageSet
     arrived: int
     """Messages of the log that were published lately."""
     oldest_at: datetime | None
-
-    @property
-    def waiting(self) -> MessageSet:
-        return self.present - Done(self.of_it.here, self.before).of(self.present)
-
-
-Unreadable = str
-"""Why something cannot be read."""
 
 
 def _read(
@@ -236,26 +223,19 @@ def _here(tables: ClusterTables, one: _Namespace | Unreadable, topic: Topic, sub
     newest, lately = one.newest.get(key, ({}, None)), one.lately.get(key, MessageSet())
     try:
         log = tables.log(topic)
-        present, before, arrived, version = MessageSet(), MessageSet(), 0, None
         if (seen := log.look()) is None:
             one_of = tables.journal(TOPICS).one(Registered, topic=str(topic))
             if one_of is not None and not one_of.is_deleted and (lacks := absent(tables, one_of, None)) is not None:
                 return lacks  # what waits there nobody knows
-        else:
-            version = seen.version
-            present, before = _split(of_it.here, log, version)
-            since = ledger_parts(log, version, from_us(now_us() - RATE_S * 1_000_000))
+        at = in_region(of_it.here, log, None if seen is None else seen.version, is_regional=of_it.is_regional)
+        arrived, oldest = 0, None
+        if at.version is not None:
+            since = ledger_parts(log, at.version, from_us(now_us() - RATE_S * 1_000_000))
             arrived = sum(part.count for part in since.values())
-        found = _Here(of_it, one.known.refused.get(key, {}), newest, lately, shares, log, version, present, before, arrived, None)
-        waiting = found.waiting
-        oldest = oldest_of(log, version, waiting) if version is not None and waiting else None
-        return replace(found, oldest_at=oldest)
+            oldest = oldest_of(log, at.version, waiting) if (waiting := at.waiting) else None
+        return _Here(at, of_it, one.known.refused.get(key, {}), newest, lately, shares, arrived, oldest)
     except FAULTS as error:
         return first_line(error)
-
-
-def _split(state: AckState | None, log: Table, version: int) -> tuple[MessageSet, MessageSet]:
-    return split_at(None if state is None else state.base, log, version)
 
 
 def oldest_of(log: Table, version: int, waiting: MessageSet) -> datetime | None:
@@ -283,9 +263,9 @@ def _standing(
     if isinstance(one, Unreadable):
         return Standing(cluster, 0, False, 0, 0, {}, {}, False, None, unreadable=one, consumer="unknown", topic=str(topic))
     of_it, state, consumer = one.of_it, one.of_it.here or AckState(), of_shares(one.shares)
-    waiting = one.waiting
-    done = one.present - waiting
-    first = {ledger: found[0][0] for ledger, found in one.present.ledgers.items()}
+    waiting = one.at.waiting
+    done = one.at.present - waiting
+    first = {ledger: found[0][0] for ledger, found in one.at.present.ledgers.items()}
     mark = {ledger: done.mark_delete(ledger, begin) for ledger, begin in first.items()}
     ranges_beyond = {
         ledger: sum(begin > mark[ledger] for begin, _ in found) for ledger, found in done.ledgers.items() if ledger in mark
@@ -315,27 +295,12 @@ def _standing(
         oldest_s=None if one.oldest_at is None else max(0.0, (utc_now() - one.oldest_at).total_seconds()),
         acknowledged_per_s=lately / RATE_S,
         drained_in_s=drained_in_s(waiting.size, lately, one.arrived, RATE_S),
-        failover=tuple(_ready(one, there, peer) for peer, there in here.items() if peer != cluster),
+        failover=tuple(
+            ready(one.at, there if isinstance(there, Unreadable) else there.at, peer)
+            for peer, there in here.items()
+            if peer != cluster
+        ),
     )
-
-
-def _ready(here: _Here, there: _Here | Unreadable, target: str) -> Readiness:
-    """What a failover would do if `here` were lost now."""
-    if here.of_it.is_regional:
-        return Readiness(target, why="it is of this region only")
-    if isinstance(there, Unreadable):
-        return Readiness(target, why=f"{target} cannot be read: {there}")
-    if there.version is None:
-        return Readiness(target, why=f"{target} does not have the topic")
-    if there.of_it.is_regional:
-        return Readiness(target, why=f"{target} has one of its own region only")
-    ours, theirs = here.of_it.here, there.of_it.here
-    try:
-        same = ours is not None and theirs is not None and ours.base == theirs.base
-        before = there.before if same else _split(ours, there.log, there.version)[1]
-    except FAULTS as error:
-        return Readiness(target, why=f"{target} cannot be read: {first_line(error)}")
-    return readiness(target, Done(ours, before), Done(theirs, there.before), here.waiting, there.present)
 
 
 def _peer(

@@ -30,9 +30,12 @@ from geo.log.ledgers import LedgerPart
 from geo.log.publish import publish
 from geo.log.topic_log import count_messages, is_message, newest
 from geo.log.topics import create_topic, registered_topics
-from geo.names import Topic
+from geo.names import ALL_TOPICS, Topic
+from geo.ops.regions import Regions
+from geo.ops.status_facts import read_facts
 from geo.subscription import changes, version_subscriptions
 from geo.subscription.consumer import Subscription
+from geo.subscription.status import standings
 from tests.cli.of_us import no_spark
 from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore
@@ -88,6 +91,21 @@ def consume(world: World, cluster: str) -> None:
         world.spark, TOPIC, "billing", config=world.config, cluster=cluster, start="earliest", batch_rows=20
     )
     subscription.run(lambda messages: messages.where("entry_id % 3 = 0"), trigger="available-now")
+
+
+def test_what_a_failover_would_do_is_the_same_on_every_screen(looked_at: World) -> None:
+    clusters = {name: connect_later(no_spark, one) for name, one in looked_at.config.clusters.items()}
+    told = {(one.topic, one.name): one for one in read_facts(Regions(clusters), looked_at.config, ALL_TOPICS).subscriptions}
+    assert {name for _, name in told} == {"billing", "later"}
+    for (topic, name), one in told.items():
+        each = standings(clusters, looked_at.config, topic, name)
+        ready = {(here.cluster, there.target): there for here in each for there in here.failover}
+        assert (one.repeats, one.skips) == (
+            {way: there.repeated for way, there in ready.items()},
+            {way: there.skipped for way, there in ready.items()},
+        )
+        assert one.backlog in {here.backlog for here in each}
+    assert told[TOPIC, "billing"].backlog == 40
 
 
 @pytest.mark.parametrize("topic", [TOPIC, TYPED, NESTED])
