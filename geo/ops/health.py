@@ -77,6 +77,8 @@ class Finding:
     code: Reason | None
     reason: str
     do: str | None
+    there_us: int | None = None
+    """Of what is AWAY when it was there last, as far as is known."""
 
     @property
     def shown(self) -> str:
@@ -196,7 +198,7 @@ def _with_left_out(link: LinkNow, found: Finding) -> Finding:
 def _judged_now(link: LinkNow) -> Finding | None:
     if link.away is not None or link.lag is None:
         code, why = link.away or (Reason.SOURCE_UNREADABLE, f"{link.source} cannot be read")
-        return link.finding(Health.AWAY, _of_fault(link), code, *with_remedy(why, code))
+        return link.finding(Health.AWAY, _met_away(link), code, *with_remedy(why, code))
     if link.state is State.FAILED:
         code = link.code or Reason.OTHER
         return link.finding(Health.FAILED, link.since_us, code, link.reason or "it failed", _ends_failure(link, code))
@@ -333,6 +335,18 @@ def _stalled_since(before: LinkBefore, since_us: int | None) -> int | None:
 def _of_fault(link: LinkNow) -> int | None:
     """Since when its runner has met what is wrong; None: nobody says."""
     return link.since_us if link.state in (State.DELAYED, State.FAILED) else None
+
+
+_UNREAD = (
+    Reason.SOURCE_GONE, Reason.SOURCE_UNREADABLE, Reason.TARGET_GONE, Reason.REGISTRY_EMPTY, Reason.NO_ANSWER, Reason.NO_BUCKET, Reason.NO_RIGHT,
+    Reason.KEYS_REFUSED, Reason.STORAGE, Reason.MISNAMED,
+)  # fmt: skip
+"""As what a runner meets what is away."""
+
+
+def _met_away(link: LinkNow) -> int | None:
+    """As the function, of what is away: a fault of another kind tells nothing of that."""
+    return _of_fault(link) if link.code is None or link.code in _UNREAD else None
 
 
 _OF_SOURCE = (Reason.SOURCE_RECREATED, Reason.SOURCE_RESTORED, Reason.SOURCE_ROWS_GONE, Reason.SOURCE_CHANGED)

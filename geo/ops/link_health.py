@@ -19,13 +19,19 @@ from geo.coordination.storage_clock import storage_now_us
 from geo.delta.scan import few_added
 from geo.delta.store import read_each
 from geo.delta.table import Table
+from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
+from geo.journal.event_rate import Event, EventKind
+from geo.journal.events import KEPT, read_events
 from geo.journal.rows import from_row
+from geo.log.ledgers import LINK_KEY
 from geo.names import Topic
+from geo.now import utc_now
+from geo.ops.away import not_before, there_last
 from geo.ops.health import APART_US, SAMPLES, Finding, Health, LinkBefore, LinkNow, judge, judge_now, longest_rest_us
 from geo.ops.lag_history import LagHistory, Read, Recorded, runs_of
 from geo.reasons import Reason
-from geo.replication.link_state import LinkState
+from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_status import LinkStatus, link_statuses
 from geo.replication.rule import Rule
 from geo.streams.life import State
@@ -65,9 +71,11 @@ def link_findings(
 
     def judged(status: LinkStatus) -> tuple[LinkStatus, Finding, LagHistory | None]:
         now = _now(status)
-        if (found := judge_now(now)) is not None and found.health not in _TELL_BEFORE:
-            return status, found, None
         link, source = links[status.link.source, status.link.target], sources[status.link.source]
+        if (found := judge_now(now)) is not None and found.health not in _TELL_BEFORE:
+            if found.health is Health.AWAY and found.since_us is None and status.lag is None:
+                found = not_before(found, link.source, before.there_us(link, status))
+            return status, found, None
         now_us = storage_now_us(target, writes=False)
         history = before.history(link, source, status.topic, now_us - SAMPLES * APART_US)
         return status, found or judge(now, before.of(link, status.topic, history, now_us), now_us), history
@@ -135,6 +143,26 @@ class LinksBefore:
             compared_us=history.compared_us,
             stands_us=history.stands_since(now_us),
         )
+
+    def there_us(self, link: Link, status: LinkStatus) -> int | None:
+        """When a source that is not there now was there last: by the events of the target, and where that is near by the newest commit that the link
+        brought. None: nothing tells."""
+        found, row = [there_last(self._events, link.source)], status.row
+        with Tried():
+            log = self._target.log(status.topic)
+            if log.is_near and row is not None and row.target is not None and (seen := log.look()) is not None:
+                for commit in log.commits(row.target.version, seen.version, only=(LINK_KEY,)):
+                    record = LinkRecord.decode(commit.user_metadata)
+                    if record is not None and record.link == link.name:
+                        found.append(commit.committed_us or None)
+        return max((one for one in found if one is not None), default=None)
+
+    @cached_property
+    def _events(self) -> list[Event]:
+        """Of how links went, as long as they are kept."""
+        with Tried():
+            return read_events(self._target, utc_now() - KEPT, EventKind.HEALTH, EventKind.LINK)
+        return []
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], list[Recorded]]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.names import Topic
+from geo.ops.away import not_before
 from geo.ops.health import Finding, Health, limited, with_remedy
 from geo.ops.looks.clocks import of_host
 from geo.ops.problems import THIS_HOST, Noted, Problem, dated, fails, grouped, worst_first
@@ -267,11 +268,13 @@ def _who_runs(clusters: Iterable[ClusterFacts], topics: Sequence[TopicOfLink]) -
 
 
 def _since_links(found: Finding, topics: Iterable[TopicOfLink]) -> Finding:
-    """The finding of a region that is away: since the first link from it has met that."""
+    """The finding of a region that is away: since the first link from it has met that; else not before its links read it last."""
     if found.since_us is not None or found.health is not Health.AWAY:
         return found
-    met = (one.finding.since_us for one in topics if one.source == found.subject and one.finding.health is Health.AWAY)
-    return replace(found, since_us=min((one for one in met if one is not None), default=None))
+    away = [one.finding for one in topics if one.source == found.subject and one.finding.health is Health.AWAY]
+    met = min((one.since_us for one in away if one.since_us is not None), default=None)
+    there = max((one.there_us for one in away if one.there_us is not None), default=None)
+    return not_before(replace(found, since_us=met), found.subject, there)
 
 
 def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], noted: Noted, now_us: int) -> list[Problem]:

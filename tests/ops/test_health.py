@@ -166,6 +166,9 @@ def test_what_is_not_there_is_never_ok() -> None:
     assert met is not None
     assert met.since_us == 5, "who runs it met it then"
     assert met.do == Reason.NO_ANSWER.do
+    of_another_fault = replace(LINK, lag=None, state=State.DELAYED, since_us=5, code=Reason.TARGET_DISK_FULL)
+    assert (found := judge_now(of_another_fault)) is not None
+    assert found.since_us is None, "what it met then was something else"
     unsaid = judge_now(replace(LINK, lag=None))
     assert unsaid is not None
     assert (unsaid.health, unsaid.code) == (Health.AWAY, Reason.SOURCE_UNREADABLE)
