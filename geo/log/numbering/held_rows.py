@@ -26,7 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from geo.delta.arrow_rows import rows_table
+from geo.delta.arrow_rows import arrow_type
 from geo.delta.delta_state import DeltaState
 from geo.delta.small_batch import fetch_if_small
 from geo.delta.store import WritePath
@@ -63,7 +63,7 @@ _SOME_ROWS = 1_000
 
 _PACKED = "report BINARY"
 
-_ENVELOPE = rows_table({name: TOPIC_LOG.types[name] for name in MESSAGE_INPUT}, []).schema
+_ENVELOPE = pa.schema([(name, arrow_type(TOPIC_LOG.types[name])) for name in MESSAGE_INPUT])
 """What a message of a bytes topic has."""
 
 
