@@ -78,7 +78,7 @@ def _without(log: Table, *names: str) -> None:
         (_folder(log) / name).delete()
 
 
-@pytest.mark.parametrize("before", ["none", "deltalake", "own"])
+@pytest.mark.parametrize("before", ["none", *(pytest.param(one, marks=pytest.mark.slow) for one in ("deltalake", "own"))])
 def test_a_table_is_the_same_once_its_log_was_cut_below_it(s3: S3, log: Table, before: str) -> None:
     folder = _folder(log)
     if before == "deltalake":
@@ -148,7 +148,7 @@ def test_a_commit_that_is_due_one_asks_for_little_more(s3: S3, log: Table, monke
     assert (of_due - (s3.counts() - before - of_due)).total() <= 4, "the list, the pointer, and two puts"
 
 
-@pytest.mark.parametrize("lost", ["answer", "pointer", "checkpoint"])
+@pytest.mark.parametrize("lost", [pytest.param("answer", marks=pytest.mark.slow), "pointer", "checkpoint"])
 def test_whoever_dies_or_hears_nothing_leaves_a_table_that_is_read(s3: S3, log: Table, lost: str) -> None:
     log.append_rows(rows_for(log, 5, 6))
     if lost == "answer":

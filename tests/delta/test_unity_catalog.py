@@ -48,7 +48,7 @@ class Workspace:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()  # a stop waits for a look
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
 

@@ -631,30 +631,31 @@ def test_the_end_of_spark_ends_the_run() -> None:
             _ = running.ended
 
 
-@pytest.mark.parametrize("where", ["brought up", "due", "ended"])
-def test_one_that_hangs_for_ever_holds_up_no_other_and_no_process(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_hangs_for_ever_holds_up_no_other_and_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timetable, "STOP_S", 0.5)
-    hang, steps = Hang(), list[None]()
+    hangs, steps = {where: Hang() for where in ("brought up", "due", "ended")}, list[None]()
 
     class Hanging(Job):
         def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
             super().bring_up(owned, stopped)
-            if where == "brought up":
-                hang()
+            hangs["brought up"]()
 
-    stuck = Hanging("stuck", due=hang if where == "due" else None, ends=hang if where == "ended" else lambda: True)
-    group = Jobs([stuck, Job("good", follows=partial(steps.append, None))])
+    stuck = [Hanging("brought up"), Job("due", due=hangs["due"]), Job("ended", ends=hangs["ended"])]
+    group = Jobs([*stuck, Job("good", follows=partial(steps.append, None))])
     with Running(group) as running:
-        running.until_is(State.RUNNING, "good")
-        running.until(lambda: State.RUNNING in running.states("stuck") if where == "ended" else hang.entered.is_set())
+        running.until_is(State.RUNNING, "good", "ended")
+        running.until(lambda: hangs["brought up"].entered.is_set() and hangs["due"].entered.is_set())
         before = len(steps)
         running.until(lambda: len(steps) > before + 20)
     lives = {str(job): life for _, job, life in running.ended}
-    assert (lives["good"].state, lives["stuck"].state) == (State.STOPPED, State.DELAYED)
-    assert "did not stop" in str(lives["stuck"].reason)
-    assert (group.released, stuck.lease.is_held) == (["good"], False)
+    assert hangs["ended"].entered.is_set()
+    assert lives.pop("good").state is State.STOPPED
+    assert {name: life.state for name, life in lives.items()} == dict.fromkeys(hangs, State.DELAYED)
+    assert [name for name, life in lives.items() if "did not stop" not in str(life.reason)] == []
+    assert (group.released, [job.lease.is_held for job in stuck]) == (["good"], [False] * 3)
     assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("geo-"))
-    hang.over.set()
+    for hang in hangs.values():
+        hang.over.set()
 
 
 def test_a_fault_of_this_program_ends_everything_and_hands_nothing_over_of_its_group() -> None:
