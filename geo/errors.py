@@ -7,11 +7,12 @@ refused as unsafe.
 
 from __future__ import annotations
 
-from geo.reasons import Reason
+from geo.reasons import Reason, Wrong
 
 
 class GeoError(Exception):
-    """Base of every error this package raises on purpose. `code`: why, by its type or as given where it is raised."""
+    """Base of every error this package raises on purpose. `code`: why, by its type or as given where it is raised. Raised with a text, or with what is
+    Wrong: then who looks tells what to do apart."""
 
     exit_code = 1
     code = Reason.OTHER
@@ -20,6 +21,8 @@ class GeoError(Exception):
         super().__init__(*args)
         if code is not None:
             self.code = code
+        elif args and isinstance(args[0], Wrong):
+            self.code = args[0].code
 
 
 class NoSparkError(Exception):

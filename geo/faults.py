@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from geo import errors
 from geo.errors import AlreadyOwnedError, GeoError, RetryableError, WrongClockError
 from geo.late import has_spark, spark_errors
-from geo.reasons import Reason
+from geo.reasons import Reason, Wrong
 from geo.remedies import OF_STORE, reason_of_cause
-from geo.text import first_line, is_of_task
+from geo.text import first_line, is_of_task, line_and_remedy
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -136,6 +136,15 @@ def reason_of(error: BaseException) -> Reason:
     if isinstance(error, OSError):
         return Reason.STORAGE
     return Reason.SPARK if of_spark(error) else Reason.OTHER
+
+
+def wrong_of(error: BaseException) -> Wrong:
+    """What is wrong where it was raised while something was looked at: as it says, else by its code."""
+    raised = as_raised(error)
+    if raised.args and isinstance(told := raised.args[0], Wrong):
+        return told
+    code, (what, remedy) = reason_of(error), line_and_remedy(error)
+    return Wrong(code, what, remedy or code.do or "put it back, or correct its place in the configuration")
 
 
 class Tried(AbstractContextManager["Tried"]):

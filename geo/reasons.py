@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
@@ -135,3 +136,15 @@ _DO = {
     Reason.CLOCK: "set this host's clock",
     Reason.SPARK_ENDED: "start it again",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Something that is wrong: its code, a sentence without its end, and what a person does about it. As text it is both, one after the other."""
+
+    code: Reason
+    what: str
+    do: str
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.do}"

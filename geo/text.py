@@ -66,14 +66,19 @@ _TRACE = "Traceback (most recent call last):"
 def first_line(error: BaseException) -> str:
     """What an error says without the traces that Spark's carry after it; its type if it says nothing. Of one that Py4J passes on, what
     it was caused by; of one that a task of Spark's raised in Python, what that was. Of a storage's, also what to do about it."""
+    first, remedy = line_and_remedy(error)
+    return first if remedy is None or first.endswith(remedy) else f"{first}; {remedy}"
+
+
+def line_and_remedy(error: BaseException) -> tuple[str, str | None]:
+    """As `first_line`, and apart from it what to do about a storage's; None: that is not known."""
     first, *rest = str(error).splitlines() or [type(error).__name__]
     if first.startswith(_CALLING):
         causes = [line.removeprefix(_CAUSE) for line in rest if line.startswith(_CAUSE)]
         first = (causes or [line.removeprefix(": ") for line in rest[:1]] or [first])[-1]
     if first.startswith(_FROM_TASK) or first.endswith(_TRACE):
         first = _raised(str(error)) or first
-    remedy = remedy_of(first)
-    return first if remedy is None or first.endswith(remedy) else f"{first}; {remedy}"
+    return first, remedy_of(first)
 
 
 def is_of_task(error: BaseException) -> bool:

@@ -85,7 +85,7 @@ def _problem_as_json(one: Problem, now_us: int) -> dict[str, Any]:
 def _cluster_as_json(one: ClusterLine) -> dict[str, Any]:
     facts, lost = one.facts, one.lost
     return {
-        "cluster": facts.cluster, "cannot_be_read": facts.unreadable, "brokers": list(map(process_as_json, facts.brokers)),
+        "cluster": facts.cluster, "cannot_be_read": facts.unreadable and str(facts.unreadable), "brokers": list(map(process_as_json, facts.brokers)),
         "topics": len(facts.topics), "published_per_second": facts.published,
         "lost": {**said(lost.backlog), "acknowledgements_seconds": lost.acks.seconds, "topics_in_no_other": lost.alone},
         "verified": facts.verified,

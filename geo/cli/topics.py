@@ -117,10 +117,11 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
 def _listed(tables: ClusterTables, one: Registered) -> dict[str, Any]:
     log = tables.log(one.topic)
     seen = log.look()
+    lacks = absent(tables, one, seen)
     return {"topic": str(one.topic), "cluster": tables.cluster.name, "typed": one.typed,
             "created_at": None if one.is_unknown else one.created_at,
             "replication_clusters": one.replication_clusters, "is_unclear": one.is_unclear, "version": seen and seen.version,
-            "messages": count_messages(log, seen.version) if seen else None, "lacks": absent(tables, one, seen), "failed_links": []}  # fmt: skip
+            "messages": count_messages(log, seen.version) if seen else None, "lacks": lacks and str(lacks), "failed_links": []}  # fmt: skip
 
 
 def stats(args: argparse.Namespace, output: Output) -> int:

@@ -32,7 +32,7 @@ from geo.journal.journal import Journal
 from geo.late import spark_errors
 from geo.locations import scheme_of
 from geo.names import Topic
-from geo.reasons import Reason
+from geo.reasons import Reason, Wrong
 from geo.session import set_what_is_needed
 from schemas import TOPICS, TableSchema
 from schemas.table import CLUSTER_PROPERTY
@@ -193,11 +193,11 @@ class ClusterTables:
     def belongs_to(self, other: str) -> OtherClusterError:
         """The error of a place that is another cluster's than the configuration says."""
         name = self.cluster.name
-        return OtherClusterError(
-            f"cluster {name}: {self.place} is that of cluster {other}. Nothing was written. Name it {other} in the configuration again, or "
-            f"correct the place of {name}: a cluster keeps its name, since messages and ledgers carry it; a new cluster begins at an empty "
-            "place."
+        do = (
+            f"Name it {other} in the configuration again, or correct the place of {name}: a cluster keeps its name, since messages and ledgers carry it; "
+            "a new cluster begins at an empty place"
         )
+        return OtherClusterError(Wrong(Reason.MISNAMED, f"cluster {name}: {self.place} is that of cluster {other}", do))
 
     def refuse_other_cluster(self) -> None:
         """Raises OtherClusterError if the configuration calls another cluster's place by this name, as the registry there says. (Whoever

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from geo.log.kept_policies import clusters_of, restored
 from geo.names import Topic
+from geo.reasons import Reason, Wrong
 
 NEW_FOR_US = 600 * 1_000_000
 """For so long after the first topic came that links are to bring it, a region into which nothing was ever brought is new: as long as it
@@ -24,22 +25,30 @@ class Lost(Protocol):
     def is_unclear(self) -> bool: ...
 
 
-def gone_region(name: str, place: str, readers: Sequence[str]) -> str:
+def gone_region(name: str, place: str, readers: Sequence[str]) -> Wrong:
     """Of a region in which nothing is registered, though the links of others (`readers`) have read it."""
-    return (
-        f"nothing is registered at {place}, and {', '.join(readers)} replicated from it: it was moved away, or its place in the "
-        "configuration is wrong. Put its folder back (its system/topics too), or correct the configuration. "
-        f"If it is lost for good: geo rebuild --cluster {name} --from {readers[0]}, or geo clusters remove {name}"
+    what = f"nothing is registered at {place}, and {', '.join(readers)} replicated from it: it was moved away, or its place in the configuration is wrong"
+    do = (
+        "Put its folder back (its system/topics too), or correct the configuration. If it is lost for good: geo rebuild --cluster "
+        f"{name} --from {readers[0]}, or geo clusters remove {name}"
     )
+    return Wrong(Reason.SOURCE_GONE, what, do)
 
 
-def emptied_region(name: str, place: str, readers: Sequence[str]) -> str:
+def emptied_region(name: str, place: str, readers: Sequence[str]) -> Wrong:
     """As `gone_region`, of one in which logs of topics are, though its registry names none."""
-    return (
+    what = (
         f"nothing is registered at {place}, though logs of topics are there, and {', '.join(readers)} replicated from it: its system/topics was "
-        "emptied, or another one was put in its place. Put it back. If there is no copy of it, end what publishes there and run: geo rebuild "
-        f"--cluster {name} --from {readers[0]}"
+        "emptied, or another one was put in its place"
     )
+    do = f"Put it back. If there is no copy of it, end what publishes there and run: geo rebuild --cluster {name} --from {readers[0]}"
+    return Wrong(Reason.REGISTRY_EMPTY, what, do)
+
+
+def log_gone(log: str, name: str) -> Wrong:
+    """Of a topic of a registry whose log is not there."""
+    do = f"Put it back. If nobody is to have it: `geo topics create` and `geo topics delete` it in {name}"
+    return Wrong(Reason.SOURCE_GONE, f"its log {log} is not there", do)
 
 
 def is_new(topic_since_us: int, now_us: int) -> bool:
@@ -47,47 +56,51 @@ def is_new(topic_since_us: int, now_us: int) -> bool:
     return now_us - topic_since_us < NEW_FOR_US
 
 
-def nothing_in_target(name: str, place: str) -> str:
+def nothing_in_target(name: str, place: str) -> Wrong:
     """Of a region in which nothing is registered, though links are to bring something into it. Nobody else would tell if it was there: who
     is read does not know its readers."""
-    return (
-        f"nothing is registered at {place} of {name}: no link into it has ever run there, or it was moved away. If it is new, start it: geo "
-        f"broker or geo replicate --cluster {name}. If not, put its folder back (its system folder too), or correct its place in the "
-        "configuration, before anything runs there"
+    what = f"nothing is registered at {place} of {name}: no link into it has ever run there, or it was moved away"
+    do = (
+        f"If it is new, start it: geo broker or geo replicate --cluster {name}. If not, put its folder back (its system folder too), or correct its "
+        "place in the configuration, before anything runs there"
     )
+    return Wrong(Reason.TARGET_GONE, what, do)
 
 
-def log_gone_in_target(topic: str, target: str, link: str) -> str:
+def log_gone_in_target(topic: str, target: str, link: str) -> Wrong:
     """Of a topic whose log in a target is not there, though a link has written it."""
-    return (
-        f"the log of {topic} in {target} is not there, though {link} has written it. Put it back. Without it the next start of the link makes it "
-        f"anew, and brings what its source still has: what was published in {target} comes back by geo rebuild --cluster {target} alone"
+    do = (
+        "Put it back. Without it the next start of the link makes it anew, and brings what its source still has: what was published in "
+        f"{target} comes back by geo rebuild --cluster {target} alone"
     )
+    return Wrong(Reason.TARGET_GONE, f"the log of {topic} in {target} is not there, though {link} has written it", do)
 
 
-def lost_by_registry(one: Lost, cluster: str, registry: str) -> str | None:
+def lost_by_registry(one: Lost, cluster: str, registry: str) -> Wrong | None:
     """Of a topic that the registry of its cluster lacks, or lost once; None: neither."""
-    clear = (
-        f"only links that have carried it do. Say where it may go, which registers it too: geo topics set --cluster {cluster} --topic "
-        f"{one.topic} --replication-clusters {cluster},…, or --inherit"
-    )
+    clear = f"Say where it may go, which registers it too: geo topics set --cluster {cluster} --topic {one.topic} --replication-clusters {cluster},…, or --inherit"
+    only = "only links that have carried it do"
     if one.is_unknown:
-        again = f"{registry} of {cluster} lacks it, though its log is there: an older copy was put back. Whoever publishes into it, or "
-        again += f"replicates into {cluster}, registers it again"
-        return f"{again}. Its log does not say where it may go: {clear}" if one.is_unclear else f"{again}, as its log says"
+        what = f"{registry} of {cluster} lacks it, though its log is there: an older copy was put back"
+        again = f"Whoever publishes into it, or replicates into {cluster}, registers it again"
+        if one.is_unclear:
+            return Wrong(Reason.REGISTRY_EMPTY, f"{what}; its log does not say where it may go: {only}", f"{again}. {clear}")
+        return Wrong(Reason.REGISTRY_EMPTY, what, f"{again}, as its log says")
     if one.is_unclear:
-        return f"{registry} of {cluster} lost it once, and its log did not say where it may go: {clear}"
+        what = f"{registry} of {cluster} lost it once, and its log did not say where it may go: {only}"
+        return Wrong(Reason.REGISTRY_EMPTY, what, clear)
     return None
 
 
-def unlike_log(topic: Topic, kept: str | None, told: str | None, cluster: str) -> str | None:
+def unlike_log(topic: Topic, kept: str | None, told: str | None, cluster: str) -> Wrong | None:
     """Of a topic whose policies in the registry (as a log would keep them) are not those that its log tells; None: they are, or one of both
     does not say."""
     if kept is None or told is None or kept == told:
         return None
     registry, log = (", ".join(clusters_of(restored(one)) or ()) or "as configured" for one in (kept, told))
-    return (
+    what = (
         f"by the registry of {cluster} its replication clusters are: {registry}, by its log: {log}; an older copy of system/topics was put back, or "
-        f"who set them died. Links carry what neither forbids. Say it again: geo topics set --cluster {cluster} --topic {topic} "
-        "--replication-clusters …, or --inherit"
+        "who set them died; links carry what neither forbids"
     )
+    do = f"Say it again: geo topics set --cluster {cluster} --topic {topic} --replication-clusters …, or --inherit"
+    return Wrong(Reason.POLICY, what, do)

@@ -26,12 +26,12 @@ from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeErro
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
 from geo.late import spark_types
-from geo.log.absence import emptied_region, gone_region, lost_by_registry, unlike_log
+from geo.log.absence import emptied_region, gone_region, log_gone, lost_by_registry, unlike_log
 from geo.log.kept_policies import DELETED, REPLICATION_CLUSTERS, UNCLEAR, UNENDED, Policies, clusters_of, kept, restored
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
-from geo.reasons import Reason
+from geo.reasons import Reason, Wrong
 from geo.times import EPOCH
 from schemas import LEDGERS, LINKS, TOPIC_LOG, TOPICS
 from schemas.table import POLICIES_PROPERTY
@@ -135,19 +135,16 @@ def _is_used(tables: ClusterTables, topic: Topic) -> bool:
     return any(tables.journal(schema).newest(topic=str(topic)) for schema in (LEDGERS, LINKS))
 
 
-def absent(tables: ClusterTables, one: Registered, seen: Seen | None) -> str | None:
+def absent(tables: ClusterTables, one: Registered, seen: Seen | None) -> Wrong | None:
     """What of a topic that was not deleted is not in its cluster, with the remedy; None: its log, which was just `seen`, and its row are
     there, and say the same."""
     name = tables.cluster.name
     if seen is None:
-        return (
-            f"its log {tables.log(one.topic)} is not there. Put it back. If nobody is to have it: `geo topics create` and `geo topics delete` "
-            f"it in {name}"
-        )
+        return log_gone(str(tables.log(one.topic)), name)
     return lost_by_registry(one, name, str(tables.journal(TOPICS))) or unlike(tables, one, seen)
 
 
-def unlike(tables: ClusterTables, one: Registered, seen: Seen | None = None) -> str | None:
+def unlike(tables: ClusterTables, one: Registered, seen: Seen | None = None) -> Wrong | None:
     """In what the registry says of a topic otherwise than its log (which was `seen`), with the remedy; None: in nothing. Where it seems so
     both are asked again: somebody may set it just now."""
     for again in (False, True):
@@ -173,8 +170,8 @@ def _topics_by_folder(tables: ClusterTables) -> list[Topic]:
 
 def gone_error(tables: ClusterTables, readers: Sequence[str], who: str = "") -> RetryableError:
     """The error of a region in which nothing is registered, though the links of others (`readers`) have read it."""
-    told, code = (emptied_region, Reason.REGISTRY_EMPTY) if _has_logs(tables) else (gone_region, Reason.SOURCE_GONE)
-    return RetryableError(f"{who}{told(tables.cluster.name, tables.place, readers)}", code=code)
+    wrong = (emptied_region if _has_logs(tables) else gone_region)(tables.cluster.name, tables.place, readers)
+    return RetryableError(replace(wrong, what=f"{who}{wrong.what}"))
 
 
 def _has_logs(tables: ClusterTables) -> bool:

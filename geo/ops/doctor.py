@@ -19,18 +19,17 @@ from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.delta.store import StorePath
 from geo.errors import GeoError, SchemaError, UsageError
-from geo.faults import Tried, faults_here, reason_of
+from geo.faults import Tried, faults_here, reason_of, wrong_of
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import EventKind
 from geo.journal.events import KEPT, read_events
 from geo.locations import authority_of, storage_of
 from geo.log.absence import is_new, nothing_in_target
 from geo.log.topic_log import open_log
-from geo.log.topics import Registered, absent, all_topics, known_topics
+from geo.log.topics import absent, all_topics, known_topics
 from geo.names import ALL_TOPICS, Topic
 from geo.now import now_us
 from geo.ops.bucket import look_at
-from geo.ops.health import with_remedy
 from geo.ops.link_health import LinksBefore, link_findings
 from geo.ops.looks.clocks import of_host, of_regions
 from geo.ops.looks.overdue import overdue
@@ -117,8 +116,8 @@ def _subscriptions(clusters: Mapping[str, ClusterTables]) -> Iterator[Symptom]:
 
 
 def _unreadable(where: str, error: BaseException) -> Symptom:
-    what, fix = with_remedy(first_line(error), code := reason_of(error))
-    return Symptom("error", where, f"cannot be read: {what}", fix, code)
+    wrong = wrong_of(error)
+    return Symptom("error", where, f"cannot be read: {wrong.what}", wrong.do, wrong.code)
 
 
 def _java(spark: SparkSession) -> Iterator[Symptom]:
@@ -199,7 +198,8 @@ def _region(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config
         return
     name, place = tables.cluster.name, tables.place
     if any(_is_to_be_brought(link, clusters[link.source], config) for link in config.inbound(name)):
-        yield Symptom("error", f"cluster {name}", nothing_in_target(name, place), "as said", Reason.TARGET_GONE)
+        wrong = nothing_in_target(name, place)
+        yield Symptom("error", f"cluster {name}", wrong.what, wrong.do, wrong.code)
     else:
         fix = "if the region is new, that is right; else correct its root, or catalog and schema, in the configuration"
         yield Symptom("warn", f"cluster {name}", f"nothing was ever published or replicated at {place}", fix)
@@ -245,15 +245,14 @@ def _tables(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
     where = f"cluster {tables.cluster.name}"
     yield from of_tables(tables)
     topics = [one for one in all_topics(tables, (Topic.parse(topic) for _, topic in read_links(tables))) if not one.is_deleted]
+    is_read = any(link.source == tables.cluster.name for link in config.links)
     for one in topics:
         topic = one.topic
         try:
             seen = tables.log(topic).look()
             if (lacks := absent(tables, one, seen)) is not None:
-                what, _, fix = lacks.partition(". ")
-                yield Symptom(
-                    "error", f"{where}, {topic}", what, fix, _code_of_lack(one, tables, config, is_there=seen is not None)
-                )
+                code = lacks.code if lacks.code is not Reason.SOURCE_GONE or is_read else Reason.TARGET_GONE
+                yield Symptom("error", f"{where}, {topic}", lacks.what, lacks.do, code)
                 continue
             table, _ = open_log(tables, topic)
         except faults_here() as error:
@@ -274,14 +273,6 @@ def _tables(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
             left = "its log is still there" if there else "that has not ended"
             yield Symptom("warn", f"{where}, {one.topic}", f"it was deleted, and {left}", fix, Reason.DELETED)
     yield Symptom("ok", where, f"{sum(not one.is_unknown for one in topics)} topics, their tables are delta-geo's")
-
-
-def _code_of_lack(one: Registered, tables: ClusterTables, config: Config, *, is_there: bool) -> Reason:
-    """Of what `absent` says of a topic."""
-    if is_there:
-        return Reason.REGISTRY_EMPTY if one.is_unknown or one.is_unclear else Reason.POLICY
-    is_read = any(link.source == tables.cluster.name for link in config.links)
-    return Reason.SOURCE_GONE if is_read else Reason.TARGET_GONE
 
 
 def _owners(tables: ClusterTables, before: LinksBefore) -> Iterator[Symptom]:

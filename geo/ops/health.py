@@ -15,7 +15,7 @@ from itertools import pairwise
 from geo.coordination.claims import Liveness
 from geo.coordination.holder import Holder
 from geo.ops.lag_history import Sample
-from geo.reasons import Level, Reason
+from geo.reasons import Level, Reason, Wrong
 from geo.replication.lag import Lag
 from geo.streams.life import State
 from geo.text import counted, lasting
@@ -126,7 +126,7 @@ class LinkNow:
     code: Reason | None = None
     since_us: int | None = None
     lag: Lag | None = None
-    away: tuple[Reason, str] | None = None
+    away: Wrong | None = None
     rewound: Reason | None = None
     stale: str | None = None
     unbegun: bool = False
@@ -197,8 +197,10 @@ def _with_left_out(link: LinkNow, found: Finding) -> Finding:
 
 def _judged_now(link: LinkNow) -> Finding | None:
     if link.away is not None or link.lag is None:
-        code, why = link.away or (Reason.SOURCE_UNREADABLE, f"{link.source} cannot be read")
-        return link.finding(Health.AWAY, _met_away(link), code, *with_remedy(why, code))
+        away = link.away or Wrong(
+            Reason.SOURCE_UNREADABLE, f"{link.source} cannot be read", "correct its place in the configuration, or its keys"
+        )
+        return link.finding(Health.AWAY, _met_away(link), away.code, away.what, away.do)
     if link.state is State.FAILED:
         code = link.code or Reason.OTHER
         return link.finding(Health.FAILED, link.since_us, code, link.reason or "it failed", _ends_failure(link, code))
@@ -357,12 +359,6 @@ def _ends_failure(link: LinkNow, code: Reason) -> str:
         return f"geo links resolve {link.ends}"
     again = f"geo links restart {link.ends}"
     return again if code.do is None else f"{code.do}, then {again}"
-
-
-def with_remedy(why: str, code: Reason) -> tuple[str, str]:
-    """A reason that ends with what to do, apart from that."""
-    what, _, do = why.replace(" Nothing was written.", "").partition(". ")
-    return what, do or code.do or "put it back, or correct its place in the configuration"
 
 
 def limited(found: Finding, lacks_s: float | None, now_us: int, max_lag_s: float | None, *, complete: bool) -> Finding:

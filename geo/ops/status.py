@@ -12,11 +12,11 @@ from typing import TypeVar
 from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.names import Topic
 from geo.ops.away import not_before
-from geo.ops.health import Finding, Health, limited, with_remedy
+from geo.ops.health import Finding, Health, limited
 from geo.ops.looks.clocks import of_host
 from geo.ops.problems import THIS_HOST, Noted, Problem, dated, fails, grouped, worst_first
 from geo.ops.region_process import RegionProcess, fault_of_region
-from geo.reasons import Level, Reason
+from geo.reasons import Level, Wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,7 @@ class ClusterFacts:
     messages. `published`: messages a second, those that were published in it; None: not known."""
 
     cluster: str
-    unreadable: str | None = None
-    unreadable_code: Reason | None = None
+    unreadable: Wrong | None = None
     brokers: tuple[RegionProcess, ...] = ()
     published: float | None = None
     verified: Verified | None = None
@@ -245,9 +244,9 @@ def of_regions(facts: Facts) -> list[Finding]:
 
 def _of_cluster(one: ClusterFacts) -> Finding:
     """Of a region that cannot be read."""
-    code = one.unreadable_code or Reason.OTHER
-    what, do = with_remedy(one.unreadable or "", code)
-    return Finding(one.cluster, None, None, Health.AWAY, None, code, f"{one.cluster} cannot be read: {what}", do)
+    assert one.unreadable is not None
+    code, what, do = one.unreadable.code, f"{one.cluster} cannot be read: {one.unreadable.what}", one.unreadable.do
+    return Finding(one.cluster, None, None, Health.AWAY, None, code, what, do)
 
 
 def _wrong_clock(clusters: Iterable[ClusterFacts]) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from geo.config.model import Config
 from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
-from geo.faults import Tried, reason_of
+from geo.faults import Tried, wrong_of
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import Event, EventKind
 from geo.journal.events import KEPT, is_of_this_host, read_events
@@ -36,7 +36,6 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import parse_key
 from geo.subscription.in_region import InRegion, in_region, ready
 from geo.subscription.version_subscriptions import version_subscriptions, versions_behind
-from geo.text import first_line
 from geo.times import in_us
 from schemas import LEDGERS
 
@@ -64,7 +63,7 @@ def read_facts(regions: Regions, config: Config, glob: str) -> Facts:
             for key, here in subscriptions_here.items():
                 subscribed.setdefault(key, {})[name] = here
         if tried.fault is not None:
-            read.append(ClusterFacts(name, first_line(tried.fault), reason_of(tried.fault)))
+            read.append(ClusterFacts(name, wrong_of(tried.fault)))
     read.sort(key=lambda one: list(clusters).index(one.cluster))
     carried = {(one.source, one.topic) for one in topics}
     read = [
@@ -103,7 +102,7 @@ def facts_of(
             read.append(of_one)
             topics += of_links
         if tried.fault is not None:
-            read.append(ClusterFacts(name, first_line(tried.fault), reason_of(tried.fault)))
+            read.append(ClusterFacts(name, wrong_of(tried.fault)))
     return Facts(now_us(), read, links, topics)
 
 

@@ -35,7 +35,7 @@ def unclear(one: Registered, row: LinkState | None, source: ClusterTables) -> st
     """Why the link of this row does not carry a topic of which nobody knows where it may go; None: it does, since it has."""
     if not one.is_unclear or has_carried(row):
         return None
-    return lost_by_registry(one, source.cluster.name, str(source.journal(TOPICS)))
+    return str(lost_by_registry(one, source.cluster.name, str(source.journal(TOPICS))))
 
 
 def has_log(source: ClusterTables, topic: Topic) -> bool:

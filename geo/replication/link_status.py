@@ -14,13 +14,13 @@ from geo.delta.history import parted
 from geo.delta.store import read_each
 from geo.delta.table import Table
 from geo.errors import OtherClusterError, RetryableError
-from geo.faults import Tried, reason_of
+from geo.faults import Tried, wrong_of
 from geo.journal.cluster import ClusterTables
 from geo.log.absence import is_new, log_gone_in_target, nothing_in_target
 from geo.log.ledgers import LINK_KEY
 from geo.log.topics import Registered, absent, gone_error, known_topics
 from geo.names import Topic, topic_glob_matches
-from geo.reasons import Reason
+from geo.reasons import Reason, Wrong
 from geo.replication.carried import replicates, topics_of_source
 from geo.replication.lag import Lag, due_of, lag_of
 from geo.replication.link_requests import Requests
@@ -30,7 +30,6 @@ from geo.replication.link_table import read_links
 from geo.replication.request_table import read_requests
 from geo.replication.rule import Rule
 from geo.streams.life import State
-from geo.text import first_line
 from geo.times import in_us
 
 REMOTE_COMMITS = 200
@@ -70,7 +69,7 @@ class LinkStatus:
     """Why it is, as `reason`; None: nobody says."""
     is_wanted: bool = True
     """Nobody asked it to rest."""
-    away: tuple[Reason, str] | None = None
+    away: Wrong | None = None
     """Why its source cannot be read, or what should be there is not; None: all is there."""
     rewound: Reason | None = None
     """Why the source is not the one that was read last, as far as its end tells; None: it is."""
@@ -110,7 +109,7 @@ def link_statuses(
         away = None
         if tried.fault is not None:
             carried = [Registered.unknown(topic, None) for topic in replicated]
-            away = reason_of(tried.fault), first_line(tried.fault)
+            away = wrong_of(tried.fault)
         matching = [
             one for one in carried if topic_glob_matches(glob, one.topic) and (only is None or (link.source, one.topic) in only)
         ]
@@ -127,8 +126,8 @@ def _status(
     requests: Requests,
     target: ClusterTables,
     source: ClusterTables,
-    away: tuple[Reason, str] | None,
-    target_lacks: str | None,
+    away: Wrong | None,
+    target_lacks: Wrong | None,
     registered: Registered,
 ) -> LinkStatus:
     topic = registered.topic
@@ -143,31 +142,30 @@ def _status(
     elif state is State.PAUSED:
         so_far = replace(so_far, since_us=requests.paused_us(link.source, topic), code=Reason.ASKED_TO_PAUSE)
     if away is None:
-        lacks, code = None, Reason.REGISTRY_EMPTY
+        lacking: list[Wrong] = []
         with Tried() as tried:
             log = source.log(topic)
             seen = log.look()
-            lacks = absent(source, registered, seen)
             now_us = storage_now_us(target, writes=False)
             of_target = None if is_new(in_us(registered.created_at), now_us) else target_lacks
-            code = Reason.SOURCE_GONE if seen is None else Reason.TARGET_GONE if lacks is None else code
-            lacks = "; ".join(filter(None, (lacks, of_target))) or None
+            lacking += (one for one in (absent(source, registered, seen), of_target) if one is not None)
+            lacks = "; ".join(map(str, lacking)) or None
             stands, at_end = stands_at(row, link, target.log(topic)), begins_at(row, link, topic) == "latest"
             if seen is None:
-                raise RetryableError(f"{log}: there is no table now.", code=code)
+                raise RetryableError(f"{log}: there is no table now.", code=Reason.SOURCE_GONE)
             stood = _behind(log, seen, stands, link, now_us, begins_at_end=at_end)
             told = "; ".join(filter(None, (reason or stood.why, lacks))) or None
-            away = (code, lacks) if lacks else None
+            away = next(iter(lacking), None)
             if row is not None and row.cursor is not None and row.target is not None and stands.cursor is None:
-                away = away or (Reason.TARGET_GONE, log_gone_in_target(str(topic), link.target, link.name))
+                away = away or log_gone_in_target(str(topic), link.target, link.name)
             return replace(
                 so_far, reason=told, at=stood.at, newest=seen.version, lag=stood.lag, lacks=lacks, away=away,
                 rewound=stood.rewound, stale=stood.why if stands.cursor is not None else None,
                 unbegun=row is None and at_end and seen.version > 0,
             )  # fmt: skip
         assert tried.fault is not None
-        away = (code, lacks) if lacks else (reason_of(tried.fault), first_line(tried.fault))
-    told = f"{link.source} cannot be read: {away[1]}"
+        away = lacking[0] if lacking else wrong_of(tried.fault)
+    told = f"{link.source} cannot be read: {away}"
     return replace(so_far, reason=told if reason is None else f"{reason}; {told}", away=away)
 
 

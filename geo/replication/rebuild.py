@@ -79,7 +79,7 @@ def rebuild(
     ]
     registry = str(own.journal(TOPICS))
     unclear = {str(one.topic): lost_by_registry(one, cluster, registry) for one in known_topics(own)}
-    return [replace(one, unclear=unclear.get(one.topic)) for one in done]
+    return [replace(one, unclear=None if (lost := unclear.get(one.topic)) is None else str(lost)) for one in done]
 
 
 def _carried(spark: SparkSession, config: Config, link: Link) -> set[str]:

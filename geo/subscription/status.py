@@ -226,7 +226,7 @@ def _here(tables: ClusterTables, one: _Namespace | Unreadable, topic: Topic, sub
         if (seen := log.look()) is None:
             one_of = tables.journal(TOPICS).one(Registered, topic=str(topic))
             if one_of is not None and not one_of.is_deleted and (lacks := absent(tables, one_of, None)) is not None:
-                return lacks  # what waits there nobody knows
+                return str(lacks)  # what waits there nobody knows
         at = in_region(of_it.here, log, None if seen is None else seen.version, is_regional=of_it.is_regional)
         arrived, oldest = 0, None
         if at.version is not None:

@@ -25,7 +25,7 @@ from geo.names import Topic
 from geo.ops.health import Finding, Health
 from geo.ops.region_process import RegionProcess
 from geo.ops.status import Backlog, ClusterFacts, Facts, OfVersions, Status, Subscribed, TopicOfLink, Verified, status_of
-from geo.reasons import Reason
+from geo.reasons import Reason, Wrong
 from geo.times import from_us, in_us
 from tests.far import TOPIC, Far
 from tests.object_store import ObjectStore as S3
@@ -77,7 +77,8 @@ class Told:
                 one = ClusterFacts(name, published=rate, topics=own, own=own)
                 self.facts = replace(facts, clusters=[*facts.clusters, one])
             case ["away", name, code, *why]:
-                one = ClusterFacts(name, " ".join(why), Reason(code))
+                what, _, do = " ".join(why).partition(" | ")
+                one = ClusterFacts(name, Wrong(Reason(code), what, do))
                 self.facts = replace(facts, clusters=[*facts.clusters, one])
             case ["broker", name, process, silent, works, *dead]:
                 broker = _broker(process, float(silent), int(works), " ".join(dead) or "LIVES")
@@ -157,7 +158,7 @@ def test_any_text_is_shown_on_lines_of_its_own_and_moves_no_cursor(
 ) -> None:
     finding = Finding(subject, name, subject, health, since_us, Reason.OTHER, reason, do)
     one = TopicOfLink("us", "eu", TOPIC, "RUNNING", finding, Backlog(3, 4.0), None)
-    away = ClusterFacts(name, unreadable=reason, unreadable_code=Reason.NO_ANSWER)
+    away = ClusterFacts(name, unreadable=Wrong(Reason.NO_ANSWER, reason, do or ""))
     dead = ClusterFacts("us", brokers=(_broker(name, 900.0, 2, "DEAD"),), verified=Verified(0, False, reason), topics=(TOPIC,))
     status = status_of(Facts(NOW_US, [away, dead], [("us", "eu"), (name, "us")], [one]))
     lines = _shown(status, width)

@@ -282,9 +282,9 @@ def test_a_bucket_that_is_not_there_is_one_finding_and_no_right(
     (tmp_path / "geo.yaml").write_text(json.dumps({"version": 1, "clusters": clusters}))
     doctor = ["doctor", "--engine", "native", "--write-check", "eu", "--config", str(tmp_path / "geo.yaml"), "-o", "json"]
     assert main(doctor) == 1
-    (wrong,) = (one["what"] for one in json.loads(capsys.readouterr().out) if one["level"] == "error")
-    assert "NoSuchBucket" in wrong
-    assert "make the bucket" in wrong
+    (wrong,) = (one for one in json.loads(capsys.readouterr().out) if one["level"] == "error")
+    assert "NoSuchBucket" in wrong["what"]
+    assert "make the bucket" in wrong["fix"]
 
 
 def test_keys_that_may_do_nothing_are_nowhere_fine(s3: S3, bucket: str) -> None:

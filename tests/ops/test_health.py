@@ -9,6 +9,8 @@ import pytest
 
 from geo.coordination.claims import OWNED, Liveness, Owner
 from geo.coordination.holder import Holder
+from geo.errors import RetryableError
+from geo.faults import wrong_of
 from geo.ops.health import (
     APART_US,
     PAUSED_LONG_US,
@@ -22,7 +24,7 @@ from geo.ops.health import (
     longest_rest_us,
 )
 from geo.ops.lag_history import Sample
-from geo.reasons import Reason
+from geo.reasons import Reason, Wrong
 from geo.replication.lag import Lag
 from geo.streams.life import State
 from geo.times import from_us
@@ -155,14 +157,17 @@ def test_a_target_that_may_lack_something_is_not_ok_though_its_cursor_is_at_the_
 
 
 def test_what_is_not_there_is_never_ok() -> None:
-    lost = "nothing is registered at /us, and eu replicated from it: it was moved away. Put its folder back, or correct the configuration."
+    lost = Wrong(Reason.SOURCE_GONE, "nothing is registered at /us: it was moved away", "Put its folder back")
     for lag in (None, Lag()):
-        found = judge_now(replace(LINK, lag=lag, away=(Reason.SOURCE_GONE, lost)))
+        found = judge_now(replace(LINK, lag=lag, away=lost))
         assert found is not None
         assert (found.health, found.code, found.since_us) == (Health.AWAY, Reason.SOURCE_GONE, None)
-        assert found.reason.endswith("it was moved away")
-        assert found.do == "Put its folder back, or correct the configuration."
-    met = judge_now(replace(LINK, lag=None, state=State.DELAYED, since_us=5, away=(Reason.NO_ANSWER, "no answer: x")))
+        assert (found.reason, found.do) == (lost.what, lost.do)
+    met = judge_now(
+        replace(
+            LINK, lag=None, state=State.DELAYED, since_us=5, away=wrong_of(RetryableError("no answer", code=Reason.NO_ANSWER))
+        )
+    )
     assert met is not None
     assert met.since_us == 5, "who runs it met it then"
     assert met.do == Reason.NO_ANSWER.do
