@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,7 +36,7 @@ from geo.log.topics import Registered, known_topics
 from geo.names import Topic
 from geo.now import now_us, utc_now
 from geo.replication.link_topics import LinkReport
-from geo.times import from_us
+from geo.times import from_us, in_us
 from schemas import JOURNALS, TOPIC_LOG, TOPICS, TableSchema
 from schemas.table import CLUSTER_PROPERTY, POLICIES_PROPERTY
 from tests.clock_off import clock_off
@@ -132,6 +133,14 @@ class Place:
         log = self.far.log("us", TOPIC)
         log.append_rows(rows_table(TOPIC_LOG.types, rows), Batch("w", time_us, (span,), {}).encode())
         self._appended += count
+
+    def forge(self, count: int) -> None:
+        """A producer whose storage had a wrong clock appends messages of the year 2200 to the log of us."""
+        late = datetime(2200, 1, 1, tzinfo=timezone.utc)
+        of_all = {"origin": "us", "ledger_id": 7, "publish_time": late, "producer": "x", "publish_date": late.date()}
+        rows = [{**of_all, "entry_id": entry, "key": f"x{entry}"} for entry in range(count)]
+        batch = Batch("x", in_us(late), (Span(LedgerKey("", None), 7, 0, count - 1),), {})
+        self.far.log("us", TOPIC).append_rows(rows_table(TOPIC_LOG.types, rows), batch.encode())
 
     def replicate(self, *targets: str) -> list[LinkReport]:
         """A pass of the links into each target."""

@@ -228,6 +228,14 @@ def _failed(place: Place) -> Broken:
     yield began
 
 
+def _left_out(place: Place) -> Broken:
+    """A link passed rows that no producer can have written: their times are those of no message."""
+    place.forge(3)
+    began = time.time()
+    place.replicate("eu")
+    yield began
+
+
 def _forgotten(place: Place) -> Broken:
     """Somebody paused it days ago; who runs it followed that."""
     began = time.time()
@@ -337,6 +345,7 @@ SET_UPS = (
     SetUp("lagging", _lagging, _of_link(Reason.GROWING, "num_fetchers"), noted=by_its_broker),
     SetUp("stalled", _stalled, _of_link(Reason.NOT_MOVING, "geo links restart"), _asks, is_asked=True),
     SetUp("failed", _failed, _of_link(Reason.SOURCE_RECREATED, "geo links resolve"), _types),
+    SetUp("rows left out", _left_out, _of_link(Reason.IMPOSSIBLE_ROWS, "geo reconcile"), _types),
     SetUp("paused and forgotten", _forgotten, _of_link(Reason.ASKED_TO_PAUSE, "geo links resume"), _types),
     SetUp("no broker", _no_broker, _of_link(Reason.NO_OWNER, "geo broker --cluster eu"), _types, noted=None),
     SetUp("halted", _halted, _of_link(Reason.OWNER_SILENT, "kill -CONT"), _types_in_shell),
