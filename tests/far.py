@@ -40,7 +40,7 @@ from geo.fleet.backfill import Backfill, Filled, Mode, _Filling
 from geo.fleet.rate import Allowance
 from geo.journal.cluster import ClusterTables
 from geo.log.ledger_writer import LedgerWriter
-from geo.log.ledgers import Batch, Counted, LedgerKey
+from geo.log.ledgers import Batch, LedgerKey, RowsOfKey
 from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.now import now_us
@@ -121,7 +121,7 @@ class Far:
             return rows_table(TOPIC_LOG.types, list(rows))
 
         if first < end:
-            writer.append([Counted(ALL, end - first, 0)], {"": json.dumps([str(end)])}, entries)
+            writer.append([RowsOfKey(ALL, end - first, 0)], {"": json.dumps([str(end)])}, entries)
         return max(0, end - first)
 
     def replicate(self, topic: Topic = TOPIC, source: str = "us", target: str = "eu") -> int:

@@ -221,6 +221,17 @@ def test_nothing_reaches_into_the_jvm() -> None:
     assert found == []
 
 
+def test_a_name_means_one_thing() -> None:
+    """Of a class that others may use."""
+    files: dict[str, list[str]] = {}
+    for path in [*ROOT.glob("geo/**/*.py"), *ROOT.glob("schemas/*.py")]:
+        for node in _parsed(path.relative_to(ROOT).as_posix()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                files.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    assert len(files) > 300
+    assert {name: of for name, of in files.items() if len(of) > 1} == {}
+
+
 def test_every_module_says_what_belongs_in_it() -> None:
     sources = [*ROOT.glob("geo/**/*.py"), *ROOT.glob("schemas/*.py"), *ROOT.glob("jobs/*.py")]
     silent = [str(path) for path in sources if path.read_text().strip() and not re.match(r'"""[^"]', path.read_text())]

@@ -10,10 +10,10 @@ from typing import Any
 
 from geo.cli.arguments import Verbs, from_1_to, up_to
 from geo.cli.output import Output
-from geo.config.placement import MIB, SHEDDERS, STRATEGIES, Settings, parse_setting
+from geo.config.placement import MIB, SHEDDERS, STRATEGIES, BalancerSettings, parse_setting
 from geo.errors import UsageError
 from geo.fleet.placement.manager import manager_of
-from geo.fleet.simulated_cluster import Cluster, generated, recorded
+from geo.fleet.simulated_cluster import SimulatedCluster, generated, recorded
 from geo.fleet.simulator import BALANCED, Phase, simulate
 from geo.text import counted
 
@@ -101,7 +101,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _cluster(args: argparse.Namespace) -> Cluster:
+def _cluster(args: argparse.Namespace) -> SimulatedCluster:
     if args.reports is not None:
         return recorded(args.reports)
     return generated(args.topics, args.brokers, args.bundles, args.zipf, random.Random(args.seed))  # noqa: S311  # as above
@@ -135,7 +135,7 @@ def _rows(strategy: str, shedder: str, phases: Sequence[Phase]) -> list[tuple[ob
     return rows
 
 
-def _settings(given: Sequence[str]) -> Settings:
+def _settings(given: Sequence[str]) -> BalancerSettings:
     """Pulsar's defaults with those that are given as NAME=VALUE. Raises UsageError."""
     chosen: dict[str, Any] = {}
     for text in given:
@@ -144,7 +144,7 @@ def _settings(given: Sequence[str]) -> Settings:
             chosen[name] = parse_setting(name, value)
         except UsageError as error:
             raise UsageError(f"--set {error}") from None
-    return Settings(**chosen)
+    return BalancerSettings(**chosen)
 
 
 def _pyplot() -> Any:

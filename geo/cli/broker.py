@@ -8,17 +8,17 @@ from geo.cli.arguments import Verbs, add_running
 from geo.cli.output import Output
 from geo.cli.running import LOOKS_S, load_for, name_missing_sources, noting_health, start_spark, stop_on_signals, with_disk
 from geo.cli.signals import at_signal
-from geo.fleet.broker import TRIGGER, Broker, BrokerReport, Kind
+from geo.fleet.broker import TRIGGER, Broker, BrokerReport, WorkKind
 from geo.now import utc_now
 from geo.streams.life import State
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.text import counted
 
 _BROUGHT = {
-    Kind.PUBLISHER: ("message", "published"),
-    Kind.LINK: ("message", "replicated"),
-    Kind.FOLD: ("cursor", "written"),
-    Kind.VERSIONS: ("marker", "written"),
+    WorkKind.PUBLISHER: ("message", "published"),
+    WorkKind.LINK: ("message", "replicated"),
+    WorkKind.FOLD: ("cursor", "written"),
+    WorkKind.VERSIONS: ("marker", "written"),
 }
 
 

@@ -15,7 +15,7 @@ from geo.cli.running import LookedAt, load_for
 from geo.config.model import Config
 from geo.config.placement import MIB, Placement
 from geo.config.yaml_nodes import suggestion
-from geo.coordination.holders import Holders
+from geo.coordination.holders import RegionHolders
 from geo.coordination.liveness import silent_s
 from geo.coordination.ownership import broker_runner
 from geo.coordination.storage_clock import storage_now_us
@@ -124,7 +124,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
     output.text(*(f"{name} is not up and has what others wait for; another one takes it over, if one is up" for name in dead))
     lead = owners.lead
     if lead is not None and lead.is_owned and not owners.shares:
-        why = Holders(tables).why_not_run(broker_runner(tables).name)
+        why = RegionHolders(tables).why_not_run(broker_runner(tables).name)
         alone = (
             f"{Process.decode(lead.holder)} runs {args.cluster} alone; no broker takes part while it lives"
             if not why
@@ -142,7 +142,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
 def _list_alone(args: argparse.Namespace, output: Output, clusters: Mapping[str, ClusterTables]) -> int:
     """Of a cluster that no brokers share: who runs it, or what of it."""
     tables, every = clusters[args.cluster], clusters.values()
-    found = region_processes(Holders(tables))
+    found = region_processes(RegionHolders(tables))
     output.data(list(map(process_as_json, found)))
     rows = [(one.name, one.does, f"{from_us(one.since_us):%Y-%m-%d %H:%M:%S}Z", _alive(one), one.works) for one in found]
     if found:

@@ -24,7 +24,7 @@ from geo.fleet.assignments import read_assignments, read_bundles, read_owners
 from geo.fleet.load_reports import LEAVING, names_of, read_reports
 from geo.fleet.placement.bundles import Bundles, bundle_of, namespace_of, namespace_of_topic, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim
-from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request
+from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, BundleRequest
 from geo.fleet.placement.policies import Allowed, Policies
 from geo.fleet.placement.views import (
     FLOW,
@@ -262,7 +262,7 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
             output.text(f"- it may go to {', '.join(may_own)}")
         return 0
     number = ask(tables, bundle, action, broker=broker, positions=positions)
-    request = Request(bundle, action, number, broker or "", positions)
+    request = BundleRequest(bundle, action, number, broker or "", positions)
     told = _wait(tables, placement, request, said.broker, args.wait)
     output.data({**fields, "dry_run": False, "done": told.ends and told.done, "became": told.says})
     if args.wait == 0:
@@ -275,7 +275,7 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     return 0 if args.wait == 0 or (told.ends and told.done) else 1
 
 
-def _wait(tables: ClusterTables, placement: Placement, request: Request, before: str, wait_s: float) -> Became:
+def _wait(tables: ClusterTables, placement: Placement, request: BundleRequest, before: str, wait_s: float) -> Became:
     """What has become of the request once that ends, or after the time."""
     deadline = time.monotonic() + wait_s
     while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 
-class Asked(Enum):
+class AskedBy(Enum):
     """By whom it was asked to end."""
 
     MANAGER = auto()
@@ -32,10 +32,10 @@ class Does(Enum):
     """The same, and nothing is said any more."""
 
 
-def on_signal(asked: Asked, interrupts: int, *, can_stop: bool, launches: bool) -> tuple[Does, ...]:
+def on_signal(asked: AskedBy, interrupts: int, *, can_stop: bool, launches: bool) -> tuple[Does, ...]:
     """What follows when somebody asks who has pressed Ctrl-C so often before. `can_stop`: the run ends by itself when it is asked. `launches`:
     the main thread starts Spark: pyspark, if it is left, takes from the Java machine what that waits for, which then stays for ever."""
-    if asked is Asked.MANAGER:
+    if asked is AskedBy.MANAGER:
         return (Does.STOP,)
     if interrupts:
         return (Does.END_NOW,)

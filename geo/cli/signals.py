@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from geo.cli.ending import Asked, Does, on_signal
+from geo.cli.ending import AskedBy, Does, on_signal
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -54,7 +54,7 @@ class Signals:
         self._woke_before = -1
 
     def __enter__(self) -> Self:
-        self._at("SIGINT", Asked.PERSON)
+        self._at("SIGINT", AskedBy.PERSON)
         if threading.current_thread() is threading.main_thread():
             reads, self._wakes = socket.socketpair()
             self._wakes.setblocking(False)
@@ -80,15 +80,15 @@ class Signals:
                     if self._heard < self._came:
                         self._heard_late += 1
                         with suppress(KeyboardInterrupt):
-                            self._asked(Asked.PERSON)
+                            self._asked(AskedBy.PERSON)
 
-    def _at(self, name: str, asked: Asked) -> None:
+    def _at(self, name: str, asked: AskedBy) -> None:
         before = signal.getsignal(getattr(signal, name))
         if at_signal(name, lambda: self._hear(asked)):
             self._before.setdefault(name, before)
 
-    def _hear(self, asked: Asked) -> None:
-        if asked is Asked.MANAGER or not self._heard_late:
+    def _hear(self, asked: AskedBy) -> None:
+        if asked is AskedBy.MANAGER or not self._heard_late:
             self._asked(asked)
             return
         self._heard_late -= 1
@@ -98,19 +98,19 @@ class Signals:
     def stop_by(self, stop: Callable[[], None]) -> None:
         """From now on signals call `stop`, which lets running batches end first."""
         self._stop = stop
-        self._at("SIGTERM", Asked.MANAGER)
+        self._at("SIGTERM", AskedBy.MANAGER)
 
     def interrupted(self) -> int:
         """Somebody else's handler raised KeyboardInterrupt, as pyspark's does while its session is made. Returns the exit code."""
         if not self._interrupts:
             with suppress(KeyboardInterrupt):
-                self._asked(Asked.PERSON)
+                self._asked(AskedBy.PERSON)
         return INTERRUPTED
 
-    def _asked(self, asked: Asked) -> None:
+    def _asked(self, asked: AskedBy) -> None:
         follows = on_signal(asked, self._interrupts, can_stop=self._stop is not None, launches=_launches)
-        self._interrupts += asked is Asked.PERSON
-        self._heard += asked is Asked.PERSON
+        self._interrupts += asked is AskedBy.PERSON
+        self._heard += asked is AskedBy.PERSON
         if Does.END_NOW in follows:
             self._end(INTERRUPTED)
         if not {Does.END_SOON, Does.END_UNTIDILY}.isdisjoint(follows):

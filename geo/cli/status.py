@@ -16,7 +16,18 @@ from geo.config import load
 from geo.coordination.claims import Liveness
 from geo.ops.problems import Problem
 from geo.ops.regions import OF_ALL
-from geo.ops.status import Backlog, ClusterLine, LinkLine, Lost, OfVersions, Status, Subscribed, Subscriptions, Trend, status_of
+from geo.ops.status import (
+    Backlog,
+    ClusterLine,
+    IfLost,
+    LinkLine,
+    OfVersions,
+    Status,
+    SubscriptionFacts,
+    SubscriptionsLine,
+    Trend,
+    status_of,
+)
 from geo.ops.status_facts import read_facts
 from geo.text import counted, lasting, per_second
 from geo.times import from_us
@@ -148,7 +159,7 @@ def _cluster(one: ClusterLine, now_us: int) -> tuple[object, ...]:
     return facts.cluster, who, alive, published, _lost(lost), verified
 
 
-def _lost(one: Lost) -> str:
+def _lost(one: IfLost) -> str:
     backlog, acks = one.backlog, one.acks
     if backlog.messages is None or not (backlog.messages or backlog.complete):
         told = "unknown"
@@ -180,7 +191,7 @@ def _messages(one: Backlog) -> str:
     return f"{one.messages:,}" if one.complete else f">{one.messages:,}"
 
 
-def _subscriptions(one: Subscriptions) -> str:
+def _subscriptions(one: SubscriptionsLine) -> str:
     told = f"SUBSCRIPTIONS {one.count:,}{_behind(one.behind, 'message', one.unknown)}"
     of_versions = f"{one.versions:,} of versions{_behind(one.versions_behind, 'version', one.versions_unknown)}"
     ways = [
@@ -190,7 +201,7 @@ def _subscriptions(one: Subscriptions) -> str:
     return "; ".join((told, *([of_versions] if one.versions else []), *(["failover " + ", ".join(ways)] if ways else [])))
 
 
-def _behind(found: Sequence[Subscribed | OfVersions], what: str, unknown: int) -> str:
+def _behind(found: Sequence[SubscriptionFacts | OfVersions], what: str, unknown: int) -> str:
     """How many are behind, and which is furthest; and of how many nobody knows."""
     told = ""
     if found:

@@ -24,7 +24,7 @@ SHEDDERS = ("ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class BalancerSettings:
     """What can be set of the load balancer: names and defaults of Pulsar's ServiceConfiguration without `loadBalancer`, in snake
     case. A `Percentage` there is a fraction here, a limit in MB is one in bytes, minutes and milliseconds are seconds.
 
@@ -101,7 +101,7 @@ _FRACTIONS = (
     "avg_shedder_high_threshold",
     "flow_or_qps_difference_threshold",
 )
-_LEAST = {field.name: 0 for field in fields(Settings) if field.type in ("int", "float")} | {
+_LEAST = {field.name: 0 for field in fields(BalancerSettings) if field.type in ("int", "float")} | {
     "num_short_samples": 1,
     "num_long_samples": 1,
     "max_unload_bundle_num_per_shedding": -1,
@@ -118,7 +118,7 @@ class Placement:
     bundles: int = BUNDLES
     strategy: str = STRATEGIES[0]
     shedder: str = SHEDDERS[0]
-    settings: Settings = Settings()
+    settings: BalancerSettings = BalancerSettings()
 
     def __post_init__(self) -> None:
         timeout_s = self.broker_timeout_s
@@ -129,7 +129,7 @@ class Placement:
                 raise UsageError(f"{what} {show(name)} is unknown; there are {', '.join(known)}{suggestion(name, known)}")
 
 
-SETTINGS: Mapping[str, type] = {field.name: type(field.default) for field in fields(Settings)}
+SETTINGS: Mapping[str, type] = {field.name: type(field.default) for field in fields(BalancerSettings)}
 """What can be set by name, and the type of each."""
 
 

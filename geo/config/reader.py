@@ -84,7 +84,7 @@ from geo.config.model import (
     check_start,
     problems,
 )
-from geo.config.placement import Placement, Settings, parse_setting
+from geo.config.placement import BalancerSettings, Placement, parse_setting
 from geo.config.secret import SECRET_FORMS, Secret
 from geo.config.spark_conf import check_conf
 from geo.config.yaml_nodes import MAX_CHARACTERS, Reader, duration_s, line_of, resolve_location
@@ -276,7 +276,7 @@ def _read_placement(reader: Reader, node: Node) -> Placement | None:
     given = _given(fields, reads)
     entries = reader.entries(fields.get("settings"), "placement: settings").items()
     settings = _known({name: reader.word(value, name, partial(parse_setting, name)) for name, (_, value) in entries})
-    return reader.attempt(line_of(node), lambda: Placement(settings=Settings(**settings), **given))
+    return reader.attempt(line_of(node), lambda: Placement(settings=BalancerSettings(**settings), **given))
 
 
 def _read_publication(reader: Reader, node: Node, clusters: Collection[str], resolve: Callable[[str], str]) -> Publication | None:

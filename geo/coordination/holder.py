@@ -17,7 +17,7 @@ from geo.times import in_us
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenHere:
     """What the system of this host says of a process of it. `mine`: it is this process, which may have given a runner up and live.
     `halted`: its processes that are stopped, the Python one or its JVM."""
 
@@ -26,7 +26,7 @@ class Seen:
     halted: tuple[int, ...] = ()
 
 
-def liveness(seen: Seen | None, silence_s: float, timeout_s: float) -> Liveness:
+def liveness(seen: SeenHere | None, silence_s: float, timeout_s: float) -> Liveness:
     """Of who owns a runner and has not released it. `seen` None: it is not of this host, the system hides it, or nobody knows which process it
     is; then for how long it has been silent counts, which else is not looked at."""
     if seen is None:
@@ -93,7 +93,7 @@ class Holder:
         return self.why or f"{self.name} runs it, since {self.claim.since:%Y-%m-%d %H:%M:%S}Z"
 
 
-def holder(claim: Owner, name: str, seen: Seen | None, signs_us: Iterable[int], now_us: int, timeout_s: float) -> Holder:
+def holder(claim: Owner, name: str, seen: SeenHere | None, signs_us: Iterable[int], now_us: int, timeout_s: float) -> Holder:
     """Of the newest claim or release of a runner, by what this host sees of its process and by the signs that this one gave, beside that claim; all in
     microseconds by the storage's clock, in which it is `now_us`."""
     if not claim.is_owned:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from geo.coordination.claims import Liveness, Owner
-from geo.coordination.holder import Holder, Seen, holder
+from geo.coordination.holder import Holder, SeenHere, holder
 from geo.coordination.signs import signs
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
@@ -20,16 +20,16 @@ live: set[tuple[str, str]] = set()
 that a notebook can try again without a restart; its row still says owned, so the next owner fences."""
 
 
-def seen_here(process: Process | None, claims: Iterable[Owner]) -> Seen | None:
+def seen_here(process: Process | None, claims: Iterable[Owner]) -> SeenHere | None:
     """What this host says of a process that has some claims; None: nothing."""
     if process is None or not process.is_seen_here:
         return None
     if process.is_mine:
-        return Seen(any((one.token, one.runner) in live for one in claims), mine=True)
-    return Seen(lives, halted=process.stopped) if (lives := process.lives) else Seen(lives)
+        return SeenHere(any((one.token, one.runner) in live for one in claims), mine=True)
+    return SeenHere(lives, halted=process.stopped) if (lives := process.lives) else SeenHere(lives)
 
 
-class Holders:
+class RegionHolders:
     """The owners of a region, and whether they live. Owners, signs of life and the storage's time are each read once, when first needed.
     `claims`: the newest ones of the runners in question, for who has read them; else all that are there. `writes`: for who may write to learn the
     storage's time."""

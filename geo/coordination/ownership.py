@@ -51,7 +51,7 @@ from geo.coordination.clock import SIGN_APART_US, refuse, why_wrong
 from geo.coordination.first_use import admit
 from geo.coordination.heartbeat import keep_alive, leave
 from geo.coordination.holder import liveness
-from geo.coordination.holders import Holders, live, seen_here
+from geo.coordination.holders import RegionHolders, live, seen_here
 from geo.coordination.liveness import silent_s
 from geo.coordination.storage_clock import known_now_us, note, renew, storage_now_us
 from geo.crash import CrashPoint, reach
@@ -560,7 +560,7 @@ def owner_of(tables: ClusterTables, runner: str) -> Owner | None:
 def _liveness(tables: ClusterTables, held: Sequence[Owner]) -> dict[str, Liveness]:
     """What is known of each holder. Signs of life are asked for only if this host cannot see one of them."""
     found: dict[str, Liveness] = {}
-    holders, by_holder = Holders(tables, held, writes=True), dict[str, list[Owner]]()
+    holders, by_holder = RegionHolders(tables, held, writes=True), dict[str, list[Owner]]()
     for owner in held:
         by_holder.setdefault(owner.holder, []).append(owner)
     for encoded, claims in by_holder.items():

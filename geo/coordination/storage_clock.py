@@ -12,7 +12,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from geo.coordination.clock import SIGN_APART_US, Held, refuse
+from geo.coordination.clock import SIGN_APART_US, HeldClock, refuse
 from geo.coordination.signs import came_us, sign
 from geo.delta.object_store import ObjectStore
 from geo.journal.cluster import ClusterTables
@@ -25,11 +25,11 @@ HOLD_US = 3600 * 1_000_000
 """The same elsewhere: a sign of life takes seconds there, and clocks drift by milliseconds an hour."""
 
 _lock = threading.Lock()
-_held: dict[str, Held] = {}
+_held: dict[str, HeldClock] = {}
 """By the place of a cluster's tables."""
 
 _asking = threading.Lock()
-_told: dict[str, Held] = {}
+_told: dict[str, HeldClock] = {}
 """As `_held`, by what a store's answers say."""
 
 
@@ -60,10 +60,10 @@ def known_now_us(tables: ClusterTables, who: str) -> int | None:
     return checked_now_us(tables, who)
 
 
-def note(tables: ClusterTables, before_us: int, storage_us: int | None, who: str) -> Held:
+def note(tables: ClusterTables, before_us: int, storage_us: int | None, who: str) -> HeldClock:
     """Take note that a write, begun when this host's clock said `before_us`, came at `storage_us` by the storage's. Raises as
     `checked_now_us`."""
-    held = Held(before_us, now_us(), steady_us(), storage_us)
+    held = HeldClock(before_us, now_us(), steady_us(), storage_us)
     with _lock:
         _held[tables.place] = held
     refuse(who, held.wrong())
@@ -75,12 +75,12 @@ def renew(tables: ClusterTables) -> None:
     sign(tables, storage_now_us(tables))
 
 
-def _known(tables: ClusterTables, most_us: int) -> Held | None:
+def _known(tables: ClusterTables, most_us: int) -> HeldClock | None:
     held = _held.get(tables.place)
     return None if held is None or held.is_old(now_us(), steady_us(), most_us) else held
 
 
-def _hold(tables: ClusterTables, *, writes: bool) -> Held | None:
+def _hold(tables: ClusterTables, *, writes: bool) -> HeldClock | None:
     """This host's clock held against the storage's, lately; None where that was not done."""
     if (held := _known(tables, LOCAL_HOLD_US if tables.is_near else HOLD_US)) is not None:
         return held
@@ -90,18 +90,18 @@ def _hold(tables: ClusterTables, *, writes: bool) -> Held | None:
     return held if held is None or not held.took_long else _hold_anew(tables, writes=writes)
 
 
-def _asked(place: str, port: ObjectStore) -> Held:
+def _asked(place: str, port: ObjectStore) -> HeldClock:
     """As a store's answers tell it, to the second: for who looks, and for nothing that is written."""
     with _asking:
         held = _told.get(place)
         if held is None or held.is_old(now_us(), steady_us(), HOLD_US):
             before = now_us()
             told = port.told_us()
-            held = _told[place] = Held(before, now_us(), steady_us(), told)
+            held = _told[place] = HeldClock(before, now_us(), steady_us(), told)
         return held
 
 
-def _hold_anew(tables: ClusterTables, *, writes: bool) -> Held | None:
+def _hold_anew(tables: ClusterTables, *, writes: bool) -> HeldClock | None:
     folder, before = tables.lock_folder, now_us()
     if folder is not None:
         came = _of_folder(folder, writes=writes)
@@ -114,7 +114,7 @@ def _hold_anew(tables: ClusterTables, *, writes: bool) -> Held | None:
         return None
     if came is None and not writes:
         return None
-    held = Held(before, now_us(), steady_us(), came)
+    held = HeldClock(before, now_us(), steady_us(), came)
     with _lock:
         _held[tables.place] = held
     if folder is None and held.apart_us > SIGN_APART_US and held.wrong() is None:

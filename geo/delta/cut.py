@@ -26,7 +26,7 @@ publishers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class LogReader:
     """Somebody who goes on from a commit of the log."""
 
     name: str
@@ -45,11 +45,11 @@ class Cut:
     reader without whom it could be cut further up."""
 
     below: int
-    held_by: Reader | None = None
+    held_by: LogReader | None = None
 
 
 def cut_below(
-    latest: int, checkpoints: Collection[int], readers: Collection[Reader], *, keep: int = KEEP, a_day_old: int = -1
+    latest: int, checkpoints: Collection[int], readers: Collection[LogReader], *, keep: int = KEEP, a_day_old: int = -1
 ) -> Cut:
     """Where to cut a log whose newest commit is `latest`.
 
@@ -62,7 +62,7 @@ def cut_below(
     unheld = Cut(checkpoint(latest - keep))
     oldest = max(a_day_old, latest - HOLDS_COMMITS)
 
-    def needs(reader: Reader) -> int | None:
+    def needs(reader: LogReader) -> int | None:
         version = oldest if reader.version is None else reader.version
         kept = version >= oldest if reader.holds_s is None else reader.age_s <= reader.holds_s
         return version if kept else None

@@ -30,7 +30,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupedBy:
     """The answer for one group, in the order of the question's columns; None where all rows have NULL, and for a sum that is too large a
     number."""
 
@@ -40,9 +40,9 @@ class Group:
     count: int
     sums: tuple[int | None, int | None] = (0, 0)
 
-    def joined(self, other: Group) -> Group:
+    def joined(self, other: GroupedBy) -> GroupedBy:
         """This part of a group and another one."""
-        return Group(
+        return GroupedBy(
             tuple(map(_either(min), self.least, other.least)),
             tuple(map(_either(max), self.greatest, other.greatest)),
             tuple(theirs if ours is None else ours for ours, theirs in zip(self.same, other.same, strict=True)),
@@ -51,7 +51,7 @@ class Group:
         )
 
 
-Groups: TypeAlias = dict[tuple[Any, ...], Group]
+Groups: TypeAlias = dict[tuple[Any, ...], GroupedBy]
 """By the values of the columns `by`."""
 
 

@@ -65,7 +65,7 @@ FOLD_TRIGGER, REMOTE_FOLD_TRIGGER = "30 seconds", "2 minutes"
 """Nobody waits for a fold: consumers read the records that are not folded yet. (The second: where a look is a request.)"""
 
 
-class Kind(str, Enum):
+class WorkKind(str, Enum):
     """What a broker runs."""
 
     PUBLISHER = "publisher"
@@ -74,7 +74,7 @@ class Kind(str, Enum):
     VERSIONS = "version sync"
 
 
-_KINDS = {OneProducer: Kind.PUBLISHER, LinkTopics: Kind.LINK, Namespaces: Kind.FOLD, Versions: Kind.VERSIONS}
+_KINDS = {OneProducer: WorkKind.PUBLISHER, LinkTopics: WorkKind.LINK, Namespaces: WorkKind.FOLD, Versions: WorkKind.VERSIONS}
 """By the class of its group."""
 
 
@@ -84,7 +84,7 @@ class BrokerReport:
     same for programs: of a link those of `geo replicate`, of a publisher those of `geo publish`. `brought`: how many messages it
     has published or replicated, of a fold how many cursors it has written, of the version sync how many markers."""
 
-    kind: Kind
+    kind: WorkKind
     name: str
     state: State
     reason: str | None
@@ -137,7 +137,7 @@ class Broker:
         self._events, self._subject = events_of(self._tables), f"broker of {cluster}"
         self._life_events = LifeEvents(self._events)
         self._health = health or HealthEvents(cluster, self._events, say)
-        self._brought: Counter[Kind] = Counter()
+        self._brought: Counter[WorkKind] = Counter()
         """What groups have brought that are gone."""
         self._changing = threading.Lock()
         self._status_at = self._asked_at = time.monotonic()
@@ -182,7 +182,7 @@ class Broker:
             raise
         if self._trigger != AVAILABLE_NOW:
             self._tell(State.STOPPED)
-        kinds = list(Kind)
+        kinds = list(WorkKind)
         return sorted(reports, key=lambda report: (kinds.index(report.kind), report.name))
 
     def _run_alone(self) -> list[BrokerReport]:
@@ -234,7 +234,7 @@ class Broker:
     def _activities(self) -> list[Activity]:
         """What it does for which topic."""
         told = [(work, report_of(group, work, life)) for group, work, life in self._supervisor.works()]
-        return [Activity(work.topic, one.state, 0 if one.kind is Kind.FOLD else one.brought) for work, one in told]
+        return [Activity(work.topic, one.state, 0 if one.kind is WorkKind.FOLD else one.brought) for work, one in told]
 
     @property
     def _share(self) -> Share:
@@ -259,12 +259,14 @@ class Broker:
         )
         world = (config.clusters, routes, tuple(replace(policy, dispatch_rate=None) for policy in config.policies))
         wanted: list[tuple[object, Callable[[], Group[Any]]]] = [
-            ((Kind.PUBLISHER, one, config.kafka.get(one.kafka or ""), world), partial(self._publisher, config, one))
+            ((WorkKind.PUBLISHER, one, config.kafka.get(one.kafka or ""), world), partial(self._publisher, config, one))
             for one in config.published_in(self._cluster)
         ]
-        wanted += [((Kind.LINK, link.name, world), partial(self._link, config, link)) for link in config.inbound(self._cluster)]
-        wanted.append(((Kind.FOLD, world), partial(self._folds, config)))
-        wanted.append(((Kind.VERSIONS, world, config.snapshots), partial(self._versions, config)))
+        wanted += [
+            ((WorkKind.LINK, link.name, world), partial(self._link, config, link)) for link in config.inbound(self._cluster)
+        ]
+        wanted.append(((WorkKind.FOLD, world), partial(self._folds, config)))
+        wanted.append(((WorkKind.VERSIONS, world, config.snapshots), partial(self._versions, config)))
         return [(made_from, self._running(made_from) or make()) for made_from, make in wanted]
 
     def _forget_those_gone(self) -> None:
@@ -395,8 +397,8 @@ class Broker:
         """What all have brought since the start."""
         with self._changing:
             told = [report_of(*one) for one in self._lives.values()]
-        brought = self._brought + Counter({kind: sum(one.brought for one in told if one.kind is kind) for kind in Kind})
-        published, replicated, written = (brought[kind] for kind in (Kind.PUBLISHER, Kind.LINK, Kind.VERSIONS))
+        brought = self._brought + Counter({kind: sum(one.brought for one in told if one.kind is kind) for kind in WorkKind})
+        published, replicated, written = (brought[kind] for kind in (WorkKind.PUBLISHER, WorkKind.LINK, WorkKind.VERSIONS))
         return {"messages published": published, "replicated": replicated, "markers written": written}
 
     def status(self, before: Counts = MappingProxyType({}), seconds: float = 0.0) -> str:
@@ -408,7 +410,7 @@ class Broker:
         counts = Counter((one.kind, one.state) for one in told)
         states = [
             f"{kind.value}s " + ", ".join(f"{counts[kind, state]} {state.value}" for state in State if counts[kind, state])
-            for kind in Kind
+            for kind in WorkKind
             if any(of == kind for of, _ in counts)
         ]
         shared = "" if self._member is None else f"; {self._member.line}"

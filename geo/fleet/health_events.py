@@ -39,7 +39,7 @@ Of = tuple[str, Topic]
 """A topic of the link from a source."""
 
 
-class Known(NamedTuple):
+class NotOk(NamedTuple):
     """What was not OK when it was looked at. `of`: None of what is no link's."""
 
     health: Health
@@ -53,7 +53,7 @@ class HealthEvents:
 
     def __init__(self, cluster: str, events: Events, say: Callable[[str], None]) -> None:
         self._cluster, self._events, self._say = cluster, events, say
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, NotOk] = {}
         """By subject."""
         self._looked: dict[Of, int] = {}
         """The number of the look at which each was, of those that are behind."""
@@ -124,7 +124,7 @@ class HealthEvents:
     def _note(self, finding: Finding, of: Of | None, at_us: int) -> None:
         was, now = self._known.pop(finding.shown, None), finding.health
         if now is not Health.OK:
-            self._known[finding.shown] = Known(now, finding.code, of)
+            self._known[finding.shown] = NotOk(now, finding.code, of)
         if (now, finding.code) == ((Health.OK, None) if was is None else was[:2]):
             return
         self._events.note(
@@ -148,7 +148,7 @@ def _told(finding: Finding) -> str | None:
     return ". ".join(filter(None, (why, finding.do and f"Do: {finding.do}"))) or None
 
 
-def _recorded(tables: ClusterTables) -> dict[str, Known]:
+def _recorded(tables: ClusterTables) -> dict[str, NotOk]:
     """What was not OK, as far as events tell."""
     newest = {one.subject: one for one in events_told(tables, EventKind.HEALTH)}
     found = {}
@@ -156,11 +156,11 @@ def _recorded(tables: ClusterTables) -> dict[str, Known]:
         source = re.split("->|, ", subject)[0]
         if one.to_state in Health.__members__ and one.to_state != Health.OK.value:
             of = None if one.topic is None else (source, Topic.parse(one.topic))
-            found[subject] = Known(Health(one.to_state), one.reason_code, of)
+            found[subject] = NotOk(Health(one.to_state), one.reason_code, of)
     return found
 
 
-def _chosen(tables: ClusterTables, known: Iterable[Known]) -> frozenset[Of]:
+def _chosen(tables: ClusterTables, known: Iterable[NotOk]) -> frozenset[Of]:
     """The topics to look at first."""
     rows = {(source, Topic.parse(topic)): state.state for (source, topic), state in read_links(tables).items()}
     of_known = [of for one in known if (of := one.of) is not None and of in rows]

@@ -9,14 +9,14 @@ from contextlib import suppress
 
 from geo.config.placement import Placement
 from geo.coordination.claims import Owner
-from geo.coordination.holders import Holders
+from geo.coordination.holders import RegionHolders
 from geo.coordination.ownership import Ownership, broker_runner, claim, release
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.faults import FAULTS
 from geo.fleet.assignments import Owners, keep_averages, leader_runner, read_averages, write_orders
-from geo.fleet.placement.leading import Facts, Leading
+from geo.fleet.placement.leading import LeaderFacts, Leading
 from geo.journal.cluster import ClusterTables
 from geo.text import first_line
 
@@ -58,7 +58,7 @@ class Lead:
         if owners.shares and owners.lead is not None and _lives(owners.lead, names, living):
             return
         runner = broker_runner(self._tables)
-        holder = Holders(self._tables).of_runner(runner.name)
+        holder = RegionHolders(self._tables).of_runner(runner.name)
         is_free = holder is None or holder.is_dead
         if not is_free and (not owners.shares or watched_s <= self._placement.broker_timeout_s):
             return  # by one that is alone, or perhaps by one of which no sign of life was watched for long enough
@@ -69,7 +69,7 @@ class Lead:
         self._leading = Leading(self._placement, random.choice, averages=read_averages(self._tables))
         self._say(f"broker {self._broker} leads the brokers of {self._tables.cluster.name}")
 
-    def say_anew(self, facts: Facts, now: float) -> None:
+    def say_anew(self, facts: LeaderFacts, now: float) -> None:
         """Decide, and write what is said anew. For one that is held."""
         assert self.ownership is not None
         # What another leader has said is held against the clock by which it was said.

@@ -8,7 +8,7 @@ from math import inf
 
 from geo.faults import Tried
 from geo.fleet.host_usage import HostUsage, nic_bytes_per_s
-from geo.fleet.placement.load_data import BrokerLoad, Rates, Usage
+from geo.fleet.placement.load_data import BrokerLoad, PerSecond, Usage
 from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 
@@ -24,7 +24,7 @@ class LoadMeter:
 
     def __init__(self, tables: ClusterTables, *, is_local: bool) -> None:
         self._tables, self._most = tables, SIZES if is_local else REMOTE_SIZES
-        self._host, self._rates = HostUsage(), Rates()
+        self._host, self._rates = HostUsage(), PerSecond()
         self._sizes: dict[str, tuple[float, float]] = {}
         """How many bytes a message of a topic takes, and when that was looked up."""
         self._lookups = 0

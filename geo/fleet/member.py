@@ -35,8 +35,8 @@ from geo.fleet.leader import Lead
 from geo.fleet.load_meter import LoadMeter
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, append_report, names_of, read_reports
 from geo.fleet.placement.bundles import Bundles, bundle_names, bundle_of, is_in, namespace_of_topic
-from geo.fleet.placement.handover import Assigned, Begin, Claim, Release, broker_step, together
-from geo.fleet.placement.leading import Facts
+from geo.fleet.placement.handover import Assigned, BeginBundle, Claim, Release, broker_step, together
+from geo.fleet.placement.leading import LeaderFacts
 from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
 from geo.fleet.placement.policies import version_of
 from geo.fleet.placement_requests import policies_of, read_policies, read_requests
@@ -319,14 +319,14 @@ class Member:
     def _follow(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim]) -> None:
         """Begin with what is this broker's now, and begin to let go of what is not."""
         steps = [step for step in broker_step(self.name, assigned, claims) if step.bundle not in self._going]
-        fresh = [step for step in steps if isinstance(step, Begin)]
+        fresh = [step for step in steps if isinstance(step, BeginBundle)]
         gone = [step.bundle for step in steps if isinstance(step, Release)]
         there = set(bundle_names(self._bundles))
         self._assigned = len(assigned.keys() & there)
         gone += [bundle for bundle in self._mine if bundle not in there]  # it was split before this broker heard of it
         # A claim that this process does not know of: it was interrupted while it claimed, and does so again.
         mine = [bundle for bundle, one in claims.items() if one.broker == self.name and not one.released]
-        fresh += [Begin(one, claims[one].generation) for one in mine if one not in self._mine and one not in self._going]
+        fresh += [BeginBundle(one, claims[one].generation) for one in mine if one not in self._mine and one not in self._going]
         if fresh and self._leaves_at is None:
             self._refused = [bundle for bundle in self._refused if any(step.bundle == bundle for step in fresh)]
             self._claim(together(fresh, self._refused), claims)
@@ -334,7 +334,7 @@ class Member:
             self._going |= dict.fromkeys(leaving, lambda: False)  # their works are to end, before they are released
             self._going |= dict.fromkeys(leaving, self._tell())
 
-    def _claim(self, steps: Sequence[Begin], claims: Mapping[str, Claim]) -> None:
+    def _claim(self, steps: Sequence[BeginBundle], claims: Mapping[str, Claim]) -> None:
         """Claim bundles in one commit. If that is refused, since another process has one of them, they are claimed one by one, in a
         round each: a claim may take seconds, and signs of life are given between rounds."""
         held = {step.bundle for step in steps if step.over and not claims[step.bundle].released}
@@ -451,14 +451,14 @@ class Member:
         others = self._living(time.monotonic()) - {self.name}
         return not any(self._reports[name].state == UP for name in others)
 
-    def _facts(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim], now: float) -> Facts:
+    def _facts(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim], now: float) -> LeaderFacts:
         """What a leader looks at."""
         living = self._living(now)
         up = (name for name in sorted(living) if name in self._reports and self._reports[name].state == UP)
         policies = self._watched_policies.now()
         if self._placement.settings.prefer_later_versions:
             policies = replace(policies, versions={name: version_of(one.version) for name, one in self._reports.items()})
-        return Facts(
+        return LeaderFacts(
             topics=frozenset(list(self._found)),
             bundles=self._bundles,
             assigned=assigned,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from geo.errors import UsageError
-from geo.fleet.placement.leading import SPLIT, TRANSFER, UNLOAD, Request
+from geo.fleet.placement.leading import SPLIT, TRANSFER, UNLOAD, BundleRequest
 from geo.fleet.placement.policies import Isolation, Policies
 from geo.journal.cluster import ClusterTables
 from geo.now import utc_now
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 ISOLATION, DOMAIN, ANTI_AFFINITY = "isolation", "domain", "anti-affinity"
 
 
-def read_requests(tables: ClusterTables) -> list[Request]:
+def read_requests(tables: ClusterTables) -> list[BundleRequest]:
     """The newest request for each bundle."""
     found = []
     for row in tables.journal(BUNDLE_REQUESTS).newest():
@@ -29,7 +29,7 @@ def read_requests(tables: ClusterTables) -> list[Request]:
             log.warning("nobody here knows what %r asks of bundle %s", row["action"], row["bundle"])
             continue
         positions = tuple(row["positions"] or ())
-        found.append(Request(row["bundle"], row["action"], row["sequence"], row["broker"] or "", positions))
+        found.append(BundleRequest(row["bundle"], row["action"], row["sequence"], row["broker"] or "", positions))
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from geo.errors import UsageError
 from geo.fleet.placement.bundles import bundle_hash, bundle_name, even, parse_bundle
 from geo.fleet.placement.load_data import MIB, RESOURCES, BrokerLoad, BundleLoad, Usage, decode
-from geo.fleet.placement.manager import Decision
+from geo.fleet.placement.manager import Decided
 from geo.fleet.placement.splitting import range_equally
 
 BUNDLES_A_NAMESPACE = 64
@@ -47,7 +47,7 @@ def _times(amounts: Iterable[float], factor: float) -> Amounts:
 
 
 @dataclass(slots=True)
-class Cluster:
+class SimulatedCluster:
     """Brokers, bundles, and who owns which."""
 
     limits: dict[str, Amounts]
@@ -78,7 +78,7 @@ class Cluster:
             found[broker] = BrokerLoad(cpu, direct_memory, bandwidth_in, bandwidth_out, held[broker])
         return found
 
-    def do(self, decision: Decision) -> int:
+    def do(self, decision: Decided) -> int:
         """Do what was decided. Returns how many bundles moved from one broker to another; the first assignment of one is no move."""
         for split in decision.splits:
             del self.owners[split.bundle]
@@ -158,7 +158,7 @@ def _rates(load: BundleLoad) -> Amounts:
     return load.msg_rate_in, load.msg_rate_out, load.throughput_in, load.throughput_out
 
 
-def generated(topics: int, brokers: int, bundles: int, zipf: float, random: Random) -> Cluster:
+def generated(topics: int, brokers: int, bundles: int, zipf: float, random: Random) -> SimulatedCluster:
     """A cluster that starts: nobody owns anything, and the topic of rank k has 1/k^zipf of the first one's load. A broker can bear twice
     what each has if all have the same."""
     namespaces = max(1, bundles // BUNDLES_A_NAMESPACE)
@@ -172,7 +172,7 @@ def generated(topics: int, brokers: int, bundles: int, zipf: float, random: Rand
 
     limit = _MEAN_THROUGHPUT / _MEAN_USAGE / 2
     names = [f"broker-{number:0{len(str(brokers - 1))}}" for number in range(brokers)]
-    cluster = Cluster(
+    cluster = SimulatedCluster(
         dict.fromkeys(names, (limit, limit, limit, limit)), dict.fromkeys(names, _NOTHING), {}, {},
         array("L", (bundle_hash(name_of(number)) for number in range(topics))),
         array("d", (weight * scale for weight in weights)),
@@ -188,7 +188,7 @@ def generated(topics: int, brokers: int, bundles: int, zipf: float, random: Rand
     return cluster
 
 
-def recorded(path: str) -> Cluster:
+def recorded(path: str) -> SimulatedCluster:
     """The cluster of a file of reports, one JSON object:
 
     `{broker: {"cpu": [used, limit], "direct_memory": […], "bandwidth_in": […], "bandwidth_out": […], "bundles": {bundle:
@@ -206,7 +206,7 @@ def recorded(path: str) -> Cluster:
         raise UsageError(f"{path} has no load reports: {type(error).__name__} {error}; see geo balance simulate --help") from None
     if not reports:
         raise UsageError(f"{path} has no load reports: it names no broker")
-    cluster = Cluster({}, {}, {}, {})
+    cluster = SimulatedCluster({}, {}, {}, {})
     for broker, load in reports.items():
         used = _times((getattr(load, resource).used for resource in RESOURCES), 1)
         cluster.limits[broker] = _times((getattr(load, resource).limit for resource in RESOURCES), 1)

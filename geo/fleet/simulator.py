@@ -11,7 +11,7 @@ from typing import Any
 
 from geo.fleet.placement.manager import Manager
 from geo.fleet.placement.policies import Policies
-from geo.fleet.simulated_cluster import Cluster
+from geo.fleet.simulated_cluster import SimulatedCluster
 
 MINUTE_S = 60.0
 
@@ -77,7 +77,14 @@ class Phase:
 
 
 def simulate(
-    cluster: Cluster, manager: Manager, random: Random, *, minutes: int, changes: int, share: float, timer: Callable[[], float]
+    cluster: SimulatedCluster,
+    manager: Manager,
+    random: Random,
+    *,
+    minutes: int,
+    changes: int,
+    share: float,
+    timer: Callable[[], float],
 ) -> list[Phase]:
     """Let a manager decide for `minutes`, and as long again after each of `changes`, at which a share of the topics trade their loads."""
     phases, now = [], 0.0
@@ -97,7 +104,7 @@ def simulate(
     return phases
 
 
-def _minute(cluster: Cluster, heaviest_topic: float, moves: int, splits: int, decision_s: float) -> Minute:
+def _minute(cluster: SimulatedCluster, heaviest_topic: float, moves: int, splits: int, decision_s: float) -> Minute:
     loads = cluster.throughputs()
     average = mean(loads.values())
     heavy = {broker for bundle, broker in cluster.holders().items() if cluster.parts[bundle].load.throughput > average}

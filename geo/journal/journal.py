@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pyarrow as pa
 
 from geo.delta.arrow_rows import rows_table
-from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
+from geo.delta.cut import KEEP_OF_JOURNAL, LogReader, cut_below
 from geo.delta.definition import columns_of
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.mirror import is_young, may_be_old, rows_now
@@ -310,7 +310,7 @@ class Journal:
         self._make()
         fence(self.table)
 
-    def cut(self, readers: Collection[Reader] = ()) -> int:
+    def cut(self, readers: Collection[LogReader] = ()) -> int:
         """Let old commits go, which nobody else looks at; returns how many. Where no port is Delta's own clean-up does
         it."""
         folder = self.table.log_folder if self.exists() else None

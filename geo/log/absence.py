@@ -14,7 +14,7 @@ NEW_FOR_US = 600 * 1_000_000
 takes to start the broker of the second region after that of the first."""
 
 
-class Lost(Protocol):
+class KnownTopic(Protocol):
     """A topic of a registry, or that it lacks (geo.log.topics.Registered)."""
 
     @property
@@ -76,7 +76,7 @@ def log_gone_in_target(topic: str, target: str, link: str) -> Wrong:
     return Wrong(Reason.TARGET_GONE, f"the log of {topic} in {target} is not there, though {link} has written it", do)
 
 
-def lost_by_registry(one: Lost, cluster: str, registry: str) -> Wrong | None:
+def lost_by_registry(one: KnownTopic, cluster: str, registry: str) -> Wrong | None:
     """Of a topic that the registry of its cluster lacks, or lost once; None: neither."""
     clear = f"Say where it may go, which registers it too: geo topics set --cluster {cluster} --topic {one.topic} --replication-clusters {cluster},…, or --inherit"
     only = "only links that have carried it do"

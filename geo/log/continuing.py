@@ -13,7 +13,7 @@ from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.delta.commits import Commit, Kind
 from geo.delta.history import CommitName, Gone, parted, with_gaps
 from geo.errors import UnsafeError
-from geo.log.ledgers import REBUILD_KEY, Batch, Ledger, LedgerKey, Progress, is_foreign
+from geo.log.ledgers import REBUILD_KEY, Batch, Ledger, LedgerKey, ProducerProgress, is_foreign
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class CommitsAbove:
     """What the commits of a log above a known one say of a producer."""
 
     own: tuple[Own, ...] = ()
@@ -47,14 +47,14 @@ class Tail:
 
 def tail_of(
     known: CommitName, table_id: str, newest: int, at_known: Commit | None, first: int, commits: Iterable[Commit], producer: str
-) -> Tail:
+) -> CommitsAbove:
     """What `commits`, those of the versions `first` to `newest` that are there, say of a producer that knows the log up to
     `known`.
 
     `table_id` is the log's now, `at_known` the commit that is now at `known.version`; None: it is not there.
     """
     if (other := parted(known, table_id, newest, at_known)) is not None:
-        return Tail(broken=f"the log {other.how}")
+        return CommitsAbove(broken=f"the log {other.how}")
     own, gone, broken, foreign = [], [], None, False
     for commit in with_gaps(commits, first, newest):
         if isinstance(commit, Gone):
@@ -68,10 +68,10 @@ def tail_of(
         batch = Batch.decode(commit.user_metadata)
         if batch is not None and batch.producer == producer:
             own.append(Own(commit.version, commit.commit_id, batch))
-    return Tail(tuple(own), (gone[0], gone[-1]) if gone else None, broken, foreign)
+    return CommitsAbove(tuple(own), (gone[0], gone[-1]) if gone else None, broken, foreign)
 
 
-def fold(progress: Progress, tail: Tail) -> tuple[Progress, set[LedgerKey]]:
+def fold(progress: ProducerProgress, tail: CommitsAbove) -> tuple[ProducerProgress, set[LedgerKey]]:
     """The progress with the producer's own commits, and the keys that they changed. Raises UnsafeError if they do not follow
     on."""
     changed: set[LedgerKey] = set()
@@ -82,15 +82,15 @@ def fold(progress: Progress, tail: Tail) -> tuple[Progress, set[LedgerKey]]:
 
 
 def continued(
-    progress: Progress,
+    progress: ProducerProgress,
     ends: Mapping[int, int],
     peers: Mapping[str, Mapping[int, int] | None],
-    tail: Tail,
+    tail: CommitsAbove,
     *,
     complete: bool = True,
     oldest_us: int | None = None,
     now_us: int | None = None,
-) -> tuple[Progress, dict[LedgerKey, str]]:
+) -> tuple[ProducerProgress, dict[LedgerKey, str]]:
     """The progress a producer may go on with, and by key why a ledger is given up.
 
     `progress` has what `tail` says. `ends` and `peers` are ledger → last entry, in the own log and in each peer; None for a
@@ -129,7 +129,7 @@ def continued(
     return replace(progress, ledgers=kept), reasons
 
 
-def _refuse_unknown(key: LedgerKey, ledger: Ledger, found: int, tail: Tail, oldest_us: int | None) -> None:
+def _refuse_unknown(key: LedgerKey, ledger: Ledger, found: int, tail: CommitsAbove, oldest_us: int | None) -> None:
     """Raises UnsafeError unless it is sure that no missing commit published to this ledger."""
     assert tail.missing is not None
     # Dates expire from the oldest on, so what came after a message that is there is there too.

@@ -16,10 +16,10 @@ from geo.delta.table import Table
 from geo.errors import SourceChangedError
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import Row
-from geo.log.continuing import Tail, continued, fold, tail_of
+from geo.log.continuing import CommitsAbove, continued, fold, tail_of
 from geo.log.finished import forget
 from geo.log.ledger_parts import oldest_us
-from geo.log.ledgers import RECORDS, Batch, Ledger, LedgerKey, Progress, SourceEnd
+from geo.log.ledgers import RECORDS, Batch, Ledger, LedgerKey, ProducerProgress, SourceEnd
 from geo.log.peers import ends_of_ids, peer_ends
 from geo.log.promises import LOST
 from geo.log.sources.json_mark import is_newer
@@ -66,7 +66,7 @@ class LedgerTable:
 
     # -- at a start ------------------------------------------------------------------------------------------------
 
-    def resume(self, seen: Seen, now_us: int) -> tuple[Progress, set[LedgerKey]]:
+    def resume(self, seen: Seen, now_us: int) -> tuple[ProducerProgress, set[LedgerKey]]:
         """What the producer may go on from (L3), and the keys of which more is known than recorded.
 
         This is the newest record and the batches committed since, checked against the log, `seen` now, and the peers. Nothing of
@@ -97,17 +97,17 @@ class LedgerTable:
             changed = set()
         return progress, changed
 
-    def _is_lost(self, ledger: Ledger, ends: Mapping[int, int], tail: Tail, now_us: int) -> bool:
+    def _is_lost(self, ledger: Ledger, ends: Mapping[int, int], tail: CommitsAbove, now_us: int) -> bool:
         """Whether the log, which is what it was, lost entries of the ledger other than by their age."""
         ttl_s = self._config.policy(self._topic).message_ttl_s
         has_expired = ttl_s is not None and ledger.time_us < now_us - ttl_s * 1_000_000
         return tail.broken is None and not has_expired and ends.get(ledger.ledger_id, -1) < ledger.end
 
-    def recorded(self, seen: Seen) -> tuple[Progress, Tail]:
+    def recorded(self, seen: Seen) -> tuple[ProducerProgress, CommitsAbove]:
         """What is recorded of the producer, and what the log's commits since then say, up to `seen`. Writes nothing."""
         rows = self._journal.newest(topic=str(self._topic), producer=self._producer)
         rows.sort(key=LEDGERS.order_of)
-        self.has_record, tail = bool(rows), Tail()
+        self.has_record, tail = bool(rows), CommitsAbove()
         if rows:
             last = rows[-1]
             # A table of owners that was lost begins at 1 again; what is written now must count all the same.
@@ -117,7 +117,7 @@ class LedgerTable:
             tail = self._tail(seen, self.exact_to.version + 1)
         return _progress(rows), tail
 
-    def _all_ends(self, progress: Progress, version: int) -> tuple[dict[int, int], dict[str, Mapping[int, int] | None]]:
+    def _all_ends(self, progress: ProducerProgress, version: int) -> tuple[dict[int, int], dict[str, Mapping[int, int] | None]]:
         """What this cluster, at a version of its log, and its peers hold of the ledgers. (Peers are also asked if there are none: it says who is away.)"""
         ids = [ledger.ledger_id for ledger in progress.ledgers.values()]
         since_us = min((ledger.time_us for ledger in progress.ledgers.values()), default=0)
@@ -130,7 +130,7 @@ class LedgerTable:
 
     # -- while it runs -----------------------------------------------------------------------------------------------
 
-    def look(self, progress: Progress, appended: Batch | None) -> int:
+    def look(self, progress: ProducerProgress, appended: Batch | None) -> int:
         """The log's newest version, after a look at the commits since the last look.
 
         `progress` is all that this process knows to be published, `appended` the batch that it appended last since the last look.
@@ -163,7 +163,7 @@ class LedgerTable:
         self._looked = seen.version
         return seen.version
 
-    def _tail(self, seen: Seen, first: int) -> Tail:
+    def _tail(self, seen: Seen, first: int) -> CommitsAbove:
         known, latest = self.exact_to, seen.version
         same = seen.table_id == known.table_id and latest >= known.version
         at_known = self._log.commit_at(known.version) if same else None
@@ -180,7 +180,7 @@ class LedgerTable:
 
     def record_ends(
         self,
-        progress: Progress,
+        progress: ProducerProgress,
         keys: Collection[LedgerKey],
         *,
         closed: Mapping[LedgerKey, str] | None = None,
@@ -266,7 +266,7 @@ def _exact(at: CommitName) -> Row:
     return {"table_id": at.table_id, "table_version": at.version, "table_commit": at.commit_id}
 
 
-def _progress(rows: list[Row]) -> Progress:
+def _progress(rows: list[Row]) -> ProducerProgress:
     """The progress that the rows of a producer, oldest first, record."""
     ledgers: dict[LedgerKey, Ledger] = {}
     sources: dict[str, SourceEnd] = {}
@@ -276,4 +276,4 @@ def _progress(rows: list[Row]) -> Progress:
             ledgers[key] = Ledger(row["ledger_id"], row["end"], in_us(row["publish_time"]), tuple(row["uncompared"]))
         if row["source_end"] is not None:
             sources[row["source"]] = SourceEnd(row["source_end"], row["source_count"], row["source_hash"])
-    return Progress(ledgers, sources)
+    return ProducerProgress(ledgers, sources)

@@ -23,7 +23,18 @@ from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
 from geo.log.finished import recall
 from geo.log.ledger_table import LedgerTable
-from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
+from geo.log.ledgers import (
+    LEDGER_RANDOM_BITS,
+    Batch,
+    Ledger,
+    LedgerKey,
+    ProducerProgress,
+    RowsOfKey,
+    SourceEnd,
+    ledger_id,
+    new_keys,
+    plan,
+)
 from geo.names import Topic
 from geo.now import steady_us
 from geo.reasons import Reason
@@ -84,7 +95,7 @@ class LedgerWriter:
                     f"{topic}: its log in {tables.cluster.name} went away. Nothing was published.", code=Reason.TARGET_GONE
                 )
             self._check_clock(in_us(log_table.committed_at(seen.version)))
-            self._progress: Progress
+            self._progress: ProducerProgress
             self._progress, self._changed = self.ledgers.resume(seen, clock())
         except BaseException:
             self._ownership.abandon()
@@ -163,7 +174,7 @@ class LedgerWriter:
             if self._changed and time.monotonic() - self._recorded_at >= interval_s:
                 self.record_ends()
 
-    def append(self, counted: Sequence[Counted], ends: Mapping[str, str], entries: Callable[[Batch], Rows]) -> None:
+    def append(self, counted: Sequence[RowsOfKey], ends: Mapping[str, str], entries: Callable[[Batch], Rows]) -> None:
         """Give the counted rows their ledgers and entries, and append what `entries` makes of that with its record.
 
         `ends` are the offsets of the source partitions afterwards. Raises FencedError, SourceChangedError if the log is not what

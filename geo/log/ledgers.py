@@ -1,8 +1,8 @@
 """Ledger rules L1-L5: which ledger and entry a producer's next rows get. Pure: no Spark, clock, random or I/O.
 
-A producer's `Progress` in one topic is what it has published: per source partition an end, per ledger an end. A batch is
+A producer's `ProducerProgress` in one topic is what it has published: per source partition an end, per ledger an end. A batch is
 planned against it (`plan`), committed as one Delta commit that carries the batch's record (`Batch.encode`), and folded
-into it (`Progress.after`). Because rows and record are one commit, progress can always be derived from the log alone:
+into it (`ProducerProgress.after`). Because rows and record are one commit, progress can always be derived from the log alone:
 the newest recorded progress plus the batches committed since.
 
 - L1 entry ids of a ledger are contiguous from 0, publish_time never decreases.
@@ -157,13 +157,13 @@ def _listed(end: SourceEnd) -> list[str | int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProducerProgress:
     """All that one producer has published to one topic."""
 
     ledgers: Mapping[LedgerKey, Ledger] = field(default_factory=dict)
     sources: Mapping[str, SourceEnd] = field(default_factory=dict)
 
-    def opened(self, batch: Batch, uncompared: Sequence[str] = ()) -> Progress:
+    def opened(self, batch: Batch, uncompared: Sequence[str] = ()) -> ProducerProgress:
         """With the ledgers that `batch` begins, still empty. `uncompared` are the peers that are away now."""
         new = {
             span.key: Ledger(span.ledger_id, -1, batch.publish_time_us, tuple(uncompared))
@@ -172,7 +172,7 @@ class Progress:
         }
         return replace(self, ledgers={**self.ledgers, **new})
 
-    def after(self, batch: Batch, *, bridged: bool = False) -> Progress:
+    def after(self, batch: Batch, *, bridged: bool = False) -> ProducerProgress:
         """The progress once `batch` is committed. Raises UnsafeError if it does not follow on this one (L1, L3).
 
         `bridged`: batches before this one may be unknown, so its ledgers may begin further on, but not further back.
@@ -188,7 +188,7 @@ class Progress:
                     f"a commit goes on at {span.first}. Run `geo verify` on the topic."
                 )
             ledgers[span.key] = replace(known, end=span.last, time_us=max(known.time_us, batch.publish_time_us))
-        return Progress(ledgers, {**self.sources, **batch.sources})
+        return ProducerProgress(ledgers, {**self.sources, **batch.sources})
 
     def holds(self, batch: Batch) -> bool:
         """Whether `batch` is in it already."""
@@ -208,7 +208,7 @@ class LedgerPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class RowsOfKey:
     """How many rows a batch has for one ledger key, and the XOR of their hashes."""
 
     key: LedgerKey
@@ -216,15 +216,15 @@ class Counted:
     hash: int = 0
 
 
-def new_keys(progress: Progress, counted: Iterable[Counted]) -> list[LedgerKey]:
+def new_keys(progress: ProducerProgress, counted: Iterable[RowsOfKey]) -> list[LedgerKey]:
     """The keys that need a new ledger, in the order in which `plan` takes the ids for them."""
     return [group.key for group in _in_order(counted) if group.key not in progress.ledgers]
 
 
 def plan(
-    progress: Progress,
+    progress: ProducerProgress,
     producer: str,
-    counted: Iterable[Counted],
+    counted: Iterable[RowsOfKey],
     source_ends: Mapping[str, str],
     now_us: int,
     new_ids: Sequence[int] = (),
@@ -253,7 +253,7 @@ def plan(
     return Batch(producer, time_us, tuple(spans), sources)
 
 
-def _in_order(counted: Iterable[Counted]) -> list[Counted]:
+def _in_order(counted: Iterable[RowsOfKey]) -> list[RowsOfKey]:
     return sorted(counted, key=lambda g: (g.key.source, g.key.replicate_to is not None, g.key.replicate_to or ()))
 
 

@@ -16,7 +16,7 @@ from geo.config.model import Config
 from geo.coordination.claims import Owner
 from geo.coordination.ownership import RunnerKind, RunnerName, named_owners
 from geo.coordination.storage_clock import checked_now_us
-from geo.delta.cut import HOLDS_S, KEEP, KEEP_S, Cut, Reader, cut_below
+from geo.delta.cut import HOLDS_S, KEEP, KEEP_S, Cut, LogReader, cut_below
 from geo.delta.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
 from geo.delta.store import ReadPath, WritePath
 from geo.disk import local_path
@@ -73,7 +73,7 @@ class LogCutter:
             cut = cut_below(found.newest, found.checkpoints, [*readers, *producers], keep=keep, a_day_old=a_day_old)
         return _cut(folder, found, cut, dry_run=dry_run)
 
-    def _outbound(self, topic: Topic) -> Iterator[Reader]:
+    def _outbound(self, topic: Topic) -> Iterator[LogReader]:
         """The links that read this log, by what the other clusters say themselves: a region's configuration may list its own inbound
         links alone."""
         for target in self._config.clusters:
@@ -81,11 +81,11 @@ class LogCutter:
                 continue
             rows = self._links_of(target)
             if rows is None:
-                yield Reader(f"cluster {target}, which cannot be read: whether a link there reads this log is not known", None)
+                yield LogReader(f"cluster {target}, which cannot be read: whether a link there reads this log is not known", None)
             elif (row := rows.get(str(topic))) is not None:
                 yield self._link(f"link {self._cluster}->{target}", row, row["source_version"])
 
-    def _inbound(self, topic: Topic) -> Iterator[Reader]:
+    def _inbound(self, topic: Topic) -> Iterator[LogReader]:
         """The links that write this log: a start looks at what came since their last row."""
         own = [row for row in self._own_links if row["topic"] == str(topic) and row["target_version"] is not None]
         for row in own:
@@ -93,15 +93,15 @@ class LogCutter:
         recorded = {origin for row in own for origin in row["origins"]}
         for name, owner in self._owned_ways:
             if name.topic == topic and name.who not in recorded:
-                yield Reader(f"{name}, which compares both logs", None, self._age_s(owner.since), HOLDS_S)
+                yield LogReader(f"{name}, which compares both logs", None, self._age_s(owner.since), HOLDS_S)
 
     @cached_property
     def _owned_ways(self) -> list[tuple[RunnerName, Owner]]:
         """Who brings what: a rebuild, or the first comparison of a link, knows the commits since it began and has no row."""
         return [(name, one) for name, one in named_owners(self._tables, RunnerKind.ORIGIN) if one.is_owned]
 
-    def _link(self, name: str, row: Row, version: int | None) -> Reader:
-        return Reader(f"{name}, {row['state']}", version, self._age_s(row["updated_at"]))
+    def _link(self, name: str, row: Row, version: int | None) -> LogReader:
+        return LogReader(f"{name}, {row['state']}", version, self._age_s(row["updated_at"]))
 
     def _links_of(self, target: str) -> Mapping[str, Row] | None:
         """The rows of the links from here to `target`, by topic; None if it cannot be read: then a day of commits is kept."""
@@ -122,18 +122,20 @@ class LogCutter:
     def _own_links(self) -> list[Row]:
         return self._tables.journal(LINKS).newest()
 
-    def _versions(self, topic: Topic) -> Iterator[Reader]:
+    def _versions(self, topic: Topic) -> Iterator[LogReader]:
         """Consumers of versions: those of this log go on behind what they have finished, and those of other clusters may come to begin at
         the version that was told."""
         for row in self._tables.journal(VERSION_SUBSCRIPTIONS).newest(topic=str(topic)):
             if not row["deleted"]:
                 # By its checkpoint: how far it is is not known here, so a day of commits is kept.
-                yield Reader(f"version subscription {row['subscription']}", row["finished"], self._age_s(row["updated_at"]))
+                yield LogReader(f"version subscription {row['subscription']}", row["finished"], self._age_s(row["updated_at"]))
         for row in self._tables.journal(VERSION_STARTS).newest(topic=str(topic), cluster=self._cluster):
             if row["subscription"] and row["start"] is not None:
-                yield Reader(f"consumers that move here of {row['subscription']}", row["start"], self._age_s(row["updated_at"]))
+                yield LogReader(
+                    f"consumers that move here of {row['subscription']}", row["start"], self._age_s(row["updated_at"])
+                )
 
-    def _producers(self, topic: Topic, folder: ReadPath, oldest: int, below: int) -> Iterator[Reader]:
+    def _producers(self, topic: Topic, folder: ReadPath, oldest: int, below: int) -> Iterator[LogReader]:
         """The producers that did not stop cleanly and have commits in what would go, versions `oldest` to `below`, that their
         record does not tell of."""
         outage_s = self._config.policy(topic).longest_outage_s
@@ -153,7 +155,7 @@ class LogCutter:
                 del unsure[batch.producer]
                 version = known["table_version"]
                 name = f"producer {batch.producer}, which has not recorded what it published since version {version}"
-                yield Reader(name, max(oldest, version + 1), self._age_s(known["recorded_at"]), outage_s)
+                yield LogReader(name, max(oldest, version + 1), self._age_s(known["recorded_at"]), outage_s)
 
     def _age_s(self, time: datetime) -> float:
         return (self._now - time).total_seconds()

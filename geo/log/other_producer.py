@@ -43,7 +43,7 @@ NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PeerTold:
     """What the other cluster's records say: places, why these need not be all, and by ledger the last entry of it."""
 
     places: Position = field(default_factory=dict)
@@ -156,7 +156,7 @@ def other_producer(
     except AlreadyOwnedError:
         raise
     except Exception as error:  # whatever the other cluster has: then what arrived counts
-        told = Told(why=f"{cluster} cannot be read ({first_line(error)})")
+        told = PeerTold(why=f"{cluster} cannot be read ({first_line(error)})")
     recorded, why = told.places, told.why
     if messages is not None and told.newest is not None:
         if not told.newest:
@@ -243,7 +243,7 @@ def _held(table: Table, producer: str, cluster: str, ends: Mapping[int, int]) ->
 
 def _recorded(
     there: ClusterTables, config: Config, topic: Topic, producer: str, reader: SourceReader, messages: KafkaMessages | None
-) -> Told:
+) -> PeerTold:
     """Raises AlreadyOwnedError if the producer lives, and what is in the way of reading."""
     name, folder = there.cluster.name, local_path(there.location) if there.location is not None else None
     if folder is not None and not folder.is_dir():
@@ -256,12 +256,12 @@ def _recorded(
     table = there.log(topic)
     ledgers = LedgerTable(there, config, topic, producer, table, 0)
     if (seen := table.look()) is None:
-        return Told(why=f"{name} has no log of {topic}")
+        return PeerTold(why=f"{name} has no log of {topic}")
     known, tail = ledgers.recorded(seen)
     if not ledgers.has_record:
-        return Told(why=f"{name} has no record of producer {producer} of {topic}")
+        return PeerTold(why=f"{name} has no record of producer {producer} of {topic}")
     if tail.broken is not None:
-        return Told(why=f"{tail.broken}: the log of {name} need not hold what is recorded of it")
+        return PeerTold(why=f"{tail.broken}: the log of {name} need not hold what is recorded of it")
     progress, _ = fold(known, tail)
     try:
         noted = SourceNote(there, topic, producer).read(progress.sources)
@@ -272,7 +272,7 @@ def _recorded(
     for source, end in progress.sources.items():
         if reader.has(source) and source not in noted:
             if (place := reader.place_of(source, end)) is None:
-                return Told(why=f"the record of {name} does not say where reading {source} goes on")
+                return PeerTold(why=f"the record of {name} does not say where reading {source} goes on")
             found[source] = place
     found |= {source: place for source, place in noted.items() if reader.has(source)}
     ended = recall(there, topic, producer, reader.unread(found)).items()
@@ -286,6 +286,6 @@ def _recorded(
         own = table.read().where((F.col("origin") == name) & is_message())
         newest = messages.content(own, [(ledger, end) for ledger, end in ends.items() if end >= 0])
     if tail.missing is None or ledgers.complete or not progress.sources.keys() - tail.certain:
-        return Told(found, None, ends, newest)
+        return PeerTold(found, None, ends, newest)
     gone = f"commits {tail.missing[0]} to {tail.missing[1]} of the log of {name} were cleaned up"
-    return Told(found, f"{gone}, and it did not stop cleanly", ends, newest)
+    return PeerTold(found, f"{gone}, and it did not stop cleanly", ends, newest)

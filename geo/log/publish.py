@@ -20,7 +20,7 @@ from geo.log.other_producer import other_producer
 from geo.log.publish_stream import FrameStream, SourceStream
 from geo.log.publisher import Published, Publisher
 from geo.log.replicas import WAIT_S, Ledgers, Replicas, WaitFor
-from geo.log.source_identity import Identity, by_id, by_order
+from geo.log.source_identity import RowIdentity, by_id, by_order
 from geo.log.sources import jsonl, kafka
 from geo.log.sources.files import open_path, whole_path
 from geo.log.sources.kafka_arrived import KafkaMessages
@@ -115,7 +115,7 @@ def _of_users(topic: str | Topic, producer: str) -> Topic:
     return topic
 
 
-def _batch_identity(df: DataFrame, order: tuple[str, ...], partition_by: str | None, publish_id: str | None) -> Identity:
+def _batch_identity(df: DataFrame, order: tuple[str, ...], partition_by: str | None, publish_id: str | None) -> RowIdentity:
     if publish_id and order:
         raise UsageError("give order_by or publish_id, not both: each alone says what is already published.")
     if publish_id:

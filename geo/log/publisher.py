@@ -31,13 +31,13 @@ from geo.journal.cluster import ClusterTables
 from geo.log.admission import ERROR, Routes, check_columns, new_topic_columns, prepared, row_error
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_writer import LedgerWriter
-from geo.log.ledgers import Batch, Counted, LedgerKey
+from geo.log.ledgers import Batch, LedgerKey, RowsOfKey
 from geo.log.numbering.held_rows import HeldRows, hold_few, hold_frame, hold_spans, workspace_of
-from geo.log.numbering.holding import KEY, OTHER_ROWS, Run, log_lines
+from geo.log.numbering.holding import KEY, OTHER_ROWS, EntryRun, log_lines
 from geo.log.numbering.on_spark import OnSpark
 from geo.log.numbering.tagging import Tagging
 from geo.log.numbering.tallies import REPEATED, Common, Rejected, Tally
-from geo.log.source_identity import Identity
+from geo.log.source_identity import RowIdentity
 from geo.log.sources.source import SourceBatch
 from geo.log.topics import ensure_topic, partitions, refuse_deleted, replication_clusters
 from geo.names import Topic, check_producer
@@ -146,7 +146,7 @@ class Publisher:
     # -- one batch -----------------------------------------------------------------------------------------------
 
     def publish(
-        self, rows: DataFrame | SourceBatch, identity: Identity, on_rejected: Callable[[list[Rejected]], None] | None = None
+        self, rows: DataFrame | SourceBatch, identity: RowIdentity, on_rejected: Callable[[list[Rejected]], None] | None = None
     ) -> Published:
         """Publish the rows that are not yet published, in one commit. They have the columns that `open` was given.
 
@@ -171,7 +171,7 @@ class Publisher:
             self._was_few = sum(t.rows for t in tallies) <= FEW
             result = Published(sum(t.rows for t in fresh if not t.bad), rejected, sum(t.rows for t in tallies if t.is_published))
             if result.rows:
-                counted = [Counted(t.key, t.rows, t.hash) for t in fresh if not t.bad]
+                counted = [RowsOfKey(t.key, t.rows, t.hash) for t in fresh if not t.bad]
                 self.writer.append(
                     counted, {t.key.source: identity.encode(t.key.source, t.last) for t in fresh}, numbered.entries
                 )
@@ -209,13 +209,13 @@ class Publisher:
         held = rows_table({**_AT_HAND, KEY: "BIGINT"}, [{**row, KEY: codes[key]} for row, key in zip(rows, keys, strict=True)])
 
         def entries(batch: Batch) -> pa.Table:
-            runs = {codes[span.key]: Run(span.ledger_id, span.first, counted[span.key], ()) for span in batch.spans}
+            runs = {codes[span.key]: EntryRun(span.ledger_id, span.first, counted[span.key], ()) for span in batch.spans}
             return log_lines(held, runs, self._common.of(batch))
 
-        self.writer.append([Counted(*one) for one in counted.items()], {"": json.dumps([str(end)])}, entries)
+        self.writer.append([RowsOfKey(*one) for one in counted.items()], {"": json.dumps([str(end)])}, entries)
         self.total += Published(rows=len(rows), commits=1)
 
-    def _numbering(self, rows: DataFrame | SourceBatch, identity: Identity, held: ExitStack) -> HeldRows | OnSpark:
+    def _numbering(self, rows: DataFrame | SourceBatch, identity: RowIdentity, held: ExitStack) -> HeldRows | OnSpark:
         """The way for one batch. `held` releases at its end what is held. Raises UsageError with REPEATED."""
         spark, common = self.tables.spark, self._common
         workspace = workspace_of(f"{self._held_at}/{secrets.token_hex(8)}", self._log, self.columns.names, held)
@@ -275,7 +275,7 @@ class Publisher:
         self._error = F.expr(f"coalesce({ERROR}, {refused})" if ERROR in self._given else refused)
         self._routes_read_at = time.monotonic()
 
-    def _check_below(self, tallies: Sequence[Tally], identity: Identity) -> None:
+    def _check_below(self, tallies: Sequence[Tally], identity: RowIdentity) -> None:
         """A gapless source has below its ends exactly the rows that were published."""
         if not identity.gapless:
             return

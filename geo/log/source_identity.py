@@ -64,7 +64,7 @@ HASH = "_geo_hash"
 
 
 @dataclass(frozen=True)
-class Identity:
+class RowIdentity:
     """How the rows of one DataFrame are identified. `source` (STRING) and `offsets` are SQL over its columns.
 
     `gapless`: below an end nothing may ever be added or changed (order columns), so the rows found there are counted, and with
@@ -86,7 +86,7 @@ class Identity:
     name: str | None = None
     """The one source partition, where that is known before a row is read."""
 
-    def continuing(self, ends: Mapping[str, SourceEnd]) -> Identity:
+    def continuing(self, ends: Mapping[str, SourceEnd]) -> RowIdentity:
         """The identity by which a producer goes on that has these ends. What an earlier version published under '' goes on as it was."""
         before = (len(end.parts) == len(self.types) for name in ("", NULL_SOURCE) if (end := ends.get(name)) is not None)
         if self.source_before is None or not any(before):
@@ -139,7 +139,7 @@ class Identity:
         return joined.withColumn(PUBLISHED, self._is_below("_geo_end")).drop("_geo_end_source", "_geo_end")
 
 
-def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None) -> Identity:
+def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None) -> RowIdentity:
     """Identity by unique order columns. Raises UsageError for a column that is missing or has no exact order."""
     for name in (*order_by, *([partition_by] if partition_by else [])):
         if name not in rows.columns:
@@ -157,32 +157,32 @@ def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None)
             )
     columns = tuple(identifier(name) for name in order_by)
     if partition_by is None:
-        return Identity("''", columns, types, unique=True, gapless=True)
+        return RowIdentity("''", columns, types, unique=True, gapless=True)
     text, null = f"CAST({identifier(partition_by)} AS STRING)", literal(NULL_SOURCE)
     apart = f"coalesce(IF({text} RLIKE '^{NULL_SOURCE}+$', concat({text}, {null}), {text}), {null})"
-    return Identity(
+    return RowIdentity(
         apart, columns, types, unique=True, gapless=True, marks=dict.fromkeys(("", NULL_SOURCE), _APART), is_scattered=True,
         source_before=f"coalesce({text}, '')",
     )  # fmt: skip
 
 
-def by_id(publish_id: str) -> Identity:
+def by_id(publish_id: str) -> RowIdentity:
     """Identity by a name for all the rows: one commit, once."""
     name = f"id:{publish_id}"
-    return Identity(literal(name), ("0",), (IntegerType(),), unique=False, name=name)
+    return RowIdentity(literal(name), ("0",), (IntegerType(),), unique=False, name=name)
 
 
-def by_batch(batch_id: int) -> Identity:
+def by_batch(batch_id: int) -> RowIdentity:
     """Identity of a stream's micro-batch: its number in the stream's checkpoint."""
-    return Identity("'stream'", (f"{batch_id}L",), (LongType(),), unique=False)
+    return RowIdentity("'stream'", (f"{batch_id}L",), (LongType(),), unique=False)
 
 
 def by_columns(
     source: str, offset: str, marks: Mapping[str, str] | None = None, through: Mapping[str, int] | None = None
-) -> Identity:
+) -> RowIdentity:
     """Identity that a source of ours gives: a string column and a bigint column."""
     columns = (identifier(offset),)
-    return Identity(identifier(source), columns, (LongType(),), unique=True, marks=marks or {}, through=through or {})
+    return RowIdentity(identifier(source), columns, (LongType(),), unique=True, marks=marks or {}, through=through or {})
 
 
 def _struct(fields: Iterable[tuple[str, str]]) -> str:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from geo.config.secret import keep_silent
-from geo.coordination.clock import Held
+from geo.coordination.clock import HeldClock
 from geo.delta.object_store import ObjectStore
 from geo.locations import authority_of
 from geo.now import now_us, steady_us
@@ -28,7 +28,7 @@ _NONE = ("NoSuchLifecycleConfiguration", "ReplicationConfigurationNotFoundError"
 """What a store says of a bucket that has no such settings."""
 
 
-def look_at(port: ObjectStore, where: str, root: str, buckets: set[str]) -> Generator[Symptom, None, Held | None]:
+def look_at(port: ObjectStore, where: str, root: str, buckets: set[str]) -> Generator[Symptom, None, HeldClock | None]:
     """What is to be said of the settings of a root's bucket. `buckets`: those in which a cluster of the configuration has its root. Returns
     this host's clock held against the store's; None: the store did not tell."""
     if find_spec("botocore") is None:
@@ -39,7 +39,7 @@ def look_at(port: ObjectStore, where: str, root: str, buckets: set[str]) -> Gene
     place = Place(where, f"{key}/" if key else "", port.region, port.endpoint is not None)
     found = _Questions(port, authority_of(root), port.region).asked()
     yield from judged(found, place, buckets)
-    return found.clock if isinstance(found.clock, Held) else None
+    return found.clock if isinstance(found.clock, HeldClock) else None
 
 
 class _Questions:
@@ -48,7 +48,7 @@ class _Questions:
     def __init__(self, port: ObjectStore, bucket: str, region: str) -> None:
         self._port, self._bucket, self._region = port, bucket, region
         self._silent: Unknown | None = None
-        self._clock: Held | Unknown = Unknown("the store did not answer")
+        self._clock: HeldClock | Unknown = Unknown("the store did not answer")
 
     def asked(self) -> BucketSettings:
         return BucketSettings(
@@ -92,7 +92,7 @@ class _Questions:
         after_us = now_us()
         with suppress(KeyError, TypeError, ValueError):
             date = parsedate_to_datetime(said["ResponseMetadata"]["HTTPHeaders"]["date"])
-            self._clock = Held(before_us, after_us, steady_us(), in_us(date))
+            self._clock = HeldClock(before_us, after_us, steady_us(), in_us(date))
 
     @cached_property
     def _client(self) -> Any:

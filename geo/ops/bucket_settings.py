@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from geo.coordination.clock import Held
+from geo.coordination.clock import HeldClock
 from geo.ops.looks.clocks import of_host
 from geo.ops.symptom import Symptom
 from geo.reasons import Level
@@ -56,7 +56,7 @@ class BucketSettings:
     versioning: str | Unknown
     lifecycle: tuple[LifecycleRule, ...] | Unknown
     replication: tuple[ReplicationRule, ...] | Unknown
-    clock: Held | Unknown
+    clock: HeldClock | Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def judged(found: BucketSettings, place: Place, buckets: Collection[str]) -> Ite
     yield from _of_replication(found.replication, place, buckets)
 
 
-def _of_clock(clock: Held | Unknown, where: str) -> Iterator[Symptom]:
+def _of_clock(clock: HeldClock | Unknown, where: str) -> Iterator[Symptom]:
     if isinstance(clock, Unknown):
         yield _unknown(where, "what time it is by the store's clock", clock, "look whether this host keeps its clock by NTP")
     else:

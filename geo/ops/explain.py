@@ -30,7 +30,7 @@ class OfRegistry(Protocol):
     def is_deleted(self) -> bool: ...
 
 
-class Level(str, Enum):
+class DecidedBy(str, Enum):
     """Who decides, the nearest to a message first."""
 
     MESSAGE = "message"
@@ -49,7 +49,7 @@ class Decision:
     read; then there is no `level`. `do`: what a person does who wants it otherwise. None: that is not said in a verb."""
 
     replicated: bool | None
-    level: Level | None
+    level: DecidedBy | None
     where: str
     reason: str
     do: str | None = None
@@ -103,44 +103,44 @@ def decide(
     """
     link = next((one for one in config.links if (one.source, one.target) == (source, target)), None)
     if link is None:
-        return Decision(False, Level.CONFIGURATION, config.path, _no_link(config, source, target, topic))
+        return Decision(False, DecidedBy.CONFIGURATION, config.path, _no_link(config, source, target, topic))
     at_link = _where(config, link)
     if not link.carries(topic):
-        return Decision(False, Level.CONFIGURATION, at_link, _not_carried(link, topic))
+        return Decision(False, DecidedBy.CONFIGURATION, at_link, _not_carried(link, topic))
     registry = f"registry of {source}"
     policy = config.policy(topic)
     if unread is not None:
         return Decision(None, None, registry, f"{source} cannot be read: {unread}")
     if found is None:
-        return Decision(False, Level.TOPIC, registry, f"{source} does not have it, so there is nothing to bring")
+        return Decision(False, DecidedBy.TOPIC, registry, f"{source} does not have it, so there is nothing to bring")
     if found.is_deleted or deleted_in_target:
         gone = source if found.is_deleted else target
         make = f"geo topics create --cluster {gone} --topic {topic}"
-        return Decision(False, Level.TOPIC, f"registry of {gone}", f"it was deleted in {gone}", make)
+        return Decision(False, DecidedBy.TOPIC, f"registry of {gone}", f"it was deleted in {gone}", make)
     if unclear is not None:
-        return Decision(False, Level.TOPIC, registry, unclear)
+        return Decision(False, DecidedBy.TOPIC, registry, unclear)
     if found.replication_clusters:
-        decision = _by_clusters(found.replication_clusters, source, target, Level.TOPIC, registry)
+        decision = _by_clusters(found.replication_clusters, source, target, DecidedBy.TOPIC, registry)
         either = f"{_set(source, topic, found.replication_clusters, target)}, or --inherit"
     elif policy.replication_clusters is not None:
         decision = _by_clusters(policy.replication_clusters, source, target, _level(policy), _where(config, policy))
         either = _set(source, topic, policy.replication_clusters, target)
     else:
         reason = "the link carries it, and no policy says to which clusters it goes"
-        decision = Decision(True, Level.CONFIGURATION, at_link, reason)
+        decision = Decision(True, DecidedBy.CONFIGURATION, at_link, reason)
         either = ""
     if not decision.replicated:
         return Decision(False, decision.level, decision.where, decision.reason, either)
     if (among := forbids(told, source, target)) is not None:
         other = f"its log says that its replication clusters are {', '.join(among)}, and the registry says otherwise"
-        return Decision(False, Level.TOPIC, f"log of {source}", other, f"{_set(source, topic, among, target)}, or --inherit")
+        return Decision(False, DecidedBy.TOPIC, f"log of {source}", other, f"{_set(source, topic, among, target)}, or --inherit")
     if messages is not None and messages.to_others and not messages.to_target:
         none = f"none of the newest {counted(messages.to_others, 'message')} names {target} in its replicate_to"
-        return Decision(False, Level.MESSAGE, f"log of {source}", none)
+        return Decision(False, DecidedBy.MESSAGE, f"log of {source}", none)
     return decision
 
 
-def _by_clusters(clusters: Iterable[str], source: str, target: str, level: Level, where: str) -> Decision:
+def _by_clusters(clusters: Iterable[str], source: str, target: str, level: DecidedBy, where: str) -> Decision:
     among = tuple(clusters)
     lacking = [one for one in (source, target) if one not in among]
     if not lacking:
@@ -168,10 +168,10 @@ def _not_carried(link: Link, topic: Topic) -> str:
     return f"none of the link's topics is it: {', '.join(link.topics)}"
 
 
-def _level(policy: TopicPolicy) -> Level:
+def _level(policy: TopicPolicy) -> DecidedBy:
     if not is_glob(policy.match):
-        return Level.TOPIC
-    return Level.CONFIGURATION if is_glob(policy.match.rpartition("/")[0]) else Level.NAMESPACE
+        return DecidedBy.TOPIC
+    return DecidedBy.CONFIGURATION if is_glob(policy.match.rpartition("/")[0]) else DecidedBy.NAMESPACE
 
 
 def _where(config: Config, one: Link | TopicPolicy) -> str:

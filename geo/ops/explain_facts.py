@@ -53,7 +53,7 @@ class CommitAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class CursorAt:
     """Where a link stands: `source` is the commit of the source up to which the target holds everything, `brought` the commit of the target
     that says so. None of either: it is gone by now. `owner`: who runs the link, and why not if nobody does."""
 
@@ -81,7 +81,7 @@ class Explained:
     messages: Addressed
     status: LinkStatus | None = None
     finding: Finding | None = None
-    cursor: Cursor | None = None
+    cursor: CursorAt | None = None
     history: Sequence[Then] = ()
     history_since_us: int | None = None
     """Since when both logs tell of the lag; None: of no time."""
@@ -225,7 +225,7 @@ def _before(
 
 def _cursor(
     target: ClusterTables, source: ClusterTables, link: Link, topic: Topic, row: LinkState, before: LinksBefore
-) -> Cursor | None:
+) -> CursorAt | None:
     """The newest cursor: that of the row, or of a later commit of the link in its target."""
     assert row.cursor is not None
     at, brought = row.cursor, None
@@ -242,7 +242,7 @@ def _cursor(
         found = source.log(topic).commit_at(at.version)
         there = None if found is None or found.commit_id != at.commit_id else _commit_at(found)
     owner = before.owner(link, topic)
-    return Cursor(at.version, there, brought, "nobody ever ran it" if owner is None else owner.shown)
+    return CursorAt(at.version, there, brought, "nobody ever ran it" if owner is None else owner.shown)
 
 
 def _commit_at(commit: Commit) -> CommitAt:

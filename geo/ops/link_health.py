@@ -13,7 +13,7 @@ from functools import cached_property
 from geo.config.model import Config, Link
 from geo.coordination.claims import Liveness, Owner
 from geo.coordination.holder import Holder
-from geo.coordination.holders import Holders
+from geo.coordination.holders import RegionHolders
 from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.scan import few_added
@@ -100,7 +100,7 @@ class LinksBefore:
     """What the tables of a cluster tell of its inbound links before now. What is of all of them is read once, when it is first needed."""
 
     def __init__(self, target: ClusterTables) -> None:
-        self._target, self.holders = target, Holders(target)
+        self._target, self.holders = target, RegionHolders(target)
 
     def history(self, link: Link, source: ClusterTables, topic: Topic, since_us: int) -> LagHistory | None:
         """The lag of a topic of a link from about that time on, as far as a few thousand commits tell; of a storage where each may be a request

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geo.coordination.holder import Holder
-from geo.coordination.holders import Holders
+from geo.coordination.holders import RegionHolders
 from geo.coordination.ownership import RunnerKind, RunnerName
 from geo.delta.process import Process
 from geo.ops.region_process import RegionProcess
@@ -13,7 +13,7 @@ _BROKERS = ("broker", "bundle", "leader", "version sync")
 """How the names of runners begin that are a broker's."""
 
 
-def region_processes(holders: Holders) -> list[RegionProcess]:
+def region_processes(holders: RegionHolders) -> list[RegionProcess]:
     """The processes that run links or bundles of a region, or did and have not ended by themselves."""
     owned: dict[str, list[Holder]] = {}
     for one in holders.owned():

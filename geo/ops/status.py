@@ -73,7 +73,7 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class SubscriptionFacts:
     """A subscription. `backlog`: messages that wait in `region`, where most is acknowledged; None: not known. By source and target: what moving
     it from one to the other would deliver again, and leave out; what is not there is not known, or cannot be."""
 
@@ -116,19 +116,19 @@ class ClusterFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StatusFacts:
     """All that a status is made of. `now_us`: by this host's clock. `links`: source and target of each link of the configuration."""
 
     now_us: int
     clusters: Sequence[ClusterFacts]
     links: Sequence[tuple[str, str]]
     topics: Sequence[TopicOfLink] = ()
-    subscriptions: Sequence[Subscribed] = ()
+    subscriptions: Sequence[SubscriptionFacts] = ()
     noted: Noted = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class IfLost:
     """What would be lost with a region that is lost at this moment: `backlog` is what no other region holds. `acks`: the
     acknowledgements that none holds; what they acknowledge is delivered again. `alone`: topics that no link carries anywhere."""
 
@@ -142,7 +142,7 @@ class ClusterLine:
     """A region, and what would be lost with it."""
 
     facts: ClusterFacts
-    lost: Lost
+    lost: IfLost
 
 
 class Trend(str, Enum):
@@ -176,7 +176,7 @@ class LinkLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Failover:
+class Moving:
     """What moving all subscriptions from one region to another would deliver again, and leave out (None: not known)."""
 
     source: str
@@ -186,14 +186,14 @@ class Failover:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscriptions:
+class SubscriptionsLine:
     """`count`: of all, those of versions too. `behind`, `versions_behind`: those with a backlog of messages, and of versions, the largest first;
     `unknown`, `versions_unknown`: of how many nobody knows that."""
 
     count: int
-    behind: Sequence[Subscribed]
+    behind: Sequence[SubscriptionFacts]
     unknown: int
-    failovers: Sequence[Failover]
+    failovers: Sequence[Moving]
     versions: int
     versions_behind: Sequence[OfVersions]
     versions_unknown: int
@@ -207,13 +207,13 @@ class Status:
     problems: Sequence[Problem]
     clusters: Sequence[ClusterLine]
     links: Sequence[LinkLine]
-    subscriptions: Subscriptions
+    subscriptions: SubscriptionsLine
 
     def fails(self, fail_on: Level) -> bool:
         return fails((one.level for one in self.problems), fail_on)
 
 
-def status_of(facts: Facts, max_lag_s: float | None = None) -> Status:
+def status_of(facts: StatusFacts, max_lag_s: float | None = None) -> Status:
     """The status that these facts are. `max_lag_s`: a topic that is further behind is a problem, however it moves."""
     topics = [
         replace(one, finding=limited(one.finding, one.backlog.seconds, facts.now_us, max_lag_s, complete=one.backlog.complete))
@@ -229,7 +229,7 @@ def status_of(facts: Facts, max_lag_s: float | None = None) -> Status:
     )
 
 
-def of_regions(facts: Facts) -> list[Finding]:
+def of_regions(facts: StatusFacts) -> list[Finding]:
     """The findings that are of no link, dated by what else tells since when."""
     of_all = (*(one.risks for one in facts.clusters), *(one.risks for one in facts.topics))
     risks = {(one.subject, one.code): one for of_one in of_all for one in of_one}
@@ -286,7 +286,7 @@ def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], noted:
     return worst_first([*of_others, *grouped(of_topics, now_us), *told])
 
 
-def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[TopicOfLink], away: Collection[str]) -> Lost:
+def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[TopicOfLink], away: Collection[str]) -> IfLost:
     """What is held by one region alone. What one other region holds is not lost, however far the rest are behind."""
     least: dict[Topic, Backlog] = {}
     for topic in topics:
@@ -294,7 +294,7 @@ def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[
             before = least.get(topic.topic)
             least[topic.topic] = topic.backlog if before is None else _less(before, topic.backlog)
     if one.unreadable is not None:
-        return Lost(UNKNOWN, UNKNOWN)
+        return IfLost(UNKNOWN, UNKNOWN)
     messages, acks = Backlog(), Backlog()
     for topic_name, backlog in least.items():
         if topic_name == topic_name.acks:
@@ -303,8 +303,8 @@ def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[
             messages += backlog
     not_carried = [topic for topic in one.own if topic not in least]
     if not_carried and any(source == one.cluster and target in away for source, target in links):
-        return Lost(messages + UNKNOWN, UNKNOWN)  # a region that cannot be read may hold them
-    return Lost(messages, acks, len(not_carried))
+        return IfLost(messages + UNKNOWN, UNKNOWN)  # a region that cannot be read may hold them
+    return IfLost(messages, acks, len(not_carried))
 
 
 def _less(one: Backlog, other: Backlog) -> Backlog:
@@ -351,19 +351,19 @@ def _trend(now: Backlog, before: Backlog | None) -> Trend:
     return Trend.GROWING if now.messages > before.messages else Trend.FALLING
 
 
-def _subscriptions(found: Sequence[Subscribed], of_versions: Sequence[OfVersions]) -> Subscriptions:
+def _subscriptions(found: Sequence[SubscriptionFacts], of_versions: Sequence[OfVersions]) -> SubscriptionsLine:
     failovers = []
     for way in sorted({way for one in found for way in one.repeats}):
         of_way = [one for one in found if way in one.repeats]
         knows = all(way in one.skips for one in of_way)
         skips = sum(one.skips[way] for one in of_way) if knows else None
-        failovers.append(Failover(*way, sum(one.repeats[way] for one in of_way), skips))
+        failovers.append(Moving(*way, sum(one.repeats[way] for one in of_way), skips))
     unknown, versions_unknown = (sum(one.backlog is None for one in of_kind) for of_kind in (found, of_versions))
     count, versions = len(found) + len(of_versions), len(of_versions)
-    return Subscriptions(count, _behind(found), unknown, failovers, versions, _behind(of_versions), versions_unknown)
+    return SubscriptionsLine(count, _behind(found), unknown, failovers, versions, _behind(of_versions), versions_unknown)
 
 
-_Kind = TypeVar("_Kind", Subscribed, OfVersions)
+_Kind = TypeVar("_Kind", SubscriptionFacts, OfVersions)
 
 
 def _behind(found: Iterable[_Kind]) -> list[_Kind]:

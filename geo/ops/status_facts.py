@@ -26,7 +26,7 @@ from geo.ops.problems import THIS_HOST, Noted, at_risk
 from geo.ops.region_process import RegionProcess
 from geo.ops.region_processes import region_processes
 from geo.ops.regions import OF_ALL, Regions
-from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, Facts, OfVersions, Subscribed, TopicOfLink, Verified
+from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, OfVersions, StatusFacts, SubscriptionFacts, TopicOfLink, Verified
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
 from geo.streams.life import State
@@ -43,7 +43,7 @@ BEFORE_US = 300 * 1_000_000
 """The lag of so long ago is shown beside that of now."""
 
 
-def read_facts(regions: Regions, config: Config, glob: str) -> Facts:
+def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:
     """What the regions say now. One that cannot be read says why; what others know of it is told by them."""
     each = regions.ask(lambda tables: _read(tables, regions.clusters, config, glob))
     clusters, read = regions.clusters, list[ClusterFacts]()
@@ -76,17 +76,17 @@ def read_facts(regions: Regions, config: Config, glob: str) -> Facts:
         _subscribed(topic, name, _with_others(topic, regions, read, clusters))
         for (topic, name), regions in sorted(subscribed.items())
     ]
-    return Facts(now_us(), read, links, topics, subscriptions, noted_since(events))
+    return StatusFacts(now_us(), read, links, topics, subscriptions, noted_since(events))
 
 
 def facts_of(
     cluster: str, clusters: Mapping[str, ClusterTables], config: Config, only: Collection[tuple[str, Topic]], *, regions: bool
-) -> Facts:
+) -> StatusFacts:
     """As `read_facts`, of these topics, by their sources, of the links into one cluster, and with `regions` of that and of those that it reads: what
     tells their findings."""
     links = [(link.source, link.target) for link in config.links]
     if not regions:
-        return Facts(now_us(), (), links, _some_topics(clusters[cluster], clusters, config, only, None))
+        return StatusFacts(now_us(), (), links, _some_topics(clusters[cluster], clusters, config, only, None))
     names = dict.fromkeys((cluster, *(link.source for link in config.inbound(cluster))))
     seen, read, topics = Regions({name: clusters[name] for name in names}, OF_ALL), list[ClusterFacts](), list[TopicOfLink]()
 
@@ -103,7 +103,7 @@ def facts_of(
             topics += of_links
         if tried.fault is not None:
             read.append(ClusterFacts(name, wrong_of(tried.fault)))
-    return Facts(now_us(), read, links, topics)
+    return StatusFacts(now_us(), read, links, topics)
 
 
 def _some_topics(
@@ -291,7 +291,7 @@ def _with_others(
     return found
 
 
-def _subscribed(topic: Topic, name: str, regions: Mapping[str, _Here]) -> Subscribed:
+def _subscribed(topic: Topic, name: str, regions: Mapping[str, _Here]) -> SubscriptionFacts:
     """A subscription by what each region knows of it."""
     repeats, skips = dict[tuple[str, str], int](), dict[tuple[str, str], int]()
     for here, one in regions.items():
@@ -307,4 +307,4 @@ def _subscribed(topic: Topic, name: str, regions: Mapping[str, _Here]) -> Subscr
     acknowledged = {cluster: 0 if one.state is None else one.state.acked.size for cluster, one in regions.items()}
     first = max(regions, key=lambda cluster: acknowledged[cluster])
     at = regions[first].at
-    return Subscribed(topic, name, first, None if at is None or at.version is None else at.waiting.size, repeats, skips)
+    return SubscriptionFacts(topic, name, first, None if at is None or at.version is None else at.waiting.size, repeats, skips)

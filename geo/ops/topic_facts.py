@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from geo.coordination.claims import Owner
-from geo.coordination.holders import Holders
+from geo.coordination.holders import RegionHolders
 from geo.coordination.ownership import RunnerKind, RunnerName
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.scan import data_files
@@ -83,7 +83,7 @@ def _running(tables: ClusterTables, rows: Mapping[str, list[Row]]) -> list[Runne
         for name in [RunnerName(RunnerKind.PRODUCER, producer, Topic.parse(topic), tables.cluster.name)]
     }
     owners = tables.journal(OWNERS).read(Owner, runner=[*names])
-    holders = Holders(tables, owners)
+    holders = RegionHolders(tables, owners)
     return [names[one.runner] for one in owners if not holders.of(one).is_dead]
 
 

@@ -19,7 +19,7 @@ from geo.log.ledgers import is_foreign
 from geo.names import Topic
 from geo.reasons import Reason
 from geo.replication.link_state import LinkRecord, LinkState
-from geo.replication.source_history import Compare, Fault
+from geo.replication.source_history import CompareLogs, Fault
 from geo.streams.life import State
 
 LOOK_LIMIT = 20_000
@@ -101,7 +101,7 @@ def lacks(seen: TargetSeen, link: str, origins: Iterable[str]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LinkStanding:
     """Where a link stands: the cursor up to which the target holds everything; None or `why` if that cannot be told. `new`: the origins that
     the link did not bring so far. `touched` and `is_other` as in `TargetSeen`."""
 
@@ -112,21 +112,21 @@ class Standing:
     is_other: bool = False
 
 
-def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, origins: Iterable[str]) -> Standing:
+def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, origins: Iterable[str]) -> LinkStanding:
     """The newest cursor of a link, from its newest row and the target's commits since.
 
     It counts for an origin only if the newest commit that brought it was this link's and completed.
     """
     if recorded is None:
-        return Standing(None, "it has never run")
+        return LinkStanding(None, "it has never run")
     if recorded.cursor is None or recorded.target is None or target is None:
-        return Standing(None, "its first comparison did not come to its end")
+        return LinkStanding(None, "its first comparison did not come to its end")
     cursor = target.own.cursor if target.own is not None else recorded.cursor
     covered = target.own.origins if target.own is not None else recorded.origins
     new = tuple(sorted(set(origins).difference(covered)))
     if (why := lacks(target, link, origins)) is not None:
-        return Standing(cursor, why, new, target.touched, target.is_other)
-    return Standing(cursor, f"messages of {', '.join(new)} are new to this link" if new else None, new)
+        return LinkStanding(cursor, why, new, target.touched, target.is_other)
+    return LinkStanding(cursor, f"messages of {', '.join(new)} are new to this link" if new else None, new)
 
 
 def newer_of(cursor: CommitName | None, own: LinkRecord | None, token: str) -> CommitName | None:
@@ -150,7 +150,7 @@ def begins_at(recorded: LinkState | None, link: Link, topic: Topic) -> Start | N
     return "earliest" if topic.is_system else link.start
 
 
-def new_at_end(stands: Standing, link: Link, topic: Topic) -> tuple[str, ...]:
+def new_at_end(stands: LinkStanding, link: Link, topic: Topic) -> tuple[str, ...]:
     """The origins new to a link of which it brings what is published from now on, as its `start` says of all."""
     return stands.new if link.start == "latest" and not topic.is_system else ()
 
@@ -190,8 +190,8 @@ class StartFacts:
     """
 
     recorded: LinkState | None
-    stands: Standing
-    source: Fault | Compare | None
+    stands: LinkStanding
+    source: Fault | CompareLogs | None
     accept_source: bool = False
     failed_before: int = 0
 
@@ -203,7 +203,7 @@ def start(facts: StartFacts) -> GoOn | Reconcile | Fault:
         return Reconcile(None)
     if isinstance(source, Fault):
         return source
-    if isinstance(source, Compare) and source.unseen and recorded is not None and recorded.state is State.FAILED:
+    if isinstance(source, CompareLogs) and source.unseen and recorded is not None and recorded.state is State.FAILED:
         cursor = stands.cursor.version if stands.cursor else 0
         return Fault(
             f"it failed before ({recorded.reason}), and {source.why}",

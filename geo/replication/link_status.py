@@ -24,7 +24,7 @@ from geo.reasons import Reason, Wrong
 from geo.replication.carried import replicates, topics_of_source
 from geo.replication.lag import Lag, due_of, lag_of
 from geo.replication.link_requests import Requests
-from geo.replication.link_start import Standing, begins_at, look_at_target, standing
+from geo.replication.link_start import LinkStanding, begins_at, look_at_target, standing
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.request_table import read_requests
@@ -181,7 +181,7 @@ def told_state(row: LinkState | None, requests: Requests, source: str, topic: To
     return state, asked if reason is None else f"{reason}; {asked}"
 
 
-def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = None) -> Standing:
+def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = None) -> LinkStanding:
     """Where a link stands, by its newest row and the commits of its target's log since, up to a version; as its next start finds
     it."""
     if row is None or row.target is None or (seen := log.look()) is None:
@@ -202,7 +202,7 @@ class _Stood:
     rewound: Reason | None
 
 
-def _behind(log: Table, seen: Seen, stands: Standing, link: Link, now_us: int, *, begins_at_end: bool) -> _Stood:
+def _behind(log: Table, seen: Seen, stands: LinkStanding, link: Link, now_us: int, *, begins_at_end: bool) -> _Stood:
     """Of a source that was `seen`."""
     cursor, why = stands.cursor, stands.why
     rewound = Reason.STALE_CURSOR if stands.is_other else None

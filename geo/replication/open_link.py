@@ -16,7 +16,7 @@ from geo.reasons import Reason
 from geo.replication.both_logs import BothLogs
 from geo.replication.link_row import LinkRow
 from geo.replication.link_target import LinkTarget
-from geo.replication.source_history import Compare, Fault
+from geo.replication.source_history import CompareLogs, Fault
 from geo.replication.source_look import SourceLook
 from geo.replication.turns import TopicTurns
 
@@ -38,7 +38,7 @@ class OpenLink:
     def __str__(self) -> str:
         return self.logs.what
 
-    def refuse(self, judged: Fault | Compare | None, cursor: CommitName) -> None:
+    def refuse(self, judged: Fault | CompareLogs | None, cursor: CommitName) -> None:
         """Raises SourceChangedError for what must not be passed over, RetryableError if both logs are to be compared."""
         if isinstance(judged, Fault):
             raise self.refusal(judged, cursor)

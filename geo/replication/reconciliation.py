@@ -22,7 +22,7 @@ from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError
 from geo.journal.cluster import ClusterTables
 from geo.log.promises import Promise, as_accepted
 from geo.reasons import Reason
-from geo.replication.link_start import Reconcile, Standing, begins
+from geo.replication.link_start import LinkStanding, Reconcile, begins
 from geo.replication.link_target import newest_commit
 from geo.replication.open_link import OpenLink
 from geo.replication.source_history import Fault
@@ -50,7 +50,7 @@ class Reconciliation:
     fillers: Sequence[Runner]
     """What it owns beside the link, so that nobody else fills what is missing meanwhile."""
     decision: Reconcile
-    stands: Standing
+    stands: LinkStanding
     start_at: Start | datetime | None
     """Where the link begins anew; None: it begins where it began."""
     reached: CommitName | None = None

@@ -54,7 +54,7 @@ def beside_words(messages: int, source: str, target: str, topic: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class CompareLogs:
     """Why reading on from the cursor would not do, though nothing is wrong: both logs are compared instead. `unseen`: some
     commits could not be looked at, so what they removed can only be derived from the rows. `touched`: the partitions into which
     somebody else put rows; None: it may be any."""
@@ -66,7 +66,7 @@ class Compare:
 
 def judge(
     cursor: CommitName, table_id: str, newest: int, before: Sequence[Commit], since: Iterable[Commit], origins: frozenset[str]
-) -> Fault | Compare | None:
+) -> Fault | CompareLogs | None:
     """Whether a link of these origins may read the versions above its cursor, up to `newest` of the source.
 
     `table_id` and `newest` are the source's now. `before` are the LOOK_BACK commits that end at the cursor's, `since` those above
@@ -76,7 +76,7 @@ def judge(
     if (other := parted(cursor, table_id, newest, at_cursor)) is not None:
         code = Reason.SOURCE_RECREATED if other.is_remade else Reason.SOURCE_RESTORED
         return Fault(f"the source {other.how}", other.first, other.last, code=code)
-    compare: Compare | None = None
+    compare: CompareLogs | None = None
     touched: Touched = frozenset()
     recent, published = deque(before, LOOK_BACK + 1), dict[int, int]()
     for earlier in before:
@@ -84,17 +84,17 @@ def judge(
     for commit in with_gaps(since, cursor.version + 1, newest):
         if isinstance(commit, Gone):
             if compare is None or not compare.unseen:
-                compare = Compare(f"{commit} of the source are gone (log cleanup)", unseen=True)
+                compare = CompareLogs(f"{commit} of the source are gone (log cleanup)", unseen=True)
             continue
         if (fault := _fault(commit)) is not None:
             return fault
         if (why := _doubt(commit, recent, published, origins)) is not None:
-            compare = compare or Compare(why)
+            compare = compare or CompareLogs(why)
             if is_foreign(commit):
                 touched = touched_by(touched, commit.actions)
         recent.append(commit)
     if at_cursor is None:
-        compare = Compare(f"the commit that the link stood at, version {cursor.version}, is gone (log cleanup)", unseen=True)
+        compare = CompareLogs(f"the commit that the link stood at, version {cursor.version}, is gone (log cleanup)", unseen=True)
     return None if compare is None else replace(compare, touched=touched)
 
 

@@ -21,7 +21,7 @@ from geo.log.promises import Promise
 from geo.log.topic_log import seen_log
 from geo.names import Topic
 from geo.reasons import Reason
-from geo.replication.source_history import Compare, Fault, judge
+from geo.replication.source_history import CompareLogs, Fault, judge
 from schemas.table import POLICIES_PROPERTY
 
 LOOKED_FOR = (*RECORDS, ERASED, EXPIRED)
@@ -57,7 +57,7 @@ class SourceLook:
         """Whether a look at the commits is no request."""
         return self._log.is_near
 
-    def judged(self, cursor: CommitName) -> Fault | Compare | None:
+    def judged(self, cursor: CommitName) -> Fault | CompareLogs | None:
         """What the commits above the cursor mean, up to the newest. On a local disk, where a power cut may take the newest commits away, the
         commits that its producers recorded are looked for too; elsewhere only comparisons hold what they recorded against the log. Raises
         RetryableError if the log is not there."""
@@ -75,10 +75,10 @@ class SourceLook:
         for at in sorted(named, key=lambda at: at.version):
             there = self._log.commit_at(at.version) if at.version <= newest else None
             if (other := parted(at, cursor.table_id, newest, there)) is not None:
-                return Compare(f"the source {other.how}, as its producers recorded it", unseen=True)
+                return CompareLogs(f"the source {other.how}, as its producers recorded it", unseen=True)
         return None
 
-    def judged_commits(self, cursor: CommitName, commits: Sequence[Commit], last: int) -> Fault | Compare | None:
+    def judged_commits(self, cursor: CommitName, commits: Sequence[Commit], last: int) -> Fault | CompareLogs | None:
         """What these commits mean, which are to be all from the cursor to version `last`."""
         first = max(0, cursor.version - LOOK_BACK)
         # Those before it were looked at, if they are in a row up to it, and it is what it was.

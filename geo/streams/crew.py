@@ -23,7 +23,7 @@ from geo.errors import AlreadyOwnedError, LockedError, RetryableError
 from geo.faults import needs_person, reason_of, session_is_gone
 from geo.reasons import Reason
 from geo.streams import timetable
-from geo.streams.life import Event, Life, State, Why
+from geo.streams.life import Life, State, Why, WorkEvent
 from geo.streams.work import Failed, Group, W, Work
 from geo.streams.workers import Workers
 from geo.text import first_line
@@ -49,7 +49,7 @@ class Task:
 
     workers: Workers
     outcome: Future[Any]
-    ends_as: tuple[Event, Why | None] | None = None
+    ends_as: tuple[WorkEvent, Why | None] | None = None
     """It is its end, and what that is."""
 
 
@@ -100,7 +100,7 @@ class Crew(Generic[W]):
         self._record_again_at = -math.inf
         """While somebody else writes where they are recorded, this is not tried before."""
         self._unrecorded: list[Slot[W]] = []
-        self._to_end: dict[Hashable, tuple[Event, Why | None]] = {}
+        self._to_end: dict[Hashable, tuple[WorkEvent, Why | None]] = {}
         """Works to end as soon as no task of theirs is under way: left out, and why, or to begin anew."""
         self._starts, self._dues = Workers(AT_ONCE, f"geo-start-{group}"), Workers(DUES_AT_ONCE, f"geo-due-{group}")
         self.thread = threading.Thread(target=self._main, name=f"geo-{group}", daemon=True)
@@ -149,7 +149,7 @@ class Crew(Generic[W]):
                     return
                 if slot.task is not None or (end := self._to_end.pop(key, None)) is None:
                     self._step(key, slot)
-                elif end[0] is Event.RESTARTED or slot.life.state is not State.PAUSED:  # it may have ended since it was found
+                elif end[0] is WorkEvent.RESTARTED or slot.life.state is not State.PAUSED:  # it may have ended since it was found
                     # That waits for its running batch, so it holds up no other.
                     slot.task = Task(self._dues, self._dues.submit(slot.work.end), end)
             if self._once and self.life.done and all(slot.life.done for slot in self.slots.values()):
@@ -196,7 +196,7 @@ class Crew(Generic[W]):
             if session_is_gone(error):
                 raise
             why = Why(first_line(error), reason_of(error))
-            self._set_own_life(self.life.after(Event.FAULT, now=now, why=why, error=error, ends=self._once))
+            self._set_own_life(self.life.after(WorkEvent.FAULT, now=now, why=why, error=error, ends=self._once))
             self._ask_at = self.life.again_at
             if first and needs_person(error):
                 self.refusal = error
@@ -204,19 +204,19 @@ class Crew(Generic[W]):
         finally:
             self.asked_at = None
         self.refusal = None
-        self._set_own_life(self.life.after(Event.DONE if self._once else Event.UP))
+        self._set_own_life(self.life.after(WorkEvent.DONE if self._once else WorkEvent.UP))
         for key in found.resolved:
-            self._happened(self.slots[key], Event.RESOLVED)
+            self._happened(self.slots[key], WorkEvent.RESOLVED)
         for key in found.wanted:
-            self._happened(self.slots[key], Event.WANTED)
+            self._happened(self.slots[key], WorkEvent.WANTED)
         self._to_end = {
-            **{key: end for key, end in self._to_end.items() if end[0] is Event.RESTARTED},
-            **dict.fromkeys(found.again, (Event.RESTARTED, None)),
-            **{key: (Event.LEFT_OUT, why) for key, why in found.left_out.items()},
+            **{key: end for key, end in self._to_end.items() if end[0] is WorkEvent.RESTARTED},
+            **dict.fromkeys(found.again, (WorkEvent.RESTARTED, None)),
+            **{key: (WorkEvent.LEFT_OUT, why) for key, why in found.left_out.items()},
         }
         for key, work in found.done:
             self.slots[key] = slot = Slot(work)
-            self._happened(slot, Event.DONE)
+            self._happened(slot, WorkEvent.DONE)
         self._take_up(found.fresh, first=first and not found.done)
 
     def _take_up(self, fresh: Sequence[tuple[Hashable, W]], *, first: bool) -> None:
@@ -233,12 +233,12 @@ class Crew(Generic[W]):
             errors = [error for _, error in failed]
             self.refusal = next((one for one in errors if needs_person(one) or isinstance(one, AlreadyOwnedError)), None)
 
-    def _take_end(self, slot: Slot[W], end: Task, event: Event, why: Why | None) -> None:
+    def _take_end(self, slot: Slot[W], end: Task, event: WorkEvent, why: Why | None) -> None:
         """It has ended: record its state, and own it no longer."""
         try:
             well = end.workers.result(end.outcome)
             if well and slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.lease.is_held:
-                state = State.PAUSED if event is Event.LEFT_OUT else State.STOPPED
+                state = State.PAUSED if event is WorkEvent.LEFT_OUT else State.STOPPED
                 self._release(self._record([slot], state, code=None if why is None else why.code))
         except self._faults as error:
             log.warning("%s: not stopped cleanly: %s", slot.work, first_line(error))
@@ -297,21 +297,21 @@ class Crew(Generic[W]):
         task.workers.result(task.outcome)
         self.refusal = None
         if task.workers is self._starts and self.stop.is_set():
-            slot.life = slot.life.after(Event.DONE)  # it has stopped between two steps
+            slot.life = slot.life.after(WorkEvent.DONE)  # it has stopped between two steps
         elif task.workers is self._starts:
-            self._happened(slot, Event.DONE if self._once else Event.UP)
+            self._happened(slot, WorkEvent.DONE if self._once else WorkEvent.UP)
 
     def _failed(self, slot: Slot[W], error: BaseException, *, instead: W | None = None) -> None:
         """FAILED if a person is needed, else DELAYED. `instead`: what goes on in its place."""
-        event = Event.REFUSED if needs_person(error) else Event.FAULT
+        event = WorkEvent.REFUSED if needs_person(error) else WorkEvent.FAULT
         far = slot.work.how_far
         moved = far is not None and far != slot.stood
         slot.stood = slot.stood if far is None else far
-        reason = str(error) if event is Event.REFUSED else SPARK_ENDED if session_is_gone(error) else first_line(error)
-        state, why = State.FAILED if event is Event.REFUSED else State.DELAYED, Why(reason, reason_of(error))
+        reason = str(error) if event is WorkEvent.REFUSED else SPARK_ENDED if session_is_gone(error) else first_line(error)
+        state, why = State.FAILED if event is WorkEvent.REFUSED else State.DELAYED, Why(reason, reason_of(error))
         if (owned := slot.work.lease.lose(error)) is not None:
             # What a person must see to is recorded however long that takes; a fault comes again, and holds up no other work.
-            patience = nullcontext if event is Event.REFUSED else without_waiting
+            patience = nullcontext if event is WorkEvent.REFUSED else without_waiting
             try:
                 with patience():
                     slot.work.give_up(owned, state, why)
@@ -360,11 +360,11 @@ class Crew(Generic[W]):
         return [slot for slot in slots if id(slot.work) not in errors]
 
     def _happened(
-        self, slot: Slot[W], event: Event, *, why: Why | None = None, error: BaseException | None = None, moved: bool = False
+        self, slot: Slot[W], event: WorkEvent, *, why: Why | None = None, error: BaseException | None = None, moved: bool = False
     ) -> None:
         before = slot.life
         slot.life = before.after(event, now=time.monotonic(), why=why, error=error, ends=self._once, moved=moved)
-        if (slot.life.state, slot.life.reason) != (before.state, before.reason) or event is Event.DONE:
+        if (slot.life.state, slot.life.reason) != (before.state, before.reason) or event is WorkEvent.DONE:
             self._on_change(self.group, slot.work, slot.life)
 
     def _set_own_life(self, life: Life) -> None:
@@ -391,7 +391,7 @@ class Crew(Generic[W]):
                 ending.remove((slot, end))
                 with self._its_faults(slot):
                     if not enders.result(end):
-                        self._happened(slot, Event.FAULT, why=Why("it was stopped in the middle of a batch", Reason.OTHER))
+                        self._happened(slot, WorkEvent.FAULT, why=Why("it was stopped in the middle of a batch", Reason.OTHER))
                 if slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.lease.is_held and hand_over:
                     well.append(slot)
                 elif not slot.work.lease.is_held:
@@ -402,7 +402,7 @@ class Crew(Generic[W]):
                     self._let_go(slot)
                 for slot in well:
                     if slot not in handed and slot.life.state in (State.STOPPED, State.RUNNING):
-                        self._happened(slot, Event.FAULT, why=Why("its end could not be recorded", Reason.OTHER))
+                        self._happened(slot, WorkEvent.FAULT, why=Why("its end could not be recorded", Reason.OTHER))
                 well, handed_over_at = [], time.monotonic()
             elif waiting or ending:
                 self._left.wait(timetable.TICK_S / 10)
@@ -419,7 +419,7 @@ class Crew(Generic[W]):
     def _let_go(self, slot: Slot[W]) -> None:
         """It was ended for good."""
         slot.is_over = True
-        self._happened(slot, Event.STOP)
+        self._happened(slot, WorkEvent.STOP)
 
 
 def _start(work: Work, stopped: Callable[[], bool]) -> None:

@@ -33,7 +33,7 @@ class State(str, Enum):
     """Not wanted now, by a policy or because a person asked; continues by itself when it is wanted again."""
 
 
-class Event(Enum):
+class WorkEvent(Enum):
     """What happens to a piece of work."""
 
     UP = auto()
@@ -56,16 +56,16 @@ class Event(Enum):
     """The supervisor stops, or stopped it cleanly."""
 
 
-_FAULTS = {Event.FAULT: State.DELAYED, Event.REFUSED: State.FAILED}
-_ENDED = {Event.LEFT_OUT: State.PAUSED, Event.RESTARTED: State.STOPPED}
-_ALIVE = {Event.UP: State.RUNNING, Event.DONE: State.STOPPED, **_ENDED, **_FAULTS}
+_FAULTS = {WorkEvent.FAULT: State.DELAYED, WorkEvent.REFUSED: State.FAILED}
+_ENDED = {WorkEvent.LEFT_OUT: State.PAUSED, WorkEvent.RESTARTED: State.STOPPED}
+_ALIVE = {WorkEvent.UP: State.RUNNING, WorkEvent.DONE: State.STOPPED, **_ENDED, **_FAULTS}
 
-TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
-    State.STOPPED: {**_ALIVE, Event.STOP: State.STOPPED},
-    State.RUNNING: {**_ALIVE, Event.STOP: State.STOPPED},
-    State.DELAYED: {**_ALIVE, Event.STOP: State.DELAYED},
-    State.FAILED: {Event.RESOLVED: State.STOPPED, **_ENDED, Event.STOP: State.FAILED},
-    State.PAUSED: {Event.WANTED: State.STOPPED, Event.STOP: State.PAUSED},
+TRANSITIONS: Mapping[State, Mapping[WorkEvent, State]] = {
+    State.STOPPED: {**_ALIVE, WorkEvent.STOP: State.STOPPED},
+    State.RUNNING: {**_ALIVE, WorkEvent.STOP: State.STOPPED},
+    State.DELAYED: {**_ALIVE, WorkEvent.STOP: State.DELAYED},
+    State.FAILED: {WorkEvent.RESOLVED: State.STOPPED, **_ENDED, WorkEvent.STOP: State.FAILED},
+    State.PAUSED: {WorkEvent.WANTED: State.STOPPED, WorkEvent.STOP: State.PAUSED},
 }
 
 
@@ -98,7 +98,7 @@ class Life:
 
     def after(
         self,
-        event: Event,
+        event: WorkEvent,
         *,
         now: float = 0.0,
         why: Why | None = None,
@@ -109,19 +109,19 @@ class Life:
         """Its life after an event at `now`. `ends`: the run does, once all there is has been done. `moved`: it came further since
         its last fault. Raises KeyError for an event that cannot happen in this state."""
         state = TRANSITIONS[self.state][event]
-        if event is Event.STOP and state is self.state:
+        if event is WorkEvent.STOP and state is self.state:
             return self
         reason, code = (None, None) if why is None else why
         life = replace(self, state=state, reason=reason, code=code, error=error)
         if event in _FAULTS:
             steady = moved if ends else now - self.again_at > timetable.STEADY_S
             tries = 1 if steady else self.tries + 1
-            done = ends and (event is Event.REFUSED or tries >= TRIES)
+            done = ends and (event is WorkEvent.REFUSED or tries >= TRIES)
             since = now if tries == 1 else self.faulty_since
             return replace(life, tries=tries, faulty_since=since, again_at=now + backoff_s(tries), done=done)
-        if event is Event.RESTARTED:
+        if event is WorkEvent.RESTARTED:
             life = replace(life, tries=0, again_at=now)
-        return replace(life, done=event is Event.DONE or (ends and event is Event.LEFT_OUT))
+        return replace(life, done=event is WorkEvent.DONE or (ends and event is WorkEvent.LEFT_OUT))
 
     def is_ripe(self, now: float) -> bool:
         """Whether it is to be brought up now."""

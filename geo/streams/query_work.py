@@ -36,7 +36,7 @@ class Running(Protocol):
     def stop(self) -> None: ...
 
 
-class Opened(Owned, Protocol):
+class OpenedQuery(Owned, Protocol):
     """A query that was begun, and what this process owns for it."""
 
     @property
@@ -80,7 +80,7 @@ class Both:
             part.stop()
 
 
-T = TypeVar("T", bound=Opened)
+T = TypeVar("T", bound=OpenedQuery)
 
 
 class QueryWork(Generic[T]):

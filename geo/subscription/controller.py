@@ -39,11 +39,11 @@ from geo.ids import Position
 from geo.subscription.controller_rows import (
     Again,
     Effect,
+    FinishedUpTo,
     Forgotten,
     GivenUp,
     MarkerRow,
     MayStart,
-    Progress,
     Row,
     Subscribed,
     Tick,
@@ -53,7 +53,7 @@ from geo.subscription.controller_rows import (
 )
 from geo.subscription.markers import (
     MAX_CLUSTERS,
-    Refusal,
+    MarkerRefusal,
     RefusedMarkerError,
     SnapshotRequest,
     SnapshotResponse,
@@ -75,7 +75,7 @@ MAX_SUBSCRIPTIONS = 1_000
 """Of a topic. One that an update would create beyond it is counted and not created: anybody who shares the topic can write one."""
 
 
-class Counted(str, Enum):
+class Happened(str, Enum):
     """What happened, and what was passed over without a change, beside the refusals of `markers`."""
 
     STARTED = "snapshots begun"
@@ -94,7 +94,7 @@ class Counted(str, Enum):
     UNKNOWN_SUBSCRIPTION = "progress of an unknown subscription"
 
 
-_REFUSED = {why.value for why in (*Refusal, Counted.FORGED, Counted.LATE, Counted.VOID, Counted.BEYOND, Counted.FULL)}
+_REFUSED = {why.value for why in (*MarkerRefusal, Happened.FORGED, Happened.LATE, Happened.VOID, Happened.BEYOND, Happened.FULL)}
 """UNREACHABLE is not among them: a link that leads one way brings such requests all the time, and nothing is wrong; nor is OVERTAKEN: a
 controller that begins in the midst of its markers hears such rows, and lacks nothing; nor NOT_ASKED, which passes by itself."""
 
@@ -238,15 +238,15 @@ class TopicController:
     def hear(self, row: Row) -> list[Effect]:
         """The effects of a row. One whose number is not beyond the last has none."""
         if row.seq <= self._seq:
-            return self._nothing(Counted.REPEATED)
+            return self._nothing(Happened.REPEATED)
         self._seq = row.seq
         if self._is_of_another_table(row):
-            return self._nothing(Counted.OTHER_TABLE)
+            return self._nothing(Happened.OTHER_TABLE)
         if isinstance(row, MarkerRow):
             return self._on_marker(row)
         if isinstance(row, Tick):
             return self._on_tick(row)
-        if isinstance(row, Progress):
+        if isinstance(row, FinishedUpTo):
             return self._on_progress(row)
         if isinstance(row, Subscribed):
             return self._on_subscribed(row)
@@ -262,7 +262,7 @@ class TopicController:
             return False
         return row.table != self._table
 
-    def _nothing(self, why: Counted) -> list[Effect]:
+    def _nothing(self, why: Happened) -> list[Effect]:
         self.counts[why.value] += 1
         return []
 
@@ -321,7 +321,7 @@ class TopicController:
         for one in self._pending:
             in_time = one.builder.started <= tick.now <= one.builder.started + self.settings.timeout_s
             if not in_time or one.begun < self._voided:
-                self.counts[Counted.GIVEN_UP.value] += 1
+                self.counts[Happened.GIVEN_UP.value] += 1
                 is_asked = one.requested >= one.builder.round
                 missing = one.builder.missing if is_asked else []
                 if one.begun >= self._voided:
@@ -350,7 +350,7 @@ class TopicController:
         begun = _Pending(begin(snapshot_id, tick.asked, tick.now), tick.seq, moved)
         self._started = tick.now
         self._pending.append(begun)
-        self.counts[Counted.STARTED.value] += 1
+        self.counts[Happened.STARTED.value] += 1
         return [self._asks(begun)]
 
     def _asks(self, pending: _Pending) -> WriteMarker:
@@ -361,7 +361,7 @@ class TopicController:
 
     def _on_marker(self, row: MarkerRow) -> list[Effect]:
         if self._read is not None and row.position <= self._read:
-            return self._nothing(Counted.REPEATED)
+            return self._nothing(Happened.REPEATED)
         self._read = row.position
         effects = [] if row.moved is None else self._note_quiet(row.moved, row.position.version)
         try:
@@ -380,7 +380,7 @@ class TopicController:
     def _on_request(self, row: MarkerRow, request: SnapshotRequest) -> list[Effect]:
         asker = request.source_cluster
         if asker != row.sender:
-            return self._nothing(Counted.FORGED)
+            return self._nothing(Happened.FORGED)
         if asker == self.cluster:
             self._unanswered.pop(asker, None)
             for one in self._pending:
@@ -389,7 +389,7 @@ class TopicController:
             return []
         tick = self._tick
         if tick is None or (hubs := tick.ways.get(asker)) is None:
-            return self._nothing(Counted.UNREACHABLE)
+            return self._nothing(Happened.UNREACHABLE)
         if self._answered_since is not None and request.round_number == 1 and len(self._answered_since) < MAX_CLUSTERS:
             self._answered_since.setdefault(asker, request.started_us)
         holds = tuple(sorted({*tick.comes} - {asker}))
@@ -399,7 +399,7 @@ class TopicController:
 
     def _on_response(self, row: MarkerRow, answer: SnapshotResponse) -> list[Effect]:
         if answer.cluster != row.sender:
-            return self._nothing(Counted.FORGED)
+            return self._nothing(Happened.FORGED)
         if answer.source_cluster != self.cluster:
             return []  # an answer of our own, or one that passes through
         if unknown := self._not_asked(answer):
@@ -415,7 +415,7 @@ class TopicController:
                 if snapshot is not None:
                     return self._completes(one, snapshot)
                 return [self._asks(one)] if builder.round > answer.round_number else []
-        return self._nothing(Counted.LATE)
+        return self._nothing(Happened.LATE)
 
     def _completes(self, pending: _Pending, snapshot: Snapshot) -> list[Effect]:
         taken = SnapshotTaken(snapshot, pending.begun, pending.moved)
@@ -435,24 +435,24 @@ class TopicController:
             self._voided = seq
             self._at_odds[answer.cluster] = min(unknown)
             self._unanswered[answer.cluster] = self._unanswered.get(answer.cluster, 0) + 1
-        return self._nothing(Counted.NOT_ASKED)
+        return self._nothing(Happened.NOT_ASKED)
 
     def _on_taken(self, row: MarkerRow, taken: SnapshotTaken) -> list[Effect]:
         """A snapshot of ours is in the log. One that is not known was taken before this state began; behind one that counts it is of no use."""
         if row.sender != self.cluster:
-            return self._nothing(Counted.FORGED)
+            return self._nothing(Happened.FORGED)
         if taken.snapshot.snapshot_id in self._completed:
             self._completed.remove(taken.snapshot.snapshot_id)
             return []
         if self._open_voids or self._tick is None or taken.begun < self._voided:
-            return self._nothing(Counted.VOID)
+            return self._nothing(Happened.VOID)
         if self._last_place is not None and Position(*taken.snapshot.local_position).version < self._last_place.version:
-            return self._nothing(Counted.OVERTAKEN)
+            return self._nothing(Happened.OVERTAKEN)
         return self._counts_from_now(taken)
 
     def _counts_from_now(self, taken: SnapshotTaken) -> list[Effect]:
         self._pending = [one for one in self._pending if one.builder.snapshot_id != taken.snapshot.snapshot_id]
-        self.counts[Counted.COMPLETED.value] += 1
+        self.counts[Happened.COMPLETED.value] += 1
         self._ever_completed, self._covered = True, taken.moved
         snapshot = replace(taken.snapshot, local_position=self._placed(Position(*taken.snapshot.local_position)))
         effects: list[Effect] = []
@@ -474,10 +474,10 @@ class TopicController:
         if row.sender is None or row.sender == self.cluster or position is None:
             return []
         if position.next_version > row.read_to + 1:
-            return self._nothing(Counted.BEYOND)
+            return self._nothing(Happened.BEYOND)
         since = self._answered_since
         if since is not None and (row.sender not in since or update.started_us < since[row.sender]):
-            return self._nothing(Counted.VOID)  # its positions are of the log that was here before
+            return self._nothing(Happened.VOID)  # its positions are of the log that was here before
         one, created = self._subscription(update.subscription)
         if one is None:
             return []
@@ -496,7 +496,7 @@ class TopicController:
         if found is not None:
             return found, False
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
-            self._nothing(Counted.FULL)
+            self._nothing(Happened.FULL)
             unused = [each for each, one in self._subscriptions.items() if not one.used_here]
             if not here or not unused:
                 return None, False
@@ -531,10 +531,10 @@ class TopicController:
             self._subscriptions[name] = _Subscription(self._copied_cache(), start=one.start)
         return [Forgotten(name, here_too=False)]
 
-    def _on_progress(self, row: Progress) -> list[Effect]:
+    def _on_progress(self, row: FinishedUpTo) -> list[Effect]:
         one = self._subscriptions.get(row.subscription)
         if one is None:
-            return self._nothing(Counted.UNKNOWN_SUBSCRIPTION)
+            return self._nothing(Happened.UNKNOWN_SUBSCRIPTION)
         one.used_here = True
         return self._finish(row.subscription, one, row.version)
 

@@ -42,7 +42,7 @@ from geo.subscription.controller_rows import (
     MayStart,
     Notes,
     Rests,
-    Standing,
+    TopicStanding,
     WriteMarker,
 )
 from geo.subscription.marker_journal import controllers_place, decode, markers_producer
@@ -109,12 +109,12 @@ class Processor(StatefulProcessor):
         pass
 
 
-_Told = tuple[int, Effect | Standing | Rests]
+_Told = tuple[int, Effect | TopicStanding | Rests]
 """The number of a row, and what it led to."""
 
 
-def _standing(controller: TopicController) -> Standing:
-    return Standing(controller.waits_for, controller.refused)
+def _standing(controller: TopicController) -> TopicStanding:
+    return TopicStanding(controller.waits_for, controller.refused)
 
 
 def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
@@ -252,7 +252,7 @@ class ControllerQuery:
         found: dict[tuple[str, str], VersionStart] = {}
         for seq, one in told:
             match one:
-                case Standing(waits_for, refused):
+                case TopicStanding(waits_for, refused):
                     found["", here] = VersionStart(name, "", here, seq, waits_for=waits_for or None, refused=refused or None)
                 case Forgotten(subscription, here_too):
                     rows = self._tables.journal(VERSION_STARTS).read(VersionStart, topic=topic, subscription=subscription)

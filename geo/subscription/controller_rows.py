@@ -59,7 +59,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FinishedUpTo:
     """A consumer here has finished every version of the log up to this one."""
 
     seq: int
@@ -106,7 +106,7 @@ class Again:
     seq: int
 
 
-Row = MarkerRow | Tick | Progress | Subscribed | Unsubscribed | Void | Again
+Row = MarkerRow | Tick | FinishedUpTo | Subscribed | Unsubscribed | Void | Again
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ Effect = WriteMarker | MayStart | GivenUp | Forgotten
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TopicStanding:
     """What is known of a topic: the clusters because of which no snapshot is begun, and how many markers changed nothing that should
     have, each by why."""
 

@@ -15,7 +15,7 @@ from geo.ids import LedgerId
 from geo.subscription.acks.message_set import MessageSet
 
 
-class Why(str, Enum):
+class WhyUnfinished(str, Enum):
     """Why a message that is before the start was not finished."""
 
     NOT_ADDRESSED = "addressed to others alone"
@@ -38,7 +38,7 @@ class GoingOn:
     why."""
 
     repeated: MessageSet
-    unseen: Mapping[Why, MessageSet]
+    unseen: Mapping[WhyUnfinished, MessageSet]
 
 
 def going_on(
@@ -50,18 +50,18 @@ def going_on(
     Where `finished` is not known all that follows may come again, and of what is before only that is known which the rule sends
     nowhere near the source.
     """
-    unseen: dict[Why, list[MessageSet]] = {}
+    unseen: dict[WhyUnfinished, list[MessageSet]] = {}
     left = before.messages if finished is None else before.messages - finished
     for ledger, ranges in left.ledgers.items():
         one = MessageSet({ledger: ranges})
         aims = before.aims.get(ledger)
         if ledger.origin not in reached_by:
-            unseen.setdefault(Why.NO_WAY, []).append(one)
+            unseen.setdefault(WhyUnfinished.NO_WAY, []).append(one)
         elif ledger.origin != source and aims is not None and source not in aims:
-            unseen.setdefault(Why.NOT_ADDRESSED, []).append(one)
+            unseen.setdefault(WhyUnfinished.NOT_ADDRESSED, []).append(one)
         elif finished is not None:
-            unseen.setdefault(Why.LATER, []).append(one & held)
+            unseen.setdefault(WhyUnfinished.LATER, []).append(one & held)
             if ledger.origin != source:  # its own messages were there before they were elsewhere
-                unseen.setdefault(Why.ABSENT, []).append(one - held)
-    united = {why: MessageSet.union(unseen.get(why, ())) for why in Why}
+                unseen.setdefault(WhyUnfinished.ABSENT, []).append(one - held)
+    united = {why: MessageSet.union(unseen.get(why, ())) for why in WhyUnfinished}
     return GoingOn(after if finished is None else after & finished, {why: found for why, found in united.items() if found})

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from geo.coordination.ownership import Ownership, Runner, producer_runner
-from geo.delta.cut import Reader
+from geo.delta.cut import LogReader
 from geo.delta.history import CommitName
 from geo.ids import Position
 from geo.journal.cluster import ClusterTables
@@ -26,7 +26,7 @@ from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import now_us
 from geo.streams.checkpoint import goes_on_from
 from geo.subscription.controller import STATE_VERSION
-from geo.subscription.controller_rows import Again, MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.controller_rows import Again, FinishedUpTo, MarkerRow, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.times import from_us
 from schemas import MARKERS
 
@@ -39,7 +39,7 @@ def markers_producer(tables: ClusterTables, topic: Topic) -> Runner:
 _KINDS: Mapping[str, type] = {
     "MARKER": MarkerRow,
     "TICK": Tick,
-    "PROGRESS": Progress,
+    "PROGRESS": FinishedUpTo,
     "SUBSCRIBED": Subscribed,
     "UNSUBSCRIBED": Unsubscribed,
     "VOID": Void,
@@ -48,7 +48,7 @@ _KINDS: Mapping[str, type] = {
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAt:
+class LookedUpTo:
     """What was known of a topic's log when a row was written: up to which commit it was looked at, and the newest version that brought
     a message."""
 
@@ -62,7 +62,7 @@ class Heard:
 
     topic: str
     row: Row
-    at: LookedAt
+    at: LookedUpTo
 
 
 def encode(row: Row) -> str:
@@ -113,7 +113,7 @@ class MarkerJournal:
         self._tables, self._ownership, self._journal = tables, ownership, tables.journal(MARKERS)
         self._journal.fence_by(ownership.fence)
         newest = self._journal.newest()
-        self.looked_at = {row["topic"]: from_row(LookedAt, row) for row in newest}
+        self.looked_at = {row["topic"]: from_row(LookedUpTo, row) for row in newest}
         """By topic, by its newest row."""
         self._last = max((row["seq"] for row in newest), default=0)
         self._trimmed_at = -math.inf if self._journal.files() >= TRIM_FILES else time.monotonic()
@@ -154,5 +154,5 @@ class MarkerJournal:
             if newest:
                 self._journal.keep(f"seq > {self._old_to()} OR seq IN ({newest}) OR ({_OF_ANOTHER_TABLE})")
                 place = goes_on_from(self._tables.spark, controllers_place(self._tables))
-                self._journal.cut([Reader("the controllers", *place, holds_s=KEPT_S)] if place is not None else [])
+                self._journal.cut([LogReader("the controllers", *place, holds_s=KEPT_S)] if place is not None else [])
                 self._journal.vacuum()

@@ -41,9 +41,9 @@ from geo.streams.life import State
 from geo.subscription.answers import Answers
 from geo.subscription.asked import Ways, ways_of
 from geo.subscription.controller import concerns, is_only_noted
-from geo.subscription.controller_rows import Again, MarkerRow, Notes, Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.controller_rows import Again, FinishedUpTo, MarkerRow, Notes, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.disorder import OUT_OF_ORDER, brought_out_of_order, out_of_order
-from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
+from geo.subscription.marker_journal import Heard, LookedUpTo, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
 from geo.subscription.peers import PEER_ANSWER_S, Peer, Registries, Said
 from geo.subscription.version_subscriptions import VersionSubscription, said_by, unused_subscriptions
@@ -108,8 +108,8 @@ class _Followed:
         return self.tail.at.version
 
     @property
-    def at(self) -> LookedAt:
-        return LookedAt(self.tail.at, self.moved)
+    def at(self) -> LookedUpTo:
+        return LookedUpTo(self.tail.at, self.moved)
 
 
 class MarkerTail:
@@ -200,7 +200,7 @@ class MarkerTail:
         tail = Tail.at_newest(table)
         newest = tail.at.version
         # Where nothing is known of it the newest version counts: one snapshot is taken that may not be needed.
-        at = self._journal.looked_at.get(str(topic)) or LookedAt(tail.at, newest)
+        at = self._journal.looked_at.get(str(topic)) or LookedUpTo(tail.at, newest)
         one = self._followed[topic] = _Followed(
             topic, table, Tail(table, at.commit), Answers(self._tables.cluster.name), at.moved
         )
@@ -375,7 +375,7 @@ class MarkerTail:
             # One that is further than was looked at here is told once that is.
             if finished is not None and one.finished.get(name, -1) < finished <= one.read_to:
                 one.finished[name] = finished
-                yield Progress(0, name, finished, now.table_id)
+                yield FinishedUpTo(0, name, finished, now.table_id)
 
     def _finished(self, one: VersionSubscription, told: int | None) -> int | None:
         try:

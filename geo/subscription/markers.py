@@ -44,7 +44,7 @@ _NUMBER_LIMIT = 2**53
 """Versions, places and journal numbers travel as JSON numbers (geo.ids)."""
 
 
-class Refusal(str, Enum):
+class MarkerRefusal(str, Enum):
     """Why a marker changes nothing."""
 
     NEWER_ENCODING = "newer encoding"
@@ -56,7 +56,7 @@ class Refusal(str, Enum):
 class RefusedMarkerError(GeoError):
     """A marker that cannot be taken. Carries the reason under which it is counted."""
 
-    def __init__(self, reason: Refusal, detail: str) -> None:
+    def __init__(self, reason: MarkerRefusal, detail: str) -> None:
         self.reason = reason
         super().__init__(f"{reason.value}: {detail}")
 
@@ -140,11 +140,11 @@ def decode(kind: object, payload: object) -> Marker:
     """The marker that a row of a log holds. Raises RefusedMarkerError, whatever it is given."""
     found = next((one for one in MarkerKind if one.value == kind), None)
     if found is None:
-        raise RefusedMarkerError(Refusal.UNKNOWN_KIND, show(kind))
+        raise RefusedMarkerError(MarkerRefusal.UNKNOWN_KIND, show(kind))
     if not isinstance(payload, (bytes, bytearray)):
         raise _malformed(f"its payload is {type(payload).__name__}")
     if len(payload) > MAX_BYTES:
-        raise RefusedMarkerError(Refusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
+        raise RefusedMarkerError(MarkerRefusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
     try:
         given = json.loads(bytes(payload).decode("ascii"), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:  # a wrong byte is a ValueError too
@@ -155,7 +155,7 @@ def decode(kind: object, payload: object) -> Marker:
     if type(version) is not int or not 0 < version <= LAST_VERSION:
         raise _malformed(f"version {show(version)}")
     if version > VERSION:
-        raise RefusedMarkerError(Refusal.NEWER_ENCODING, f"version {version}, this program reads up to {VERSION}")
+        raise RefusedMarkerError(MarkerRefusal.NEWER_ENCODING, f"version {version}, this program reads up to {VERSION}")
     return _whole(_KINDS[found], given)
 
 
@@ -167,7 +167,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _malformed(what: str) -> RefusedMarkerError:
-    return RefusedMarkerError(Refusal.MALFORMED, what)
+    return RefusedMarkerError(MarkerRefusal.MALFORMED, what)
 
 
 def _number(name: str, value: object, least: int = 0, limit: int = _NUMBER_LIMIT) -> int:

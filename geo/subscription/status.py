@@ -34,7 +34,7 @@ from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import Known, read_known
 from geo.subscription.acks.cursor import ends_as_text
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.record import Refusal, key_of, parse_key
+from geo.subscription.acks.record import RecordRefusal, key_of, parse_key
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.in_region import InRegion, Unreadable, in_region, ready
 from geo.subscription.newest_records import Newest, newest_records
@@ -70,7 +70,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class NewestRecord:
     """The newest record of another cluster, as it is there and as it has come here."""
 
     cluster: str
@@ -97,7 +97,7 @@ class Standing:
     ranges_beyond: Mapping[str, int]
     runs: bool
     moved: str | None
-    peers: tuple[Peer, ...] = ()
+    peers: tuple[NewestRecord, ...] = ()
     refused: Mapping[str, int] = field(default_factory=dict)
     unreadable: str | None = None
     consumer: str = ConsumerState.STOPPED.value
@@ -193,7 +193,7 @@ class _Here:
 
     at: InRegion
     of_it: SubscriptionState
-    refused: Mapping[Refusal, int]
+    refused: Mapping[RecordRefusal, int]
     newest: Newest
     lately: MessageSet
     shares: Mapping[str, ConsumerState]
@@ -311,20 +311,20 @@ def _peer(
     peer: str,
     topic: Topic,
     here: Mapping[str, tuple[datetime, MessageId]],
-) -> Peer:
+) -> NewestRecord:
     """What has come of another cluster's records, and if some have not, why. `here`: its newest records of each origin."""
     newest = here[peer][0] if peer in here else None
     age_s = None if newest is None else (utc_now() - newest).total_seconds()
     of_peer = all_here[peer]
     if isinstance(of_peer, Unreadable):
-        return Peer(peer, newest, age_s, f"{peer} cannot be read: {of_peer}", unreadable=True)
+        return NewestRecord(peer, newest, age_s, f"{peer} cannot be read: {of_peer}", unreadable=True)
     there, _ = of_peer.newest
     if peer not in there or (peer in here and here[peer][1] >= there[peer][1] and here[peer][0] >= there[peer][0]):
-        return Peer(peer, newest, age_s, None)
+        return NewestRecord(peer, newest, age_s, None)
     missing = f"its newest, of {there[peer][0]:%Y-%m-%d %H:%M:%S} UTC, is not here"
     way = config.hubs(peer, cluster, topic.acks)
     if way is None:
-        return Peer(peer, newest, age_s, f"{missing}: no link carries acknowledgements from {peer} to {cluster}")
+        return NewestRecord(peer, newest, age_s, f"{missing}: no link carries acknowledgements from {peer} to {cluster}")
     stops = [peer, *way, cluster]
     reasons = []
     for source, target in pairwise(stops):
@@ -337,4 +337,4 @@ def _peer(
             reasons.append(f"link {source}->{target} has not run for {topic.acks} yet")
         elif link.state is not State.RUNNING:
             reasons.append(f"link {source}->{target} is {link.state.value}" + (f": {link.reason}" if link.reason else ""))
-    return Peer(peer, newest, age_s, f"{missing}: {'; '.join(reasons) or 'it is on its way'}")
+    return NewestRecord(peer, newest, age_s, f"{missing}: {'; '.join(reasons) or 'it is on its way'}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geo.coordination.holders import Holders
+from geo.coordination.holders import RegionHolders
 from geo.coordination.ownership import version_sync_runner
 from geo.delta.commits import Commit, Kind
 from geo.delta.scan import added_where
@@ -19,7 +19,7 @@ SOON_S = 60.0
 
 def why_not_run(tables: ClusterTables) -> str | None:
     """Why nobody runs version sync in the cluster; None: somebody does."""
-    return Holders(tables).why_not_run(version_sync_runner(tables).name) or None
+    return RegionHolders(tables).why_not_run(version_sync_runner(tables).name) or None
 
 
 def unread_of(tables: ClusterTables, one: VersionSubscription, newest: int, frequency_s: float) -> str | None:

@@ -16,7 +16,7 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import decode_all, encode_all
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.controller import TopicController
-from geo.subscription.controller_rows import MarkerRow, Progress, Subscribed, Tick
+from geo.subscription.controller_rows import FinishedUpTo, MarkerRow, Subscribed, Tick
 from geo.subscription.markers import SnapshotTaken, encode
 from geo.subscription.snapshot_cache import Snapshot, SnapshotCache
 
@@ -102,7 +102,7 @@ class _Controller:
             self._take(number)
             if self._finishes:
                 name = f"subscription-{number % self._subscriptions}"
-                self._controller.hear(Progress(self._next(), name, max(0, 3 * (number - number % 97))))
+                self._controller.hear(FinishedUpTo(self._next(), name, max(0, 3 * (number - number % 97))))
             if (number + 1) % max(1, snapshots // _SAMPLES) == 0:
                 began = time.perf_counter()
                 state = json.dumps(self._controller.to_state(), separators=(",", ":"))

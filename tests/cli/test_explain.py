@@ -19,8 +19,8 @@ from geo.log.kept_policies import kept
 from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.log.topics import Registered
 from geo.names import Topic
-from geo.ops.explain import Addressed, Level, addressed, decide
-from geo.ops.explain_facts import CommitAt, Cursor, Explained, Then
+from geo.ops.explain import Addressed, DecidedBy, addressed, decide
+from geo.ops.explain_facts import CommitAt, CursorAt, Explained, Then
 from geo.ops.health import Finding, Health
 from geo.reasons import Reason
 from geo.replication.carried import replicates
@@ -91,7 +91,7 @@ class Facts:
             link, self.topic, State(state), " ".join(why) or None, int(at), int(newest), Lag(1, int(behind), 10, 4.2)
         )
         brought = CommitAt(17, "c-17", f"link {link.name}", AT)
-        cursor = Cursor(int(at), None, brought, "process 7 on vm3 runs it")
+        cursor = CursorAt(int(at), None, brought, "process 7 on vm3 runs it")
         minute, lag = 60_000_000, Lag(1, int(behind), 10, 4.2)
         then = [Then(60, None), Then(30, Lag(1, 3, 10, 2.0, complete=False)), Then(0, lag)]
         code, health = (Reason.SOURCE_RECREATED, Health.FAILED) if state == "FAILED" else (None, Health.CATCHING_UP)
@@ -137,7 +137,7 @@ def test_the_decision_is_the_one_by_which_links_go(
     assert decision.replicated == replicates(config, links[0], found)
     assert decision.level is not None
     if decision.replicated and local is not None:
-        assert decision.level is Level.TOPIC
+        assert decision.level is DecidedBy.TOPIC
 
 
 def test_for_whom_messages_are_is_counted_by_the_records_of_commits() -> None:

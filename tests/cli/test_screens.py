@@ -23,7 +23,7 @@ from geo.journal.event_rate import EventKind
 from geo.journal.events import Events
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledger_writer import LedgerWriter
-from geo.log.ledgers import Batch, Counted
+from geo.log.ledgers import Batch, RowsOfKey
 from geo.log.topics import Registered, ensure_topic
 from geo.names import Topic
 from geo.now import now_us, utc_now
@@ -93,7 +93,7 @@ class Regions:
             }
             return rows_table(TOPIC_LOG.types, [{**of, "producer": "c", "key": key_of(topic, subscription), "payload": payload}])
 
-        writer.append([Counted(ALL, 1, 0)], {"": json.dumps(["1"])}, entry)
+        writer.append([RowsOfKey(ALL, 1, 0)], {"": json.dumps(["1"])}, entry)
         writer.close()
 
 

@@ -22,7 +22,7 @@ from geo.fleet.assignments import bundle_runner, leader_runner, read_owners, wri
 from geo.fleet.load_reports import LEAVING, LEFT, UP, append_report
 from geo.fleet.placement.bundles import bundle_name, even
 from geo.fleet.placement.handover import Assigned
-from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Orders, Request
+from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, BundleRequest, Orders
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
 from geo.fleet.placement_requests import read_policies, read_requests
 from geo.journal.cluster import ClusterTables
@@ -191,7 +191,7 @@ def test_a_person_asks_waits_and_is_told_what_became_of_it(several: Several, cap
     world, first, second = several.world, several.bundles[0], several.bundles[1]
     wait = ("--wait", "120")
 
-    def follow(request: Request, to: Broker) -> Thread:
+    def follow(request: BundleRequest, to: Broker) -> Thread:
         """What the leader and brokers do once it is asked."""
 
         def run() -> None:
@@ -200,15 +200,15 @@ def test_a_person_asks_waits_and_is_told_what_became_of_it(several: Several, cap
 
         return _started(run)
 
-    following = follow(Request(first, TRANSFER, 1, "b"), several.b)
+    following = follow(BundleRequest(first, TRANSFER, 1, "b"), several.b)
     told = as_json(capsys, world, "bundles", "transfer", "--bundle", first, "--broker", "b", *wait)
     following.join()
     assert (told["owner"], told["done"]) == ("a", True)
     assert told["became"].startswith("b owns it, for the test")
-    following = follow(Request(second, UNLOAD, 2), several.b)
+    following = follow(BundleRequest(second, UNLOAD, 2), several.b)
     assert ": b owns it, for the test" in output_of(capsys, world, "bundles", "unload", "--bundle", second, *wait)
     following.join()
-    following = follow(Request(second, TRANSFER, 3, "a"), several.b)  # a is gone when the leader looks
+    following = follow(BundleRequest(second, TRANSFER, 3, "a"), several.b)  # a is gone when the leader looks
     assert "b owns it: a was not up when the leader looked, or it has moved again since" in output_of(
         capsys, world, "bundles", "transfer", "--bundle", second, "--broker", "a", *wait, code=1
     )
@@ -219,7 +219,7 @@ def test_a_person_asks_waits_and_is_told_what_became_of_it(several: Several, cap
     release([several.leader])
     said = output_of(capsys, world, "bundles", "split", "--bundle", second, "--positions", "0x50000000,0x60000000", "--wait", "0")
     assert "nobody leads now, and whoever does next follows" in said
-    assert Request(second, SPLIT, 4, "", (0x50000000, 0x60000000)) in read_requests(several.us)
+    assert BundleRequest(second, SPLIT, 4, "", (0x50000000, 0x60000000)) in read_requests(several.us)
     assert "no broker leads now, so nothing is placed anew" in output_of(capsys, world, "brokers", code=1)
     assert not read_owners(several.us).lead.is_owned  # type: ignore[union-attr]
 

@@ -15,7 +15,7 @@ import pytest
 
 from geo.cli import signals
 from geo.cli.arguments import was_cut_short
-from geo.cli.ending import Asked, Does, on_signal
+from geo.cli.ending import AskedBy, Does, on_signal
 from geo.cli.running import stop_on_signals
 from geo.cli.signals import INTERRUPTED, Signals
 from tests.processes import environment
@@ -24,11 +24,11 @@ from tests.waiting import until
 
 def test_a_manager_waits_for_what_runs_and_a_person_some_seconds_and_the_second_time_not_at_all() -> None:
     for interrupts in (0, 1):
-        assert on_signal(Asked.MANAGER, interrupts, can_stop=True, launches=False) == (Does.STOP,)
-        assert on_signal(Asked.PERSON, 1 + interrupts, can_stop=True, launches=bool(interrupts)) == (Does.END_NOW,)
-    assert on_signal(Asked.PERSON, 0, can_stop=True, launches=False) == (Does.END_SOON, Does.STOP)
-    assert on_signal(Asked.PERSON, 0, can_stop=False, launches=False) == (Does.END_SOON, Does.CANCEL, Does.RAISE)
-    assert on_signal(Asked.PERSON, 0, can_stop=False, launches=True) == (Does.END_UNTIDILY,), "it is not left by an error"
+        assert on_signal(AskedBy.MANAGER, interrupts, can_stop=True, launches=False) == (Does.STOP,)
+        assert on_signal(AskedBy.PERSON, 1 + interrupts, can_stop=True, launches=bool(interrupts)) == (Does.END_NOW,)
+    assert on_signal(AskedBy.PERSON, 0, can_stop=True, launches=False) == (Does.END_SOON, Does.STOP)
+    assert on_signal(AskedBy.PERSON, 0, can_stop=False, launches=False) == (Does.END_SOON, Does.CANCEL, Does.RAISE)
+    assert on_signal(AskedBy.PERSON, 0, can_stop=False, launches=True) == (Does.END_UNTIDILY,), "it is not left by an error"
 
 
 def test_signals_stop_what_runs_where_python_gives_them_and_are_left_alone_in_another_thread(

@@ -24,7 +24,17 @@ from geo.coordination.ownership import broker_runner, claim
 from geo.names import Topic
 from geo.ops.health import Finding, Health
 from geo.ops.region_process import RegionProcess
-from geo.ops.status import Backlog, ClusterFacts, Facts, OfVersions, Status, Subscribed, TopicOfLink, Verified, status_of
+from geo.ops.status import (
+    Backlog,
+    ClusterFacts,
+    OfVersions,
+    Status,
+    StatusFacts,
+    SubscriptionFacts,
+    TopicOfLink,
+    Verified,
+    status_of,
+)
 from geo.reasons import Reason, Wrong
 from geo.times import from_us, in_us
 from tests.far import TOPIC, Far
@@ -64,13 +74,13 @@ def _broker(name: str, silent_s: float, works: int, liveness: str) -> RegionProc
 class Told:
     """What is said before a screen is asked for."""
 
-    facts: Facts = field(default_factory=lambda: Facts(NOW_US, [], []))
+    facts: StatusFacts = field(default_factory=lambda: StatusFacts(NOW_US, [], []))
 
     def run(self, command: str) -> list[str]:
         facts, words = self.facts, command.split()
         match words:
             case ["links", *links]:
-                self.facts = Facts(NOW_US, [], [(one.split("->")[0], one.split("->")[1]) for one in links])
+                self.facts = StatusFacts(NOW_US, [], [(one.split("->")[0], one.split("->")[1]) for one in links])
             case ["cluster", name, published, *topics]:
                 own = tuple(Topic.parse(f"persistent://{topic}") for topic in topics)
                 rate = None if published == "?" else float(published)
@@ -103,7 +113,7 @@ class Told:
                 repeats = {(one[1], one[2]): int(one[3]) for one in found if one}
                 skips = {(one[1], one[2]): int(one[4]) for one in found if one and one[4] != "?"}
                 waits = None if backlog == "?" else int(backlog)
-                told_of = Subscribed(Topic.parse(f"persistent://{topic}"), name, region, waits, repeats, skips)
+                told_of = SubscriptionFacts(Topic.parse(f"persistent://{topic}"), name, region, waits, repeats, skips)
                 self.facts = replace(facts, subscriptions=[*facts.subscriptions, told_of])
             case ["of-versions", topic, name, region, backlog]:
                 told_of_versions = OfVersions(
@@ -160,7 +170,7 @@ def test_any_text_is_shown_on_lines_of_its_own_and_moves_no_cursor(
     one = TopicOfLink("us", "eu", TOPIC, "RUNNING", finding, Backlog(3, 4.0), None)
     away = ClusterFacts(name, unreadable=Wrong(Reason.NO_ANSWER, reason, do or ""))
     dead = ClusterFacts("us", brokers=(_broker(name, 900.0, 2, "DEAD"),), verified=Verified(0, False, reason), topics=(TOPIC,))
-    status = status_of(Facts(NOW_US, [away, dead], [("us", "eu"), (name, "us")], [one]))
+    status = status_of(StatusFacts(NOW_US, [away, dead], [("us", "eu"), (name, "us")], [one]))
     lines = _shown(status, width)
     assert not [line for line in lines if re.search(r"[\x00-\x1f\x7f-\x9f]", line)]
     json.dumps(to_json(as_json(status)), allow_nan=False)

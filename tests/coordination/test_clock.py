@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geo.coordination.clock import CLOCK_TOLERANCE_US, Held, Stamp, jumped, refuse, why_wrong
+from geo.coordination.clock import CLOCK_TOLERANCE_US, HeldClock, Stamp, jumped, refuse, why_wrong
 from geo.errors import WrongClockError
 
 NOW, TOLERATED, TOO_MUCH = 1_700_000_000_000_000, CLOCK_TOLERANCE_US, CLOCK_TOLERANCE_US + 1
@@ -60,13 +60,13 @@ def test_what_is_refused_is_said_with_both_times_and_what_to_do() -> None:
 def test_a_clock_is_held_against_the_storages_from_both_sides(
     before: int, after: int, storage: int | None, wrong: Stamp | None, apart: int
 ) -> None:
-    held = Held(before, after, 100, storage)
+    held = HeldClock(before, after, 100, storage)
     assert (held.wrong(), held.apart_us) == (wrong, apart)
     assert held.now_us(160) == (after if storage is None else storage) + 60, "whatever the host's clock says by now"
 
 
 def test_a_clock_is_held_again_after_a_while_and_when_somebody_set_it() -> None:
-    held = Held(NOW, NOW, 100, NOW)
+    held = HeldClock(NOW, NOW, 100, NOW)
     assert not held.is_old(NOW + 59, 159, 60)
     assert held.is_old(NOW + 60, 160, 60)
     assert held.is_old(NOW + 59 + TOO_MUCH, 159, 60)
@@ -75,4 +75,4 @@ def test_a_clock_is_held_again_after_a_while_and_when_somebody_set_it() -> None:
 
 @pytest.mark.parametrize(("took", "is_old"), [(TOLERATED, False), (TOO_MUCH, True)])
 def test_a_clock_is_held_again_where_the_write_may_have_come_long_before_its_end(took: int, is_old: bool) -> None:
-    assert Held(NOW - took, NOW, 100, NOW - took).is_old(NOW + 1, 101, 60) == is_old
+    assert HeldClock(NOW - took, NOW, 100, NOW - took).is_old(NOW + 1, 101, 60) == is_old

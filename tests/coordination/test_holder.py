@@ -9,14 +9,14 @@ import pytest
 
 from geo.coordination.claims import OWNED, RELEASED, Liveness, Owner
 from geo.coordination.clock import CLOCK_TOLERANCE_US
-from geo.coordination.holder import Seen, holder
+from geo.coordination.holder import SeenHere, holder
 from geo.reasons import Reason
 from geo.times import from_us, in_us
 
 SECOND, TIMEOUT_S = 1_000_000, 120.0
 NOW = in_us(datetime.fromisoformat("2026-11-28T03:12:04+00:00"))
 LIVES, HALTED, ENDED, DEAD, LEFT, SILENT = Liveness
-HERE, GONE = Seen(lives=True), Seen(lives=False)
+HERE, GONE = SeenHere(lives=True), SeenHere(lives=False)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Case:
     what: str
     claimed_s: float
     sign_s: float | None
-    seen: Seen | None
+    seen: SeenHere | None
     liveness: Liveness
     code: Reason | None
     last_s: float | None
@@ -42,10 +42,10 @@ IS_HALTED = "process 812 on vm7 is halted (SIGSTOP): it does nothing, and nobody
 CASES = [
     Case("it runs here, whatever it signs", 900, None, HERE, LIVES, None, 900),
     Case("it runs here, though its signs stopped", 900, 600, HERE, LIVES, None, 600),
-    Case("it is stopped here", 900, 30, Seen(True, halted=(812,)), HALTED, Reason.OWNER_SILENT, 30, IS_HALTED),
-    Case("its JVM is, long ago", 900, 600, Seen(True, halted=(813,)), HALTED, Reason.OWNER_SILENT, 600, IS_HALTED),
+    Case("it is stopped here", 900, 30, SeenHere(True, halted=(812,)), HALTED, Reason.OWNER_SILENT, 30, IS_HALTED),
+    Case("its JVM is, long ago", 900, 600, SeenHere(True, halted=(813,)), HALTED, Reason.OWNER_SILENT, 600, IS_HALTED),
     Case("it ran here and is gone, a moment after its sign", 900, 1, GONE, DEAD, Reason.NO_OWNER, 1, RUNS_NO_LONGER),
-    Case("this process gave it up after an error", 900, 1, Seen(False, mine=True), LEFT, Reason.NO_OWNER, 1, RUNS_NO_LONGER),
+    Case("this process gave it up after an error", 900, 1, SeenHere(False, mine=True), LEFT, Reason.NO_OWNER, 1, RUNS_NO_LONGER),
     Case("it runs elsewhere", 900, 30, None, LIVES, None, 30),
     Case("elsewhere, and is at the end of its time", 900, TIMEOUT_S, None, LIVES, None, TIMEOUT_S),
     Case("and is beyond it", 900, 121, None, SILENT, Reason.OWNER_SILENT, 121, "process 812 on vm7 gave no sign of life for 121 s"),

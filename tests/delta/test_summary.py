@@ -17,7 +17,7 @@ from geo.delta.engines.native.summary import groups_from_stats, groups_of, joine
 from geo.delta.engines.spark import summary as by_spark
 from geo.delta.predicate import Among, Compare, IsNull
 from geo.delta.predicate_arrow import kept
-from geo.delta.summary import Group, Groups, Summary
+from geo.delta.summary import GroupedBy, Groups, Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,16 +63,16 @@ def test_of_a_few_rows() -> None:
         [("us", 1, 7, None), ("us", 1, None, None), ("us", 1, 9, "SNAPSHOT"), ("us", 2, None, None), (None, 1, 0, None)]
     )
     assert _groups(SUMMARIES[0], rows) == {
-        ("us", 1): Group((7,), (7,), (["eu"],), 2),
-        ("us", 2): Group((None,), (None,), ([],), 1),
-        (None, 1): Group((0,), (0,), (["ap", "eu"],), 1),
+        ("us", 1): GroupedBy((7,), (7,), (["eu"],), 2),
+        ("us", 2): GroupedBy((None,), (None,), ([],), 1),
+        (None, 1): GroupedBy((0,), (0,), (["ap", "eu"],), 1),
     }
     assert _groups(SUMMARIES[2], _table([("us", 1, 7, None), ("us", 1, 2**62, None)]))["us", 1].sums == (2**62 + 7, 2**124 + 49)
 
 
 def test_a_sum_that_is_too_large_stays_so() -> None:
-    of_one, too_large = Group((1,), (), (), 1, (1, 1)), Group((2,), (), (), 1, (2, None))
-    assert of_one.joined(too_large) == too_large.joined(of_one) == Group((1,), (), (), 2, (3, None))
+    of_one, too_large = GroupedBy((1,), (), (), 1, (1, 1)), GroupedBy((2,), (), (), 1, (2, None))
+    assert of_one.joined(too_large) == too_large.joined(of_one) == GroupedBy((1,), (), (), 2, (3, None))
 
 
 @given(ROWS, st.integers(0, 8), st.sampled_from(SUMMARIES))
@@ -104,7 +104,7 @@ def test_a_file_of_one_ledger_is_told_by_its_statistics_and_of_the_next_one_noth
     told = groups_from_stats(SUMMARIES[0])
     for name in ("one.parquet", "is not there"):
         assert told(DataFile(on_disk(tmp_path / name), {**ends, **nulls, "num_records": 2})) == {
-            ("us", 1): Group((3,), (4,), (["eu"],), 2)
+            ("us", 1): GroupedBy((3,), (4,), (["eu"],), 2)
         }
     with_marker = {**ends, **nulls, "null_count.marker": 1, "num_records": 2}
     assert told(DataFile(on_disk(tmp_path / "one.parquet"), with_marker)) is None

@@ -11,7 +11,7 @@ import yaml
 from geo.config.model import DispatchRate
 from geo.errors import AlreadyOwnedError, FencedError, SourceChangedError
 from geo.fleet import broker as broker_module
-from geo.fleet.broker import Broker, BrokerReport, Kind
+from geo.fleet.broker import Broker, BrokerReport, WorkKind
 from geo.fleet.turns import LinkTurns
 from geo.log.publish import publish_json_lines
 from geo.log.topics import create_single, registered_topics
@@ -81,9 +81,9 @@ def test_one_pass_publishes_replicates_and_folds_what_there_is(linked: World) ->
     said: list[str] = []
     reports = Broker(linked.spark, str(linked.path), "eu", trigger=AVAILABLE_NOW, say=said.append).run()
     assert [(r.kind, r.name, r.state) for r in reports] == [
-        (Kind.PUBLISHER, f"{OTHER} in eu by default", State.STOPPED),
-        (Kind.LINK, f"us->eu {TOPIC.acks}", State.STOPPED),
-        (Kind.LINK, f"us->eu {TOPIC}", State.STOPPED),
+        (WorkKind.PUBLISHER, f"{OTHER} in eu by default", State.STOPPED),
+        (WorkKind.LINK, f"us->eu {TOPIC.acks}", State.STOPPED),
+        (WorkKind.LINK, f"us->eu {TOPIC}", State.STOPPED),
     ]
     published, acks, messages = (r.brought for r in reports)
     assert (published, messages) == (5, 0)
@@ -93,8 +93,8 @@ def test_one_pass_publishes_replicates_and_folds_what_there_is(linked: World) ->
     # What the first pass brought of acknowledgements is folded by the next.
     create(linked.tables("us"), TOPIC, "reports")
     broker = Broker(linked.spark, str(linked.path), "eu", trigger=AVAILABLE_NOW)
-    others = [(r.kind, r.name, r.state) for r in broker.run() if r.kind in (Kind.FOLD, Kind.VERSIONS)]
-    assert others == [(Kind.FOLD, str(TOPIC.acks), State.STOPPED), (Kind.VERSIONS, "version sync of eu", State.STOPPED)]
+    others = [(r.kind, r.name, r.state) for r in broker.run() if r.kind in (WorkKind.FOLD, WorkKind.VERSIONS)]
+    assert others == [(WorkKind.FOLD, str(TOPIC.acks), State.STOPPED), (WorkKind.VERSIONS, "version sync of eu", State.STOPPED)]
     assert "version syncs 1 STOPPED" in broker.status()
     assert broker.status().endswith("replicated, 0 markers written")
 
@@ -127,7 +127,7 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
         running.until(lambda: linked.count("eu", OTHER) == 10 and linked.count("eu") == 47)
         owners = {row["runner"]: row for row in linked.tables("eu").journal(OWNERS).newest()}
         assert owners[f"producer default of {TOPIC} in eu"]["state"] == "released"
-    assert {(r.kind, r.state) for r in running.ended} == {(Kind.PUBLISHER, State.STOPPED), (Kind.LINK, State.STOPPED)}
+    assert {(r.kind, r.state) for r in running.ended} == {(WorkKind.PUBLISHER, State.STOPPED), (WorkKind.LINK, State.STOPPED)}
     now = {row["runner"]: row["generation"] for row in linked.tables("eu").journal(OWNERS).newest()}
     assert now[f"origin us of {TOPIC} into eu"] == generation, "the link was not begun anew"
     assert {str(one.topic) for one in registered_topics(linked.tables("eu"))} >= {str(TOPIC), str(OTHER)}

@@ -13,19 +13,19 @@ import pytest
 
 from geo.errors import UsageError
 from geo.fleet.placement.bundles import bundle_hash, bundle_name, even, namespace_of, parse_bundle
-from geo.fleet.placement.load_data import Settings
-from geo.fleet.placement.manager import Decision, Split, Unload, manager_of
-from geo.fleet.simulated_cluster import Cluster, generated, recorded
+from geo.fleet.placement.load_data import BalancerSettings
+from geo.fleet.placement.manager import Decided, Split, Unload, manager_of
+from geo.fleet.simulated_cluster import SimulatedCluster, generated, recorded
 from geo.fleet.simulator import BALANCED, Minute, Phase, simulate
 
-SETTINGS = Settings()
+SETTINGS = BalancerSettings()
 
 
-def _cluster(zipf: float = 1.0) -> Cluster:
+def _cluster(zipf: float = 1.0) -> SimulatedCluster:
     return generated(2_000, 10, 200, zipf, Random(1))
 
 
-def _total(cluster: Cluster) -> float:
+def _total(cluster: SimulatedCluster) -> float:
     return sum(part.load.throughput for part in cluster.parts.values())
 
 
@@ -47,7 +47,7 @@ def test_the_load_is_zipfs_and_a_broker_bears_twice_the_mean() -> None:
     cluster = _cluster()
     rates = sorted(cluster.rates, reverse=True)
     assert [rates[0] / rates[rank - 1] for rank in (2, 10, 2_000)] == pytest.approx([2, 10, 2_000])
-    cluster.do(Decision(assignments=dict.fromkeys(cluster.parts, "broker-0")))
+    cluster.do(Decided(assignments=dict.fromkeys(cluster.parts, "broker-0")))
     assert cluster.reports()["broker-0"].max_usage(SETTINGS) == pytest.approx(5), "all of ten brokers' on one"
 
 
@@ -55,14 +55,14 @@ def test_what_is_decided_is_done_and_only_what_moves_counts() -> None:
     cluster = _cluster()
     first, second, *_ = at_first = list(cluster.parts)
     before = _total(cluster)
-    assert cluster.do(Decision(assignments={first: "broker-0", second: "broker-0"})) == 0
-    decision = Decision(splits=[Split(first, "broker-0", unload=True)], unloads=[Unload(second, "broker-0", "broker-1")])
+    assert cluster.do(Decided(assignments={first: "broker-0", second: "broker-0"})) == 0
+    decision = Decided(splits=[Split(first, "broker-0", unload=True)], unloads=[Unload(second, "broker-0", "broker-1")])
     assert cluster.do(decision) == 1
     parts = [bundle for bundle in cluster.parts if bundle not in at_first]
     assert len(parts) == 2
     assert set(parts) <= set(cluster.unassigned())
-    assert cluster.do(Decision(assignments={part: f"broker-{at}" for at, part in enumerate(parts)})) == 1
-    assert cluster.do(Decision(splits=[Split(second, "broker-1", unload=False)])) == 0
+    assert cluster.do(Decided(assignments={part: f"broker-{at}" for at, part in enumerate(parts)})) == 1
+    assert cluster.do(Decided(splits=[Split(second, "broker-1", unload=False)])) == 0
     owners = [cluster.owners[bundle] for bundle in cluster.parts if bundle in cluster.owners]
     assert owners == ["broker-0", "broker-1", "broker-1", "broker-1"]
     assert _total(cluster) == pytest.approx(before)
@@ -136,7 +136,7 @@ def test_recorded_load_is_reported_as_it_was_and_moves_with_its_bundles(tmp_path
     usages = {broker: load.max_usage(SETTINGS) for broker, load in cluster.reports().items()}
     assert usages == pytest.approx({"a": 0.8, "b": 0.1})
     moved = "t/n/0x00000000_0x80000000"
-    cluster.do(Decision(unloads=[Unload(moved, "a", "b")], splits=[Split("t/n/0x80000000_0xffffffff", "a", unload=False)]))
+    cluster.do(Decided(unloads=[Unload(moved, "a", "b")], splits=[Split("t/n/0x80000000_0xffffffff", "a", unload=False)]))
     usages = {broker: load.max_usage(SETTINGS) for broker, load in cluster.reports().items()}
     assert usages == pytest.approx({"a": 0.2, "b": 0.7})
     assert {bundle: load.topics for bundle, load in cluster.reports()["a"].bundles.items()} == {

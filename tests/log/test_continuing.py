@@ -13,8 +13,8 @@ from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.delta.commits import EXPIRED, Commit
 from geo.delta.history import CommitName
 from geo.errors import UnsafeError
-from geo.log.continuing import Own, Tail, continued, fold, tail_of
-from geo.log.ledgers import REBUILD_RECORD, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, Span, new_keys, plan
+from geo.log.continuing import CommitsAbove, Own, continued, fold, tail_of
+from geo.log.ledgers import REBUILD_RECORD, Batch, Ledger, LedgerKey, ProducerProgress, RowsOfKey, SourceEnd, Span, new_keys, plan
 
 A, B = LedgerKey("a", None), LedgerKey("b", None)
 KNOWN = CommitName("table", 10, "id10")
@@ -32,7 +32,7 @@ def _batch(first: int, last: int, producer: str = "p", key: LedgerKey = A) -> Ba
     return Batch(producer, 50, (Span(key, 1, first, last),), {key.source: SourceEnd(f'["{last}"]', last + 1)})
 
 
-def _tail(*commits: Commit, newest: int | None = None, at_known: Commit | None = None, table_id: str = "table") -> Tail:
+def _tail(*commits: Commit, newest: int | None = None, at_known: Commit | None = None, table_id: str = "table") -> CommitsAbove:
     latest = newest if newest is not None else max((c.version for c in commits), default=10)
     return tail_of(KNOWN, table_id, latest, at_known or _commit(10), 11, commits, "p")
 
@@ -43,7 +43,7 @@ def _tail(*commits: Commit, newest: int | None = None, at_known: Commit | None =
 def test_own_batches_are_found_among_all_commits() -> None:
     mine, other = _batch(0, 4), _batch(0, 9, producer="q")
     tail = _tail(_commit(11, metadata=other.encode()), _commit(12, metadata=mine.encode()), _commit(13, "OPTIMIZE"))
-    assert tail == Tail((Own(12, "id12", mine),))
+    assert tail == CommitsAbove((Own(12, "id12", mine),))
 
 
 @pytest.mark.parametrize(
@@ -103,20 +103,20 @@ def test_a_log_is_known_by_its_table_and_by_the_commit_of_the_record() -> None:
 # -- which ledgers go on ---------------------------------------------------------------------------------------------------
 
 
-AS_IT_WAS, NINE = Tail(), Ledger(1, 9, 77)
+AS_IT_WAS, NINE = CommitsAbove(), Ledger(1, 9, 77)
 
 
 def _continued(
     found: int,
     peers: Mapping[str, int | None] | None = None,
-    tail: Tail = AS_IT_WAS,
+    tail: CommitsAbove = AS_IT_WAS,
     *,
     ledger: Ledger = NINE,
     complete: bool = True,
     oldest_us: int | None = None,
     now_us: int | None = None,
 ) -> tuple[Ledger | None, str]:
-    progress = Progress({A: ledger}, {"a": SourceEnd("10", 10)})
+    progress = ProducerProgress({A: ledger}, {"a": SourceEnd("10", 10)})
     held = {name: None if end is None else {1: end} for name, end in (peers or {}).items()}
     kept, reasons = continued(progress, {1: found}, held, tail, complete=complete, oldest_us=oldest_us, now_us=now_us)
     assert kept.sources == progress.sources, "what was published is never published again"
@@ -142,7 +142,7 @@ def test_a_ledger_goes_on_when_log_and_peers_agree() -> None:
 def test_a_ledger_is_given_up_when_an_id_could_be_reused(
     found: int, peers: dict[str, int | None], broken: str | None, why: str
 ) -> None:
-    kept, reason = _continued(found, peers, Tail(broken=broken))
+    kept, reason = _continued(found, peers, CommitsAbove(broken=broken))
     assert kept is None
     assert reason.startswith("ledger 1 is closed at entry 9: ")
     assert why in reason
@@ -162,18 +162,18 @@ def test_a_ledger_opened_while_a_peer_was_away_goes_on_until_that_peer_is_back()
 
 
 def test_starts_beside_a_peer_that_is_away_open_one_ledger_in_all() -> None:
-    progress, ids = Progress(), itertools.count(1)
+    progress, ids = ProducerProgress(), itertools.count(1)
     opened: set[int] = set()
     for _ in range(5):
-        batch = plan(progress, "p", [Counted(A, 3)], {"a": "1"}, 0, [next(ids) for _ in new_keys(progress, [Counted(A, 3)])])
+        batch = plan(progress, "p", [RowsOfKey(A, 3)], {"a": "1"}, 0, [next(ids) for _ in new_keys(progress, [RowsOfKey(A, 3)])])
         progress = progress.opened(batch, ["us"] if opened else []).after(batch)
         ledger = progress.ledgers[A]
         opened.add(ledger.ledger_id)
-        progress, _ = continued(progress, {ledger.ledger_id: ledger.end}, {"us": None}, Tail())
+        progress, _ = continued(progress, {ledger.ledger_id: ledger.end}, {"us": None}, CommitsAbove())
     assert opened == {1, 2}, "one that had been compared, one for the time of the outage"
 
 
-MISSING = Tail(missing=(11, 14))
+MISSING = CommitsAbove(missing=(11, 14))
 
 
 def test_missing_commits_are_no_matter_where_the_ends_say_that_none_was_the_producers() -> None:
@@ -195,7 +195,7 @@ def test_missing_commits_are_no_matter_where_the_ends_say_that_none_was_the_prod
 def test_a_source_whose_end_cannot_be_told_stops_the_producer(
     found: int, ledger: Ledger, oldest_us: int | None, broken: str | None
 ) -> None:
-    tail = Tail(missing=(11, 14), broken=broken)
+    tail = CommitsAbove(missing=(11, 14), broken=broken)
     with pytest.raises(UnsafeError, match=r"commits 11 to 14 were cleaned up .* under a new producer name"):
         _continued(found, tail=tail, complete=False, ledger=ledger, oldest_us=oldest_us)
     kept, reason = _continued(found, tail=tail, complete=True, ledger=ledger)
@@ -204,12 +204,14 @@ def test_a_source_whose_end_cannot_be_told_stops_the_producer(
 
 
 def test_a_later_batch_tells_the_end_of_a_source_though_earlier_ones_are_missing() -> None:
-    tail = Tail((Own(15, "id15", _batch(20, 29)),), (11, 14))
+    tail = CommitsAbove((Own(15, "id15", _batch(20, 29)),), (11, 14))
     assert tail.certain == {"a"}
-    progress, changed = fold(Progress({A: Ledger(1, 9, 77)}, {"a": SourceEnd("9", 10)}), tail)
+    progress, changed = fold(ProducerProgress({A: Ledger(1, 9, 77)}, {"a": SourceEnd("9", 10)}), tail)
     assert (progress.sources["a"], changed) == (SourceEnd('["29"]', 30), {A})
     assert continued(progress, {1: 29}, {}, tail, complete=False)[0].ledgers == {A: Ledger(1, 29, 77)}
-    assert Tail((Own(12, "id12", _batch(20, 29)),), (11, 14)).certain == frozenset(), "it came before some that are missing"
+    assert CommitsAbove((Own(12, "id12", _batch(20, 29)),), (11, 14)).certain == frozenset(), (
+        "it came before some that are missing"
+    )
     kept, reasons = continued(progress, {1: 31}, {}, tail, complete=False)
     assert (kept.ledgers, list(reasons)) == ({}, [A])
 
@@ -225,19 +227,19 @@ def test_whatever_is_cleaned_up_a_source_is_never_told_to_end_too_low(
     rows: list[tuple[LedgerKey, int]], recorded: int, cleaned: int, complete: bool, expired: bool
 ) -> None:
     """A producer's commits are versions 1, 2, …, its record is of one of them, and the log was cleaned from below."""
-    progress, made = Progress(), []
+    progress, made = ProducerProgress(), []
     for key, count in rows:
-        counted = [Counted(key, count)]
+        counted = [RowsOfKey(key, count)]
         new = [len(progress.ledgers) + 1] if new_keys(progress, counted) else []
         offset = progress.sources.get(key.source, SourceEnd("0", 0)).count + count
         batch = plan(progress, "p", counted, {key.source: f'["{offset}"]'}, 100, new)
         progress = progress.opened(batch).after(batch)
         made.append((batch, progress))
     recorded = len(made) if complete else min(recorded, len(made))
-    before = made[recorded - 1][1] if recorded else Progress()
+    before = made[recorded - 1][1] if recorded else ProducerProgress()
     # Ledgers are recorded, empty, before anything is appended to them.
     opened = {key: Ledger(ledger.ledger_id, -1, 100) for key, ledger in progress.ledgers.items()}
-    record = Progress({**opened, **before.ledgers}, before.sources)
+    record = ProducerProgress({**opened, **before.ledgers}, before.sources)
     commits = [
         _commit(number, metadata=batch.encode()) for number, (batch, _) in enumerate(made, 1) if number > max(recorded, cleaned)
     ]
@@ -266,6 +268,6 @@ def test_ledgers_stamped_in_the_future_are_closed_once_the_clock_is_right() -> N
 
 
 def test_a_given_up_ledger_gets_a_new_id_and_starts_at_zero() -> None:
-    progress, _ = continued(Progress({A: Ledger(1, 9)}, {}), {1: 5}, {}, Tail())
-    batch = plan(progress, "p", [Counted(A, 3)], {"a": "13"}, 0, [2])
+    progress, _ = continued(ProducerProgress({A: Ledger(1, 9)}, {}), {1: 5}, {}, CommitsAbove())
+    batch = plan(progress, "p", [RowsOfKey(A, 3)], {"a": "13"}, 0, [2])
     assert batch.spans == (Span(A, 2, 0, 2),)

@@ -15,10 +15,10 @@ from geo.errors import SchemaError, UnsafeError
 from geo.log.ledgers import (
     RECORD_VERSION,
     Batch,
-    Counted,
     Ledger,
     LedgerKey,
-    Progress,
+    ProducerProgress,
+    RowsOfKey,
     SourceEnd,
     Span,
     ledger_id,
@@ -29,9 +29,11 @@ from geo.log.ledgers import (
 A, B = LedgerKey("a", None), LedgerKey("a", ("us",))
 
 
-def _plan(progress: Progress, *groups: tuple[LedgerKey, int], now: int = 100, ends: dict[str, str] | None = None) -> Batch:
+def _plan(
+    progress: ProducerProgress, *groups: tuple[LedgerKey, int], now: int = 100, ends: dict[str, str] | None = None
+) -> Batch:
     ids = itertools.count(1 + max((ledger.ledger_id for ledger in progress.ledgers.values()), default=0))
-    counted = [Counted(key, rows, hash((key, rows))) for key, rows in groups]
+    counted = [RowsOfKey(key, rows, hash((key, rows))) for key, rows in groups]
     drawn = [next(ids) for _ in new_keys(progress, counted)]
     return plan(progress, "p", counted, ends or {key.source: "1" for key, _ in groups}, now, drawn)
 
@@ -44,7 +46,7 @@ batches = st.lists(st.dictionaries(keys, st.integers(1, 50), min_size=1, max_siz
 def test_entries_are_contiguous_per_ledger_and_time_never_goes_back(
     published: list[dict[LedgerKey, int]], clock: list[int]
 ) -> None:
-    progress = Progress()
+    progress = ProducerProgress()
     ends: dict[int, int] = defaultdict(lambda: -1)
     times: dict[int, int] = defaultdict(int)
     for groups, now in zip(published, clock, strict=False):
@@ -68,26 +70,26 @@ def test_entries_are_contiguous_per_ledger_and_time_never_goes_back(
 
 
 def test_a_clock_that_was_ahead_holds_back_only_the_ledgers_it_stamped() -> None:
-    progress = Progress({A: Ledger(1, 4, 10_000), B: Ledger(2, 4, 50)})
+    progress = ProducerProgress({A: Ledger(1, 4, 10_000), B: Ledger(2, 4, 50)})
     assert _plan(progress, (A, 1), now=100).publish_time_us == 10_000
     assert _plan(progress, (B, 1), now=100).publish_time_us == 100
 
 
 def test_a_batch_is_told_from_those_of_the_ledger_that_replaced_its_own() -> None:
-    progress = Progress({A: Ledger(5, 4, 50)})
+    progress = ProducerProgress({A: Ledger(5, 4, 50)})
     for number, last, held in ((5, 4, True), (5, 5, False), (4, 90, True), (6, 0, False)):
         assert progress.holds(Batch("p", 1, (Span(A, number, 0, last),), {})) is held
 
 
 @given(batches)
 def test_progress_can_be_told_from_the_records_of_the_commits(published: list[dict[LedgerKey, int]]) -> None:
-    progress, records = Progress(), []
+    progress, records = ProducerProgress(), []
     for groups in published:
         batch = _plan(progress, *groups.items())
         progress = progress.after(batch)
         records.append(batch.encode())
     for bridged in (False, True):
-        folded = Progress()
+        folded = ProducerProgress()
         for record in records:
             decoded = Batch.decode(record)
             assert decoded is not None
@@ -120,35 +122,35 @@ def test_a_newer_record_and_one_that_is_not_whole_are_refused() -> None:
 
 @pytest.mark.parametrize(("first", "bridged"), [(4, False), (6, False), (4, True)])
 def test_a_batch_that_does_not_follow_on_is_refused(first: int, bridged: bool) -> None:
-    progress = Progress({A: Ledger(1, 4)}, {})
+    progress = ProducerProgress({A: Ledger(1, 4)}, {})
     with pytest.raises(UnsafeError, match="ends at entry 4"):
         progress.after(Batch("p", 0, (Span(A, 1, first, 9),), {}), bridged=bridged)
 
 
 def test_a_ledger_that_is_new_begins_at_zero() -> None:
     with pytest.raises(UnsafeError, match="ends at entry -1"):
-        Progress({A: Ledger(1, 4)}).after(Batch("p", 0, (Span(A, 2, 5, 9),), {}))
+        ProducerProgress({A: Ledger(1, 4)}).after(Batch("p", 0, (Span(A, 2, 5, 9),), {}))
 
 
 def test_behind_missing_commits_a_ledger_may_go_on_further_up() -> None:
     batch = Batch("p", 7, (Span(A, 1, 20, 29),), {"a": SourceEnd("30", 30)})
-    assert Progress({A: Ledger(1, 4, 5)}).after(batch, bridged=True).ledgers[A] == Ledger(1, 29, 7)
+    assert ProducerProgress({A: Ledger(1, 4, 5)}).after(batch, bridged=True).ledgers[A] == Ledger(1, 29, 7)
 
 
 def test_a_ledger_remembers_who_was_away_when_it_was_opened() -> None:
-    batch = _plan(Progress(), (A, 3), now=5)
-    opened = Progress().opened(batch, ["us"])
+    batch = _plan(ProducerProgress(), (A, 3), now=5)
+    opened = ProducerProgress().opened(batch, ["us"])
     assert opened.ledgers[A] == Ledger(1, -1, 5, ("us",))
     assert opened.after(batch).ledgers[A] == Ledger(1, 2, 5, ("us",))
 
 
 @pytest.mark.parametrize("ids", [[7, 7], [7], [7, 8, 9]])
 def test_new_ledgers_get_one_distinct_id_each(ids: list[int]) -> None:
-    counted = [Counted(A, 1), Counted(B, 1)]
-    assert new_keys(Progress(), counted) == [A, B]
+    counted = [RowsOfKey(A, 1), RowsOfKey(B, 1)]
+    assert new_keys(ProducerProgress(), counted) == [A, B]
     with pytest.raises(ValueError, match=r"distinct|zip"):
-        plan(Progress(), "p", counted, {"a": "1"}, 0, ids)
-    batch = plan(Progress({A: Ledger(3, 4)}), "p", reversed(counted), {"a": "1"}, 0, [7])
+        plan(ProducerProgress(), "p", counted, {"a": "1"}, 0, ids)
+    batch = plan(ProducerProgress({A: Ledger(3, 4)}), "p", reversed(counted), {"a": "1"}, 0, [7])
     assert batch.spans == (Span(A, 3, 5, 5), Span(B, 7, 0, 0)), "only what is new gets one"
 
 

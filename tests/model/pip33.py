@@ -22,10 +22,10 @@ from geo.subscription.asked import asked
 from geo.subscription.controller import TopicController, concerns
 from geo.subscription.controller_rows import (
     Effect,
+    FinishedUpTo,
     GivenUp,
     MarkerRow,
     MayStart,
-    Progress,
     Row,
     Subscribed,
     Tick,
@@ -305,7 +305,7 @@ class World:
         cluster.copied = min(cluster.copied, version)
         cluster.readers = dict.fromkeys(cluster.readers, 0)
         for subscription, last in read.items():  # told late, of what is gone
-            self.record(cluster, Progress(self._seq(cluster), subscription, last, before))
+            self.record(cluster, FinishedUpTo(self._seq(cluster), subscription, last, before))
         own = {row.id: row for peer in self.clusters.values() for row in peer.messages() if row.id[0] == name}
         self.append(cluster, [row for one, row in own.items() if one not in cluster.places], out_of_order=True)
         for link in self.links.values():
@@ -469,7 +469,7 @@ class World:
         again = rows & self.processed[subscription]
         self.processed[subscription] |= rows
         cluster.readers[subscription] = last + 1
-        self.record(cluster, Progress(self._seq(cluster), subscription, last, cluster.table))
+        self.record(cluster, FinishedUpTo(self._seq(cluster), subscription, last, cluster.table))
         return again
 
     # -- what must hold ----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from geo.fleet.placement.handover import (
     Assigned,
-    Begin,
+    BeginBundle,
     Choice,
     Claim,
     Release,
@@ -49,7 +49,7 @@ class Broker:
     runs: bool = True
     held: dict[str, int] = field(default_factory=dict)
     """The generation with which it writes a bundle, after its fence is in the log."""
-    plan: list[Begin | Release] = field(default_factory=list)
+    plan: list[BeginBundle | Release] = field(default_factory=list)
     """What it has decided and not done yet."""
     fences: list[tuple[str, int]] = field(default_factory=list)
     """Claims that it has made, whose fence is not in the log yet."""
@@ -83,7 +83,7 @@ class World(RuleBasedStateMachine):
 
     # what the tables do
 
-    def _claim(self, broker: Broker, step: Begin) -> None:
+    def _claim(self, broker: Broker, step: BeginBundle) -> None:
         before = self.claims.get(step.bundle)
         if (before.generation if before else 0) != step.over:
             return
@@ -121,7 +121,7 @@ class World(RuleBasedStateMachine):
                 self.logs[bundle].fence = broker.held[bundle] = generation
         elif broker.plan:
             step = broker.plan.pop(0)
-            if isinstance(step, Begin):
+            if isinstance(step, BeginBundle):
                 self._claim(broker, step)
             else:
                 self._release(broker, step)
@@ -251,7 +251,7 @@ def test_a_planned_move_waits_for_the_release() -> None:
     assigned, claims = {"x": Assigned("b", 1, 2, 0.0)}, {"x": Claim("a", 7)}
     assert broker_step("b", assigned, claims) == []
     assert broker_step("a", assigned, claims) == [Release("x", 7)]
-    assert broker_step("b", assigned, {"x": Claim("a", 7, released=True)}) == [Begin("x", 7)]
+    assert broker_step("b", assigned, {"x": Claim("a", 7, released=True)}) == [BeginBundle("x", 7)]
     assert broker_step("a", assigned, {"x": Claim("a", 7, released=True)}) == []
 
 
@@ -263,7 +263,7 @@ def test_a_claim_is_taken_over_if_its_owner_is_silent_or_does_not_release_in_tim
     anew = leader_step(2, {}, {"x": old}, {"x": Claim("a", 7)}, living, now, 20.0, {})
     assert anew == ({} if take_over is None else {"x": Assigned("b", 2, 2, 0.0, take_over)})
     if anew:
-        assert broker_step("b", anew, {"x": Claim("a", 7)}) == [Begin("x", 7)]
+        assert broker_step("b", anew, {"x": Claim("a", 7)}) == [BeginBundle("x", 7)]
         assert broker_step("b", anew, {"x": Claim("c", 8)}) == [], "another claim than the one that was given up"
 
 
@@ -274,8 +274,8 @@ def test_the_greater_term_counts_and_in_one_the_greater_number() -> None:
 
 
 def test_bundles_that_were_refused_are_begun_one_by_one_behind_those_that_were_not() -> None:
-    steps = [Begin(bundle, 0) for bundle in ("a", "b", "c")]
+    steps = [BeginBundle(bundle, 0) for bundle in ("a", "b", "c")]
     assert together(steps, []) == steps
-    assert together(steps, ["c", "a"]) == [Begin("b", 0)]
-    assert together(steps, ["c", "a", "b"]) == [Begin("c", 0)]
-    assert together(steps[:2], ["c", "b", "a"]) == [Begin("b", 0)], "of those that are still to be begun"
+    assert together(steps, ["c", "a"]) == [BeginBundle("b", 0)]
+    assert together(steps, ["c", "a", "b"]) == [BeginBundle("c", 0)]
+    assert together(steps[:2], ["c", "b", "a"]) == [BeginBundle("b", 0)], "of those that are still to be begun"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from geo.config.model import Snapshots
-from geo.subscription.controller import Counted
+from geo.subscription.controller import Happened
 from tests.examples import examples
 from tests.model.pip33 import Cluster, Steps, World
 
@@ -324,7 +324,7 @@ def test_no_snapshot_counts_while_who_asks_does_not_know_whose_messages_come_to_
             world.deliver(link)
         world.check()
     assert world.clusters["a"].truth.snapshots("s") == ()
-    assert world.clusters["a"].truth.counts[Counted.NOT_ASKED.value] == 1
+    assert world.clusters["a"].truth.counts[Happened.NOT_ASKED.value] == 1
 
 
 def test_without_the_voids_of_links_a_hub_that_is_filled_in_late_breaks_the_cut_of_others() -> None:

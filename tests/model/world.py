@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from geo.delta.history import LOOK_BACK, CommitName
 from geo.ids import LedgerId, MessageId
-from geo.log.continuing import Tail, continued, fold, tail_of
-from geo.log.ledgers import REBUILD_RECORD, Counted, LedgerKey, Progress, new_keys, plan
+from geo.log.continuing import CommitsAbove, continued, fold, tail_of
+from geo.log.ledgers import REBUILD_RECORD, LedgerKey, ProducerProgress, RowsOfKey, new_keys, plan
 from geo.replication.gaps import gaps, steps
 from geo.replication.link_start import Reconcile, StartFacts, begins, lacks, look_at_target, standing, start
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.rule import Rule, Verdict
-from geo.replication.source_history import Compare, Fault, brings, judge
+from geo.replication.source_history import CompareLogs, Fault, brings, judge
 from geo.streams.life import State
 from geo.subscription.acks.ack_state import AckState, merged
 from geo.subscription.acks.message_set import MessageSet
@@ -60,7 +60,7 @@ class Link:
 class Producer:
     """What `system/ledgers` says of one: exact up to `exact_to`."""
 
-    progress: Progress = field(default_factory=Progress)
+    progress: ProducerProgress = field(default_factory=ProducerProgress)
     exact_to: CommitName | None = None
     complete: bool = True
 
@@ -103,7 +103,7 @@ class World:
         known = there.producers.get((producer, topic), Producer())
         progress = self._resumed(cluster, topic, producer, known)
         keys = [LedgerKey("", row.replicate_to) for row in rows]
-        counted = [Counted(key, keys.count(key)) for key in dict.fromkeys(keys)]
+        counted = [RowsOfKey(key, keys.count(key)) for key in dict.fromkeys(keys)]
         new = new_keys(progress, counted)
         ids = [self._next_ledger() for _ in new]
         end = (progress.sources[""].count if "" in progress.sources else 0) + len(rows)
@@ -121,9 +121,9 @@ class World:
         there.producers[producer, topic] = Producer(progress.after(batch), log.name, complete=True)
         yield "publish-ends-recorded"
 
-    def _resumed(self, cluster: str, topic: str, producer: str, known: Producer) -> Progress:
+    def _resumed(self, cluster: str, topic: str, producer: str, known: Producer) -> ProducerProgress:
         log = self.clusters[cluster].logs[topic]
-        tail = Tail()
+        tail = CommitsAbove()
         if known.exact_to is not None:
             first = known.exact_to.version + 1
             at = log.at(known.exact_to.version) if known.exact_to.version <= log.newest else None
@@ -273,7 +273,7 @@ class _LinkRun:
     def _target(self) -> Log:
         return self._world.clusters[self._link.target].logs[self._topic]
 
-    def judged(self, cursor: CommitName, last: int) -> Fault | Compare | None:
+    def judged(self, cursor: CommitName, last: int) -> Fault | CompareLogs | None:
         before = self._source.between(cursor.version - LOOK_BACK, min(cursor.version, self._source.newest))
         since = self._source.between(cursor.version + 1, last)
         return judge(cursor, self._source.table_id, last, before, since, self._rule.origins)

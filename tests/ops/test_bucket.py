@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from geo.cli.main import main
-from geo.coordination.clock import Held
+from geo.coordination.clock import HeldClock
 from geo.delta.object_store import ObjectStore
 from geo.delta.store import StorePath
 from geo.ops.bucket import look_at
@@ -21,7 +21,7 @@ from tests.object_store import KEY, SECRET
 from tests.object_store import ObjectStore as S3
 
 GOOD = (LifecycleRule("uploads", "", ends_uploads=True),)
-CLOCK = Held(10**9, 10**9, 0, 10**9)
+CLOCK = HeldClock(10**9, 10**9, 0, 10**9)
 PLACE = Place("cluster eu", "geo/", "eu-west-1", False)
 
 
@@ -99,9 +99,9 @@ def test_a_root_that_is_a_whole_bucket_is_touched_by_every_rule() -> None:
         ({"lifecycle": (LifecycleRule("r", "geo/topics/", ends_uploads=True),)}, "warn", "no lifecycle rule ends uploads"),
         ({"replication": (ReplicationRule("r", "", "us"),)}, "error", "where a cluster has its root"),
         ({"replication": (ReplicationRule("r", "geo/topics/", "backup"),)}, "warn", "no backup that can be read at every moment"),
-        ({"clock": Held(10**9, 10**9, 0, 10**9 - 400 * 10**6)}, "error", "this host's clock is 400 s ahead of the storage's"),
-        ({"clock": Held(10**9, 10**9, 0, 10**9 + 400 * 10**6)}, "error", "this host's clock is 400 s behind the storage's"),
-        ({"clock": Held(10**9, 10**9, 0, 10**9 + 20 * 10**6)}, "warn", "this host's clock is 20 s behind the storage's"),
+        ({"clock": HeldClock(10**9, 10**9, 0, 10**9 - 400 * 10**6)}, "error", "this host's clock is 400 s ahead of the storage's"),
+        ({"clock": HeldClock(10**9, 10**9, 0, 10**9 + 400 * 10**6)}, "error", "this host's clock is 400 s behind the storage's"),
+        ({"clock": HeldClock(10**9, 10**9, 0, 10**9 + 20 * 10**6)}, "warn", "this host's clock is 20 s behind the storage's"),
         ({"region": Unknown("so")}, "warn", "region is not known: so"),
         ({"versioning": Unknown("so")}, "warn", "keeps old versions is not known: so"),
         ({"lifecycle": Unknown("so")}, "warn", "end unfinished uploads is not known: so"),

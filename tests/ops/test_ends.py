@@ -6,14 +6,14 @@ from geo.config.model import Link
 from geo.ids import LedgerId
 from geo.log.ledgers import LedgerPart
 from geo.ops.verify.ends import check_link, check_log
-from geo.ops.verify.report import Category, Finding
+from geo.ops.verify.report import Category, Difference
 
 LINK = Link("us", "eu")
 LEDGER = LedgerId("us", 7)
 SOURCE = LedgerPart(0, 9, 10)
 
 
-def _log(part: LedgerPart, floor: int = 0, *, expires: bool = False) -> tuple[Finding, ...]:
+def _log(part: LedgerPart, floor: int = 0, *, expires: bool = False) -> tuple[Difference, ...]:
     return check_log("eu", {LEDGER: part}, {"us"}, {str(LEDGER): floor}, expires=expires)
 
 
@@ -30,12 +30,12 @@ def test_a_log_that_has_every_entry_once_has_no_fault() -> None:
 
 
 def test_entries_that_lack_and_entries_that_are_there_too_often_are_found_with_their_ledger() -> None:
-    assert _log(LedgerPart(0, 9, 8)) == (Finding(Category.HOLES, 2, ("us:7",)),)
-    assert _log(LedgerPart(0, 9, 11)) == (Finding(Category.DUPLICATES, 1, ("us:7",)),)
+    assert _log(LedgerPart(0, 9, 8)) == (Difference(Category.HOLES, 2, ("us:7",)),)
+    assert _log(LedgerPart(0, 9, 11)) == (Difference(Category.DUPLICATES, 1, ("us:7",)),)
 
 
 def test_a_beginning_that_lacks_is_a_hole_unless_it_may_have_expired_or_was_not_wanted() -> None:
-    assert _log(LedgerPart(4, 9, 6)) == (Finding(Category.HOLES, 4, ("us:7",)),)
+    assert _log(LedgerPart(4, 9, 6)) == (Difference(Category.HOLES, 4, ("us:7",)),)
     assert _log(LedgerPart(4, 9, 6), floor=4) == ()
     assert _log(LedgerPart(4, 9, 6), expires=True) == ()
 

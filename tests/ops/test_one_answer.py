@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from geo.coordination.claims import Liveness
-from geo.coordination.holders import Holders
+from geo.coordination.holders import RegionHolders
 from geo.coordination.ownership import broker_runner, claim, release
 from geo.fleet.health_events import HealthEvents
 from geo.journal.event_rate import EventKind
@@ -105,20 +105,20 @@ def test_a_broker_that_is_halted_or_died_is_told_alike_while_nothing_is_lacking(
 def test_of_a_claim_that_no_program_of_ours_can_read_its_time_alone_tells(place: Place) -> None:
     tables = place.far.tables("eu")
     (owned,) = claim(tables, [[broker_runner(tables)]])
-    held = Holders(tables).of_runner(broker_runner(tables).name)
+    held = RegionHolders(tables).of_runner(broker_runner(tables).name)
     assert held is not None
     assert held.liveness is Liveness.LIVES
     for ago_s, liveness in ((10, Liveness.LIVES), (40, Liveness.SILENT)):
-        since = from_us(Holders(tables).now_us) - timedelta(seconds=ago_s)
+        since = from_us(RegionHolders(tables).now_us) - timedelta(seconds=ago_s)
         tables.journal(OWNERS).append([replace(held.claim, holder="{}", since=since, sequence=ago_s)])
-        found = Holders(tables).of_runner(broker_runner(tables).name)
+        found = RegionHolders(tables).of_runner(broker_runner(tables).name)
         assert found is not None
         assert (found.liveness, found.name) == (liveness, "a process of another program version")
     release([owned])
 
 
 def test_who_ended_by_itself_since_owners_were_read_did_not_die(place: Place) -> None:
-    holders, runner = Holders(place.far.tables("eu")), f"origin us of {TOPIC} into eu"
+    holders, runner = RegionHolders(place.far.tables("eu")), f"origin us of {TOPIC} into eu"
     with owner(place.path, TOPIC):
         assert (running := holders.of_runner(runner)) is not None
     assert (ended := holders.of_runner(runner)) is not None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from geo.ops.verify.report import MEANING, Category, ClusterResult, Finding, LinkResult, VerifyReport
+from geo.ops.verify.report import MEANING, Category, ClusterResult, Difference, LinkResult, VerifyReport
 
 TOPIC = "persistent://shop/web/clicks"
-IN_FLIGHT = Finding(Category.IN_FLIGHT, 3, ("eu:1:7",))
+IN_FLIGHT = Difference(Category.IN_FLIGHT, 3, ("eu:1:7",))
 CLEAN = VerifyReport(
     (TOPIC,),
     (LinkResult(TOPIC, "us->eu", "STOPPED", 9, 1_000, ()), LinkResult(TOPIC, "eu->us", None, None, 500, (IN_FLIGHT,))),
@@ -27,10 +27,13 @@ def test_what_is_in_flight_is_reported_and_clean() -> None:
 
 
 def test_each_fault_is_named_with_what_it_means_and_examples_and_a_name_cannot_forge_a_line() -> None:
-    missing, holes = Finding(Category.MISSING, 2_000, ("us:1:5", "us:1:6")), Finding(Category.HOLES, 1, ("evil\n\x1b[2J:1:0",))
+    missing, holes = (
+        Difference(Category.MISSING, 2_000, ("us:1:5", "us:1:6")),
+        Difference(Category.HOLES, 1, ("evil\n\x1b[2J:1:0",)),
+    )
     report = VerifyReport(
         (TOPIC, "persistent://a/b/c\nclean"),
-        (LinkResult(TOPIC, "us->eu", "FAILED", 9, 1, (missing, Finding(Category.EXPIRED, 4, ()))),),
+        (LinkResult(TOPIC, "us->eu", "FAILED", 9, 1, (missing, Difference(Category.EXPIRED, 4, ()))),),
         (ClusterResult("persistent://a/b/c\nclean", "eu", 9, 10, (holes,)),),
         (),
         by_content=False,

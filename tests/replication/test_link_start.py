@@ -20,8 +20,8 @@ from geo.replication import link_start
 from geo.replication.link_row import LinkRow
 from geo.replication.link_start import (
     GoOn,
+    LinkStanding,
     Reconcile,
-    Standing,
     StartFacts,
     TargetSeen,
     begins_at,
@@ -31,7 +31,7 @@ from geo.replication.link_start import (
     start,
 )
 from geo.replication.link_state import LinkRecord, LinkState
-from geo.replication.source_history import Compare, Fault
+from geo.replication.source_history import CompareLogs, Fault
 from geo.streams.life import State, Why
 from geo.times import EPOCH
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, foreign, record, restore
@@ -59,7 +59,7 @@ def look(commits: list[Commit], *, since: int = 5, table: str = TABLE, newest: i
     return look_at_target("us->eu", cursor(since), table, commits[-1].version if newest is None else newest, commits)
 
 
-def stands(commits: list[Commit], *, origins: tuple[str, ...] = ("us",), recorded: LinkState | None = None) -> Standing:
+def stands(commits: list[Commit], *, origins: tuple[str, ...] = ("us",), recorded: LinkState | None = None) -> LinkStanding:
     recorded = recorded or row()
     return standing(recorded, look(commits), "us->eu", origins)
 
@@ -114,13 +114,13 @@ def test_since_when_a_state_is_that_an_older_program_recorded_nobody_knows() -> 
 
 def test_the_newest_cursor_is_in_the_newest_commit_of_the_link() -> None:
     commits = [*appends(5, 6), by_link(7, record(101)), commit(8), by_link(9, record(103)), commit(10)]
-    assert stands(commits) == Standing(cursor(103, "source"))
+    assert stands(commits) == LinkStanding(cursor(103, "source"))
     assert look(commits).newest == cursor(10), "and this is the commit that the next row can name"
 
 
 def test_without_a_newer_commit_of_the_link_the_rows_cursor_holds() -> None:
-    assert stands(appends(5, 9)) == Standing(cursor(100, "source"))
-    assert stands([commit(5)]) == Standing(cursor(100, "source"))
+    assert stands(appends(5, 9)) == LinkStanding(cursor(100, "source"))
+    assert stands([commit(5)]) == LinkStanding(cursor(100, "source"))
 
 
 def test_a_target_that_is_another_log_is_told_apart_from_one_in_which_something_was_done() -> None:
@@ -203,14 +203,14 @@ def test_a_link_without_a_row_or_a_cursor_begins_with_a_comparison() -> None:
 
 # -- what a start does ---------------------------------------------------------------------------------------------------
 
-HERE = Standing(cursor(100, "source"))
+HERE = LinkStanding(cursor(100, "source"))
 DAY: Partition = (("publish_date", "2026-01-01"),)
 OTHER: Partition = (("publish_date", "2026-01-02"),)
-LACKS = Standing(cursor(100, "source"), "the target was changed", touched=frozenset({DAY}))
+LACKS = LinkStanding(cursor(100, "source"), "the target was changed", touched=frozenset({DAY}))
 FAULT = Fault("a RESTORE", 9, 12)
-ERASED = Compare("messages were erased")
-APPENDED = Compare("somebody appended", touched=frozenset({OTHER}))
-GONE = Compare("commits are gone", unseen=True)
+ERASED = CompareLogs("messages were erased")
+APPENDED = CompareLogs("somebody appended", touched=frozenset({OTHER}))
+GONE = CompareLogs("commits are gone", unseen=True)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ GONE = Compare("commits are gone", unseen=True)
         (LACKS, FAULT, FAULT),
     ],
 )
-def test_a_start(stands: Standing, source: Fault | Compare | None, decision: object) -> None:
+def test_a_start(stands: LinkStanding, source: Fault | CompareLogs | None, decision: object) -> None:
     assert start(StartFacts(row(), stands, source)) == decision
 
 
@@ -241,7 +241,9 @@ def test_a_person_may_say_that_the_source_is_right() -> None:
     assert start(StartFacts(row(), HERE, FAULT, accept_source=True)) == Reconcile(None)
     assert start(StartFacts(row(), LACKS, APPENDED, accept_source=True)) == Reconcile(None)
     first = Reconcile("it has never run", source_touched=None)
-    assert start(StartFacts(None, Standing(None, "it has never run"), None)) == first, "nobody has looked at the source before"
+    assert start(StartFacts(None, LinkStanding(None, "it has never run"), None)) == first, (
+        "nobody has looked at the source before"
+    )
 
 
 def test_what_fails_twice_at_the_same_place_is_compared() -> None:

@@ -11,7 +11,7 @@ from geo.delta.actions import Actions, Effect, Partition
 from geo.delta.commits import Commit
 from geo.log.ledgers import REBUILD_RECORD, Batch, LedgerKey, Span
 from geo.replication.link_state import backfill_record
-from geo.replication.source_history import Compare, Fault, brings, judge, published_after
+from geo.replication.source_history import CompareLogs, Fault, brings, judge, published_after
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, foreign, record, restore
 
 T = TypeVar("T")
@@ -85,15 +85,15 @@ def test_commits_that_are_gone_make_it_compare_and_look_for_losses() -> None:
         judge(cursor(10), TABLE, 14, [], appends(11, 14), US),
         judge(cursor(10), TABLE, 14, appends(6, 10), appends(11, 12), US),
     ):
-        assert isinstance(found, Compare)
+        assert isinstance(found, CompareLogs)
         assert found.unseen
 
 
 def test_an_erasure_and_a_commit_that_landed_twice_make_it_compare() -> None:
     erased = _judge([commit(11), erasure(12)])
-    assert erased == Compare("messages were erased in the source (by ann at 2026-11-22 10:00:00 UTC)")
+    assert erased == CompareLogs("messages were erased in the source (by ann at 2026-11-22 10:00:00 UTC)")
     for since in ([commit(11), commit(12, commit_id="id-11")], [commit(11, commit_id="id-10")], [commit(11, commit_id="id-8")]):
-        twice = the(Compare, _judge(since))
+        twice = the(CompareLogs, _judge(since))
         assert not twice.unseen
         assert "landed twice" in twice.why
 
@@ -105,7 +105,7 @@ def test_rows_that_no_writer_of_ours_recorded_are_compared() -> None:
     assert _judge([ours]) is None
     more = commit(11, metadata=published, metrics={"numOutputRows": 3})
     for found in (_judge([foreign(11)]), _judge([commit(11, metadata='{"their":1}')]), _judge([more])):
-        assert isinstance(found, Compare)
+        assert isinstance(found, CompareLogs)
         assert found.why.startswith("version 11 of the source has rows that no writer of delta-geo recorded (WRITE by ann at ")
 
 
@@ -115,7 +115,7 @@ def test_where_others_put_rows_what_they_say_is_compared_wherever_else_there_is_
         replace(foreign(at), actions=Actions(Effect.ADDED, rows=1, partitions=frozenset({day})))
         for at, day in zip((12, 13), days, strict=True)
     ]
-    found = the(Compare, _judge([erasure(11), *into]))
+    found = the(CompareLogs, _judge([erasure(11), *into]))
     assert "erased" in found.why
     assert found.touched == frozenset(days)
     assert _touched([erasure(11)]) == frozenset()
@@ -123,7 +123,7 @@ def test_where_others_put_rows_what_they_say_is_compared_wherever_else_there_is_
 
 
 def _touched(since: list[Commit]) -> frozenset[Partition] | None:
-    return the(Compare, _judge(since)).touched
+    return the(CompareLogs, _judge(since)).touched
 
 
 def test_a_record_of_entries_that_were_published_before_is_a_copy_of_it() -> None:
@@ -134,12 +134,12 @@ def test_a_record_of_entries_that_were_published_before_is_a_copy_of_it() -> Non
     before = [*appends(7, 9), batch(10, 0, 4)]
     assert _judge([batch(11, 5, 6), batch(12, 0, 4, ledger=8), batch(13, 7, 7)], before=before) is None
     for copied in ([batch(11, 0, 4)], [batch(11, 5, 9), batch(12, 9, 10)]):
-        assert "landed twice" in the(Compare, _judge(copied, before=before)).why
+        assert "landed twice" in the(CompareLogs, _judge(copied, before=before)).why
 
 
 def test_files_that_are_listed_again_are_compared_since_they_may_hold_rows_that_no_reader_of_commits_sees() -> None:
     relisted = replace(commit(11, "ROW TRACKING BACKFILL"), actions=Actions(Effect.RELISTED))
-    assert isinstance(_judge([relisted]), Compare)
+    assert isinstance(_judge([relisted]), CompareLogs)
 
 
 def test_a_fault_goes_before_what_would_only_be_compared() -> None:
@@ -173,18 +173,18 @@ def test_a_fault_names_range_state_and_verb() -> None:
 
 
 def test_commits_that_could_not_be_looked_at_count_whatever_else_is_there() -> None:
-    assert the(Compare, _judge([erasure(11), commit(13)], newest=13)).unseen
+    assert the(CompareLogs, _judge([erasure(11), commit(13)], newest=13)).unseen
 
 
 def test_a_refill_is_compared_since_the_target_may_hold_some_of_it() -> None:
     step = by_link(12, record(7, link="a->us", origins=("us", "a"), reconciling=True))
     found = _judge([commit(11), step])
-    assert found == Compare("version 12 of the source is a step of the reconcile of a->us, of which the target may hold some")
+    assert found == CompareLogs("version 12 of the source is a step of the reconcile of a->us, of which the target may hold some")
     assert _judge([by_link(11, record(7, link="a->us", origins=("a",), reconciling=True))]) is None, "nothing of its origins"
     assert _judge([by_link(11, record(7, link="a->us", origins=("us",)))]) is None, "a link that goes on brings new ones"
-    assert "is a rebuild" in the(Compare, _judge([commit(11, metadata=REBUILD_RECORD)])).why
+    assert "is a rebuild" in the(CompareLogs, _judge([commit(11, metadata=REBUILD_RECORD)])).why
     filled = commit(11, metadata=backfill_record("asia->us", ["us", "asia"], cursor(3)))
-    assert _judge([filled]) == Compare("version 11 of the source is a step of a backfill, of which the target may hold some")
+    assert _judge([filled]) == CompareLogs("version 11 of the source is a step of a backfill, of which the target may hold some")
     theirs = commit(11, metadata=backfill_record("asia->us", ["asia"], cursor(3)))
     assert _judge([theirs]) is None, "nothing of its origins"
     assert [brings(one, US, "us") for one in (filled, theirs)] == [True, False]

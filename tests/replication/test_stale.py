@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from geo import crash
 from geo.coordination import storage_clock
 from geo.coordination.claims import fence_name
-from geo.coordination.holders import Holders
+from geo.coordination.holders import RegionHolders
 from geo.coordination.ownership import Ownership, Runner, _write_fences, claim, origin_runners, owners_of, release
 from geo.coordination.signs import signs
 from geo.coordination.storage_clock import renew
@@ -334,7 +334,7 @@ def test_nobody_who_lives_is_replaced_however_the_clocks_of_owner_and_taker_are_
         with clock_off(off_s), pytest.raises(AlreadyOwnedError, match="gave a sign of life lately"):
             claim(linked.tables("eu"), [link.runners])
         with clock_off(off_s):
-            assert Holders(linked.tables("eu")).why_not_run(link.runners[0].name) == ""
+            assert RegionHolders(linked.tables("eu")).why_not_run(link.runners[0].name) == ""
     with clock_off(owner_off_s):
         renew(_elsewhere(linked))
         at_us, _ = signs(linked.tables("eu"))[_elsewhere(linked).me.name]

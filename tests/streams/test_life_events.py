@@ -14,27 +14,27 @@ from geo.journal.event_rate import EventKind
 from geo.journal.events import SETTING, Events, read_events
 from geo.names import Topic
 from geo.reasons import Reason
-from geo.streams.life import Event, Life, State, Why
+from geo.streams.life import Life, State, Why, WorkEvent
 from geo.streams.life_events import LifeEvents, Was
 from geo.times import EPOCH
 from tests.journal.test_events import region
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 AWAY = Why("nobody answers", Reason.NO_ANSWER)
-UP, AGAIN = Life().after(Event.UP), Life().after(Event.FAULT, why=AWAY)
+UP, AGAIN = Life().after(WorkEvent.UP), Life().after(WorkEvent.FAULT, why=AWAY)
 
 
 @pytest.mark.parametrize(
     ("lives", "recorded", "told"),
     [
-        ([Life().after(Event.DONE)], None, []),
-        ([Life().after(Event.DONE)], (State.STOPPED, None), []),
-        ([Life().after(Event.DONE)], (State.FAILED, Reason.SOURCE_GONE), [("FAILED", "STOPPED", None)]),
-        ([UP, UP, UP.after(Event.STOP)], None, [(None, "RUNNING", None), ("RUNNING", "STOPPED", None)]),
+        ([Life().after(WorkEvent.DONE)], None, []),
+        ([Life().after(WorkEvent.DONE)], (State.STOPPED, None), []),
+        ([Life().after(WorkEvent.DONE)], (State.FAILED, Reason.SOURCE_GONE), [("FAILED", "STOPPED", None)]),
+        ([UP, UP, UP.after(WorkEvent.STOP)], None, [(None, "RUNNING", None), ("RUNNING", "STOPPED", None)]),
         ([UP], (State.RUNNING, None), []),
-        ([UP, AGAIN, AGAIN, AGAIN.after(Event.UP)], (State.STOPPED, None),
+        ([UP, AGAIN, AGAIN, AGAIN.after(WorkEvent.UP)], (State.STOPPED, None),
          [("STOPPED", "RUNNING", None), ("RUNNING", "DELAYED", Reason.NO_ANSWER), ("DELAYED", "RUNNING", None)]),
-        ([AGAIN, Life().after(Event.FAULT, why=Why("no space", Reason.TARGET_DISK_FULL))], None,
+        ([AGAIN, Life().after(WorkEvent.FAULT, why=Why("no space", Reason.TARGET_DISK_FULL))], None,
          [(None, "DELAYED", Reason.NO_ANSWER), ("DELAYED", "DELAYED", Reason.TARGET_DISK_FULL)]),
     ],
 )  # fmt: skip

@@ -14,15 +14,15 @@ from geo.config.model import Snapshots
 from geo.errors import SchemaError
 from geo.ids import Position
 from geo.subscription import controller as controller_module
-from geo.subscription.controller import FOR_OTHERS, STATE_VERSION, Counted, TopicController
+from geo.subscription.controller import FOR_OTHERS, STATE_VERSION, Happened, TopicController
 from geo.subscription.controller_rows import (
     Again,
     Effect,
+    FinishedUpTo,
     Forgotten,
     GivenUp,
     MarkerRow,
     MayStart,
-    Progress,
     Subscribed,
     Tick,
     Unsubscribed,
@@ -95,7 +95,7 @@ class Topic:
     def pending(self) -> list[str]:
         return pending(self.controller)
 
-    def count(self, why: Counted) -> int:
+    def count(self, why: Happened) -> int:
         return self.controller.counts[why.value]
 
 
@@ -123,7 +123,7 @@ def test_without_a_subscription_there_is_none() -> None:
 def test_one_that_is_deleted_here_is_forgotten_and_what_others_told_of_it_stays() -> None:
     topic = Topic()
     topic.completes(5, moved=1)
-    topic.hear(Progress, "s", topic.version)
+    topic.hear(FinishedUpTo, "s", topic.version)
     topic.hear(Subscribed, "of-b")
     topic.reads(SubscriptionUpdate("of-b", "b:t:7", 7_000_000, {"a": Position.end(2)}), "b")
     assert topic.hear(Unsubscribed, "s") == [Forgotten("s", here_too=False)]
@@ -209,7 +209,7 @@ def test_none_while_the_first_is_pending() -> None:
         GivenUp(sid(5), ("b",)),
         WriteMarker(SnapshotRequest("a:t:35100000", "a", 35_100_000), None),
     ]
-    assert topic.count(Counted.GIVEN_UP) == 1
+    assert topic.count(Happened.GIVEN_UP) == 1
 
 
 def test_once_one_has_completed_several_may_be_pending_and_both_may_end() -> None:
@@ -240,7 +240,7 @@ def test_one_begun_when_others_were_to_be_asked_is_given_up() -> None:
     topic.reads_own(topic.tick(5))
     assert topic.hear(Tick, 10, 1, ("c", "b")) == [GivenUp(sid(5), ("b",))]
     assert topic.answers(5, "b", 7) == []
-    assert topic.count(Counted.COMPLETED) == 0
+    assert topic.count(Happened.COMPLETED) == 0
     assert topic.hear(Tick, 15, 1, ("c", "b")) == [request(15)]
     assert topic.hear(Tick, 16, 1, ("b", "c")) == []
 
@@ -253,7 +253,7 @@ def test_what_was_completed_before_others_were_to_be_asked_is_not_used_and_one_i
     topic.remotes = ("b", "c")
     assert topic.tick(15, moved=1) == [request(15)]
     assert topic.controller.snapshots("s") == ()
-    assert topic.hear(Progress, "s", topic.version) == [], "no update is told by it"
+    assert topic.hear(FinishedUpTo, "s", topic.version) == [], "no update is told by it"
 
 
 def test_what_was_completed_counts_when_fewer_are_to_be_asked() -> None:
@@ -273,7 +273,7 @@ def test_an_answer_out_of_a_log_that_holds_messages_of_one_who_is_not_asked_is_o
     topic = Topic()
     topic.reads_own(topic.tick(5, comes=("b", "c")))
     assert topic.answers(5, "b", 7, holds=("c",)) == []
-    assert (topic.count(Counted.NOT_ASKED), topic.count(Counted.COMPLETED)) == (1, 0)
+    assert (topic.count(Happened.NOT_ASKED), topic.count(Happened.COMPLETED)) == (1, 0)
     assert topic.answers(5, "b", 7) == [], "nor is another one of the same snapshot"
     assert topic.tick(6, comes=("b", "c")) == [GivenUp(sid(5), ("b",))]
     topic.remotes = ("b", "c")
@@ -307,14 +307,14 @@ def test_of_an_update_that_was_lost_one_more_snapshot_is_taken_and_the_others_st
     topic.completes(5, moved=1)
     topic.hear(Subscribed, "behind")
     topic.completes(15, moved=1)
-    topic.hear(Progress, "s", topic.version)
+    topic.hear(FinishedUpTo, "s", topic.version)
     before = topic.controller.snapshots("behind")
     assert topic.tick(25) == []
     assert topic.hear(Again) == []
     (begun,) = topic.tick(35)
     topic.reads_own([begun])
-    topic.hear(Progress, "s", topic.version)
-    _, *told = topic.answers(35, "b", 9) + topic.hear(Progress, "s", topic.version)
+    topic.hear(FinishedUpTo, "s", topic.version)
+    _, *told = topic.answers(35, "b", 9) + topic.hear(FinishedUpTo, "s", topic.version)
     assert told == [update(35, b=9), MayStart("s", sid(35), 35_000_000, {"b": 10})]
     assert topic.controller.snapshots("behind")[: len(before)] == before
 
@@ -358,15 +358,15 @@ def test_it_rests_when_no_tick_can_do_anything() -> None:
 def test_a_snapshot_counts_once_its_last_answer_is_heard_and_its_own_row_changes_nothing() -> None:
     topic = Topic()
     topic.reads_own(topic.tick(5))
-    topic.hear(Progress, "s", 1)
+    topic.hear(FinishedUpTo, "s", 1)
     (written,) = topic.answers(5, "b", 7)
     snapshot = Snapshot(sid(5), Position.end(2), {"b": Position.end(7)}, 5_000_000)
     assert written == WriteMarker(SnapshotTaken(snapshot, begun=2, moved=1), ())
     assert topic.controller.snapshots("s") == (snapshot,)
-    assert (topic.pending(), topic.count(Counted.COMPLETED)) == ([], 1)
+    assert (topic.pending(), topic.count(Happened.COMPLETED)) == ([], 1)
     assert topic.reads_own([written]) == []
     assert topic.controller.snapshots("s") == (snapshot,)
-    assert topic.count(Counted.COMPLETED) == 1
+    assert topic.count(Happened.COMPLETED) == 1
 
 
 def test_one_that_was_taken_before_this_state_began_counts_by_its_own_row() -> None:
@@ -375,9 +375,9 @@ def test_one_that_was_taken_before_this_state_began_counts_by_its_own_row() -> N
     written = topic.answers(5, "b", 7)
     later = Topic()
     later.tick(4, moved=None)
-    later.hear(Progress, "s", 99)
+    later.hear(FinishedUpTo, "s", 99)
     assert later.reads_own(written) != []
-    assert later.count(Counted.COMPLETED) == 1
+    assert later.count(Happened.COMPLETED) == 1
 
 
 def test_one_that_is_not_known_is_of_no_use_behind_one_that_counts() -> None:
@@ -388,7 +388,7 @@ def test_one_that_is_not_known_is_of_no_use_behind_one_that_counts() -> None:
     early = SnapshotTaken(Snapshot(sid(5), Position.end(1), {"b": Position.end(2)}, 5_000_000), topic.seq, 1)
     assert topic.reads(early, "a") == []
     assert topic.controller.snapshots("s") == before != ()
-    assert topic.count(Counted.OVERTAKEN) == 1
+    assert topic.count(Happened.OVERTAKEN) == 1
 
 
 def test_one_that_was_given_up_counts_no_more() -> None:
@@ -396,14 +396,14 @@ def test_one_that_was_given_up_counts_no_more() -> None:
     topic.reads_own(topic.tick(5))
     assert topic.tick(36) == [GivenUp(sid(5), ("b",)), request(36)]
     assert topic.answers(5, "b", 7) == []
-    assert topic.count(Counted.LATE) == 1
+    assert topic.count(Happened.LATE) == 1
 
 
 def test_whoever_has_finished_every_message_is_in_step_as_soon_as_a_snapshot_counts() -> None:
     """Its last answer stands behind what the consumer has finished, and nothing else does."""
     topic = Topic()
     topic.reads(SnapshotRequest(sid(1, "c"), "c", 1_000_000), "c")
-    topic.hear(Progress, "s", 1)
+    topic.hear(FinishedUpTo, "s", 1)
     topic.reads_own(topic.tick(5))
 
     def answer(moved: int) -> list[Effect]:
@@ -433,20 +433,20 @@ def test_two_remotes_need_two_rounds_and_answers_of_another_round_change_nothing
     (taken,) = topic.controller.snapshots("s")
     assert taken.clusters == {"b": Position.end(7), "c": Position.end(8)}
     assert taken.local_position == Position.end(topic.version)
-    assert topic.count(Counted.LATE) == 3
+    assert topic.count(Happened.LATE) == 3
 
 
 def test_answers_to_others_pass_through() -> None:
     topic = Topic()
     assert topic.reads(SnapshotResponse(sid(5, "c"), "c", "b", Position.end(1)), "b") == []
-    assert topic.count(Counted.LATE) == 0
+    assert topic.count(Happened.LATE) == 0
 
 
 def test_what_it_wrote_for_others_changes_nothing_here() -> None:
     topic = Topic()
     topic.completes(5, moved=1)
     topic.reads_own(topic.tick(15, moved=2))
-    topic.hear(Progress, "s", 1)
+    topic.hear(FinishedUpTo, "s", 1)
     written = (SnapshotResponse(sid(9, "b"), "b", "a", Position.end(3)), inbound(1))
     assert {one.kind.value for one in written} == FOR_OTHERS
     for one in written:
@@ -472,7 +472,7 @@ def test_of_two_that_complete_in_one_version_the_later_follows_the_first() -> No
     topic.version = version
     topic.reads_own(written)
     assert [one.snapshot_id for one in topic.controller.snapshots("s")] == [sid(5), sid(15), sid(25)]
-    assert topic.hear(Progress, "s", version)[0] == update(25, b=25)
+    assert topic.hear(FinishedUpTo, "s", version)[0] == update(25, b=25)
 
 
 # -- others' requests ----------------------------------------------------------------------------------------------------
@@ -498,7 +498,7 @@ def test_a_request_of_a_cluster_that_no_answer_reaches_is_counted_and_no_more() 
         assert topic.reads(SnapshotRequest(sid(9, "b"), "b", 9), "b") == [], "before the first tick nobody is known"
     topic.tick(5)
     assert topic.reads(SnapshotRequest(sid(9, "x"), "x", 9), "x") == []
-    assert topic.count(Counted.UNREACHABLE) == 4
+    assert topic.count(Happened.UNREACHABLE) == 4
     assert topic.controller.refused == {}, "of a link that leads one way nothing is wrong"
 
 
@@ -513,14 +513,14 @@ def update(second: int, **versions: int) -> WriteMarker:
 def test_progress_past_a_snapshot_tells_all_clusters_once() -> None:
     topic = Topic()
     topic.completes(5, moved=1, version=7)
-    assert topic.hear(Progress, "s", 1) == []
-    assert topic.hear(Progress, "s", 2) == [update(5, b=7), MayStart("s", sid(5), 5_000_000, {"b": 8})]
-    assert topic.hear(Progress, "s", 3) == []
+    assert topic.hear(FinishedUpTo, "s", 1) == []
+    assert topic.hear(FinishedUpTo, "s", 2) == [update(5, b=7), MayStart("s", sid(5), 5_000_000, {"b": 8})]
+    assert topic.hear(FinishedUpTo, "s", 3) == []
 
 
 def test_a_snapshot_that_comes_behind_what_is_finished_is_used_at_once() -> None:
     topic = Topic()
-    topic.hear(Progress, "s", 50)
+    topic.hear(FinishedUpTo, "s", 50)
     assert topic.completes(5, moved=1) == [update(5, b=7), MayStart("s", sid(5), 5_000_000, {"b": 8})]
 
 
@@ -528,20 +528,20 @@ def test_of_several_the_highest_is_told() -> None:
     topic = Topic()
     for number in range(1, 4):
         topic.completes(number * 10, moved=number, version=number)
-    assert topic.hear(Progress, "s", 50) == [update(30, b=3), MayStart("s", sid(30), 30_000_000, {"b": 4})]
+    assert topic.hear(FinishedUpTo, "s", 50) == [update(30, b=3), MayStart("s", sid(30), 30_000_000, {"b": 4})]
 
 
 def test_what_is_finished_never_goes_back() -> None:
     topic = Topic()
-    topic.hear(Progress, "s", 50)
-    topic.hear(Progress, "s", 3)
+    topic.hear(FinishedUpTo, "s", 50)
+    topic.hear(FinishedUpTo, "s", 3)
     assert topic.controller.finished("s") == 50
 
 
 def test_who_has_finished_every_message_has_finished_the_markers_behind_them() -> None:
     """A consumer that runs once a night does not come by for the markers of the day."""
     topic = Topic()
-    topic.hear(Progress, "s", 1)
+    topic.hear(FinishedUpTo, "s", 1)
     topic.completes(5, moved=1)
     assert topic.hear(Tick, 10, 2, ("b",), looked=9) == []
     assert topic.hear(Tick, 11, 1, ("b",), looked=1) == [], "that was before the snapshot"
@@ -551,8 +551,8 @@ def test_who_has_finished_every_message_has_finished_the_markers_behind_them() -
 
 def test_progress_of_an_unknown_subscription_is_counted() -> None:
     topic = Topic()
-    assert topic.hear(Progress, "other", 3) == []
-    assert topic.count(Counted.UNKNOWN_SUBSCRIPTION) == 1
+    assert topic.hear(FinishedUpTo, "other", 3) == []
+    assert topic.count(Happened.UNKNOWN_SUBSCRIPTION) == 1
 
 
 def test_who_creates_one_may_say_what_is_finished() -> None:
@@ -573,7 +573,7 @@ def test_an_update_moves_a_subscription_and_never_back() -> None:
     assert topic.reads(inbound(20), "b", version=30) == [MayStart("s", sid(9, "b"), 9_000_000, {"a": 21}, "b")]
     assert topic.reads(inbound(20), "b") == []
     assert topic.reads(inbound(19), "b") == []
-    topic.hear(Progress, "s", 25)
+    topic.hear(FinishedUpTo, "s", 25)
     assert topic.reads(inbound(25), "b") == []
     assert topic.reads(inbound(26), "b") == [MayStart("s", sid(9, "b"), 9_000_000, {"a": 27}, "b")]
 
@@ -589,18 +589,18 @@ def test_an_update_creates_what_is_unknown_and_that_asks_for_no_snapshots_until_
     assert topic.reads(inbound(20), "b", version=30) == [MayStart("s", sid(9, "b"), 9_000_000, {"a": 21}, "b")]
     assert topic.controller.subscriptions == ("s",)
     assert topic.tick(5) == []
-    topic.hear(Progress, "s", 31)
+    topic.hear(FinishedUpTo, "s", 31)
     assert topic.tick(15) == [request(15)]
 
 
 def test_as_long_as_a_consumer_elsewhere_is_further_on_there_are_no_snapshots_here() -> None:
     topic = Topic()
-    topic.hear(Progress, "s", 10)
+    topic.hear(FinishedUpTo, "s", 10)
     topic.reads(inbound(20), "b", version=30)
     assert topic.tick(5, unable={"b": "PAUSED"}) == []
-    topic.hear(Progress, "s", 19)
+    topic.hear(FinishedUpTo, "s", 19)
     assert topic.tick(15) == []
-    topic.hear(Progress, "s", 20)
+    topic.hear(FinishedUpTo, "s", 20)
     assert topic.tick(25) == [request(25)]
 
 
@@ -626,7 +626,7 @@ def test_what_an_update_has_moved_is_not_told_on() -> None:
 def test_one_beyond_the_end_of_the_log_is_counted() -> None:
     topic = Topic()
     assert topic.reads(inbound(31), "b", version=30, read_to=30) == []
-    assert topic.count(Counted.BEYOND) == 1
+    assert topic.count(Happened.BEYOND) == 1
 
 
 def test_no_more_subscriptions_are_created_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -639,7 +639,7 @@ def test_no_more_subscriptions_are_created_than_the_limit(monkeypatch: pytest.Mo
     assert topic.controller.subscriptions == ("s", "u"), "what is used here takes the place of what is not"
     topic.hear(Subscribed, "v")
     assert topic.controller.subscriptions == ("s", "u")
-    assert topic.count(Counted.FULL) == 3
+    assert topic.count(Happened.FULL) == 3
 
 
 def test_a_subscription_that_comes_to_a_topic_at_rest_gets_a_snapshot_too() -> None:
@@ -675,7 +675,7 @@ def test_a_cluster_speaks_for_itself_only(marker: Marker) -> None:
     topic.tick(5)
     before = topic.controller.to_state()
     assert topic.reads(marker, "b") == []
-    assert topic.controller.refused == {Counted.FORGED.value: 1}
+    assert topic.controller.refused == {Happened.FORGED.value: 1}
     after = topic.controller.to_state()
     assert {name for name in after if after[name] != before[name]} == {"seq", "read", "counts"}
 
@@ -686,8 +686,8 @@ def test_a_row_heard_before_or_a_marker_copied_twice_changes_nothing() -> None:
     ask = SnapshotRequest(sid(9, "b"), "b", 9)
     assert len(topic.reads(ask, "b", version=7)) == 1
     assert topic.reads(ask, "b", version=7) == []
-    assert topic.controller.hear(Progress(1, "s", 9)) == []
-    assert topic.count(Counted.REPEATED) == 2
+    assert topic.controller.hear(FinishedUpTo(1, "s", 9)) == []
+    assert topic.count(Happened.REPEATED) == 2
 
 
 _NAMES = st.sampled_from("abc")
@@ -712,7 +712,7 @@ _ROWS = st.one_of(
         lambda now, moved, asked: (Tick, float(now), moved, tuple(asked), {}, dict.fromkeys(asked, ())),
         st.integers(0, 40), st.none() | st.integers(0, 9), st.lists(st.sampled_from("bc"), unique=True),
     ),
-    st.tuples(st.just(Progress), st.sampled_from("st"), st.integers(0, 9)),
+    st.tuples(st.just(FinishedUpTo), st.sampled_from("st"), st.integers(0, 9)),
     st.tuples(st.just(Subscribed), st.sampled_from("st"), st.none() | st.integers(0, 9)),
     st.tuples(st.just(Unsubscribed), st.sampled_from("st")),
     st.tuples(st.just(Again)),
@@ -758,7 +758,7 @@ def test_a_void_takes_what_is_complete_what_is_pending_and_what_is_being_written
     assert topic.reads_own(being_written) == []
     assert topic.answers(25, "b", 9) == []
     assert topic.controller.snapshots("s") == ()
-    assert topic.count(Counted.VOID) == 2
+    assert topic.count(Happened.VOID) == 2
     assert topic.tick(45, moved=4) == [request(45)]
     assert topic.controller.waits_for == {}
 
@@ -772,10 +772,10 @@ def test_a_controller_that_was_built_anew_uses_none_that_was_begun_before_the_fi
     topic.controller = TopicController("a", "t")
     topic.hear(Subscribed, "s")
     assert topic.reads_own(being_written) == []
-    assert topic.count(Counted.VOID) == 1, "it knows no tick at all"
+    assert topic.count(Happened.VOID) == 1, "it knows no tick at all"
     topic.tick(15)
     assert topic.reads_own(being_written) == []
-    assert topic.count(Counted.VOID) == 2
+    assert topic.count(Happened.VOID) == 2
     assert topic.controller.snapshots("s") == ()
     topic.completes(60, moved=2)
     assert len(topic.controller.snapshots("s")) == 1
@@ -807,7 +807,7 @@ def test_several_voids_last_until_each_has_ended_and_one_begun_anew_ends_once() 
 def test_in_another_table_nothing_is_finished_and_updates_count_that_were_answered_since() -> None:
     topic = Topic()
     topic.tick(5)
-    topic.hear(Progress, "s", 50)
+    topic.hear(FinishedUpTo, "s", 50)
     topic.reads(inbound(20), "b", version=60)
     topic.hear(Void, "put back", True, table="new")
     topic.hear(Void, "put back", False)
@@ -819,22 +819,22 @@ def test_in_another_table_nothing_is_finished_and_updates_count_that_were_answer
     assert topic.reads(inbound(3, second=20), "b") == [], "the first round was answered by the old one"
     assert topic.reads(SnapshotRequest(sid(30, "b"), "b", 30_000_000), "b") != []
     assert topic.reads(inbound(3, second=20), "b") == []
-    assert topic.count(Counted.VOID) == 3
+    assert topic.count(Happened.VOID) == 3
     assert len(topic.reads(inbound(3, second=30), "b")) == 1
 
 
 def test_what_is_said_of_a_table_that_is_gone_does_not_count() -> None:
     """A consumer may tell late what it has finished there; in the new one nobody has read those versions."""
     topic = Topic()
-    topic.hear(Progress, "s", 50, "old")
+    topic.hear(FinishedUpTo, "s", 50, "old")
     topic.hear(Void, "put back", False, table="new")
-    topic.hear(Progress, "s", 60, "old")
+    topic.hear(FinishedUpTo, "s", 60, "old")
     topic.hear(Subscribed, "s", 60, "old")
     topic.hear(MarkerRow, "SNAPSHOT", b"", "a", Position(60, 0), 60, "old")
     topic.hear(Tick, 5, 60, ("b",), looked=70, table="old")
     assert topic.controller.finished("s") is None
-    assert topic.count(Counted.OTHER_TABLE) == 4
-    topic.hear(Progress, "s", 3, "new")
+    assert topic.count(Happened.OTHER_TABLE) == 4
+    topic.hear(FinishedUpTo, "s", 3, "new")
     assert topic.controller.finished("s") == 3
     assert topic.tick(15) == [request(15)], "one row says that it was put back, and that this is over"
 
@@ -859,7 +859,7 @@ def test_the_state_is_bounded_however_many_snapshots_there_were() -> None:
         taken = SnapshotTaken(Snapshot(sid(version), Position.end(version - 1), {"b": Position.end(version)}), 99, version)
         seq = subscriptions + 2 * version
         controller.hear(MarkerRow(seq, "SNAPSHOT", encode(taken), "a", Position(version, 0), version))
-        controller.hear(Progress(seq + 1, f"subscription-{version % subscriptions + 1}", max(0, version - version % 97)))
+        controller.hear(FinishedUpTo(seq + 1, f"subscription-{version % subscriptions + 1}", max(0, version - version % 97)))
         if version % (snapshots // 10) == 0:
             largest = max(largest, len(json.dumps(controller.to_state())))
     held = [len(controller.snapshots(one)) for one in controller.subscriptions]
@@ -885,12 +885,12 @@ def test_one_that_begins_later_gets_the_snapshots_of_its_backlog(gone_before: bo
     name = "late"
     if gone_before:
         name = "s"
-        topic.hear(Progress, name, last)
+        topic.hear(FinishedUpTo, name, last)
         assert kept(topic, name) == []
         topic.hear(Unsubscribed, name)
     topic.hear(Subscribed, name)
     assert kept(topic, name) == [sid(10), sid(20), sid(30)]
-    assert topic.hear(Progress, name, last - 2)[1] == MayStart(name, sid(20), 20_000_000, {"b": 8})
+    assert topic.hear(FinishedUpTo, name, last - 2)[1] == MayStart(name, sid(20), 20_000_000, {"b": 8})
 
 
 def test_a_controller_without_its_state_keeps_the_snapshots_that_it_hears_before_it_is_told_who_reads() -> None:

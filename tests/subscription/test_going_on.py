@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from geo.ids import LedgerId, MessageId
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.going_on import GoingOn, LogAt, Why, going_on
+from geo.subscription.going_on import GoingOn, LogAt, WhyUnfinished, going_on
 
 parse = MessageSet.parse
 
@@ -33,21 +33,21 @@ def test_what_was_finished_and_is_at_or_after_the_start_comes_again() -> None:
 @pytest.mark.parametrize(
     ("before", "why"),
     [
-        (at("us:2:0-3", us_2=("ap",)), Why.NOT_ADDRESSED),
-        (at("us:2:0-3", us_2=()), Why.NOT_ADDRESSED),
-        (at("ap:2:0-3"), Why.NO_WAY),
-        (at("ap:2:0-3", ap_2=("eu",)), Why.NO_WAY),
-        (at("us:2:0-3"), Why.ABSENT),
-        (at("us:2:0-3", us_2=("eu",)), Why.ABSENT),
+        (at("us:2:0-3", us_2=("ap",)), WhyUnfinished.NOT_ADDRESSED),
+        (at("us:2:0-3", us_2=()), WhyUnfinished.NOT_ADDRESSED),
+        (at("ap:2:0-3"), WhyUnfinished.NO_WAY),
+        (at("ap:2:0-3", ap_2=("eu",)), WhyUnfinished.NO_WAY),
+        (at("us:2:0-3"), WhyUnfinished.ABSENT),
+        (at("us:2:0-3", us_2=("eu",)), WhyUnfinished.ABSENT),
     ],
 )
-def test_what_is_before_the_start_and_was_not_finished_is_counted_by_why(before: LogAt, why: Why) -> None:
+def test_what_is_before_the_start_and_was_not_finished_is_counted_by_why(before: LogAt, why: WhyUnfinished) -> None:
     assert from_eu("eu:1:0-9", before).unseen == {why: before.messages}
 
 
 def test_what_came_later_than_what_was_finished_is_named_as_that() -> None:
     found = from_eu("us:1:0-4", at("us:1:0-9"), held="us:1:0-7")
-    assert found.unseen == {Why.LATER: parse("us:1:5-7"), Why.ABSENT: parse("us:1:8-9")}
+    assert found.unseen == {WhyUnfinished.LATER: parse("us:1:5-7"), WhyUnfinished.ABSENT: parse("us:1:8-9")}
 
 
 def test_what_the_source_wrote_and_no_longer_has_it_had() -> None:
@@ -56,7 +56,9 @@ def test_what_the_source_wrote_and_no_longer_has_it_had() -> None:
 
 def test_of_a_source_that_is_gone_only_the_rule_tells_and_all_that_follows_may_come_again() -> None:
     found = from_eu(None, at("eu:1:0-6 us:1:0-4 us:2:0 ap:1:0", us_2=("ap",)), after="eu:1:7-20 us:3:0")
-    assert found == GoingOn(parse("eu:1:7-20 us:3:0"), {Why.NOT_ADDRESSED: parse("us:2:0"), Why.NO_WAY: parse("ap:1:0")})
+    assert found == GoingOn(
+        parse("eu:1:7-20 us:3:0"), {WhyUnfinished.NOT_ADDRESSED: parse("us:2:0"), WhyUnfinished.NO_WAY: parse("ap:1:0")}
+    )
 
 
 _IDS = st.sets(st.builds(MessageId, st.sampled_from(["eu", "us", "ap"]), st.integers(1, 2), st.integers(0, 3)))

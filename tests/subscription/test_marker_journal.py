@@ -8,8 +8,8 @@ from geo.coordination.ownership import claim, version_sync_runner
 from geo.delta.history import CommitName
 from geo.ids import Position
 from geo.subscription import marker_journal
-from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
-from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal, decode, encode
+from geo.subscription.controller_rows import FinishedUpTo, MarkerRow, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.marker_journal import Heard, LookedUpTo, MarkerJournal, decode, encode
 from schemas import MARKERS
 from tests.world import World
 
@@ -20,7 +20,7 @@ from tests.world import World
         MarkerRow(7, "SNAPSHOT", b"\x00\xff", "us", Position.end(3), 4, "t"),
         MarkerRow(7, None, None, None, Position(3, 0), 4),
         Tick(7, 1.5, 3, ("ap", "eu"), {"ap": "PAUSED"}, {"ap": ("hub",), "eu": ()}, 4, "t"),
-        Progress(7, "s", 3, "t"),
+        FinishedUpTo(7, "s", 3, "t"),
         Subscribed(7, "s", None, "t", 9),
         Unsubscribed(7, "s"),
         Void(7, "backfill", begins=True, table="t"),
@@ -53,7 +53,7 @@ def test_numbers_ascend_whatever_the_clock_does_and_the_newest_row_of_each_topic
     monkeypatch.setattr(marker_journal, "KEPT_S", 1)
 
     def heard(topic: str, journal: MarkerJournal, read_to: int) -> Heard:
-        return Heard(topic, Progress(journal.next_seq(), "s", read_to), LookedAt(CommitName("t", read_to, "c"), read_to))
+        return Heard(topic, FinishedUpTo(journal.next_seq(), "s", read_to), LookedUpTo(CommitName("t", read_to, "c"), read_to))
 
     first = opened(world)
     first.append([heard("rests", first, 1), heard("rests", first, 2), heard("moves", first, 3)])
@@ -73,7 +73,7 @@ def test_numbers_ascend_whatever_the_clock_does_and_the_newest_row_of_each_topic
 def test_old_rows_go_also_after_a_clock_that_was_ahead_and_what_is_always_to_be_known_stays(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal, at, began = opened(world), LookedAt(CommitName("t", 1, "c"), 1), 1_764_000_000_000_000
+    journal, at, began = opened(world), LookedUpTo(CommitName("t", 1, "c"), 1), 1_764_000_000_000_000
     monkeypatch.setattr(marker_journal, "TRIM_S", 0.0)
     told = [
         (0, "of another table", "new"),

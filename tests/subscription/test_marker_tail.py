@@ -13,7 +13,7 @@ from geo.ids import Position
 from geo.replication.link_state import LinkRecord
 from geo.streams import timetable
 from geo.subscription import marker_tail
-from geo.subscription.controller_rows import Again, MarkerRow, Notes, Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.controller_rows import Again, FinishedUpTo, MarkerRow, Notes, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import decode
 from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.markers import SnapshotResponse, encode
@@ -105,7 +105,7 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
         assert bool(tail.round()) == is_told, "of messages it tells at once, once in the time between two snapshots"
     finish(us, TOPIC, NAME, log.latest_version())
     (progress,) = tail.round()
-    assert progress == Progress(progress.seq, NAME, log.latest_version(), one.table_id)
+    assert progress == FinishedUpTo(progress.seq, NAME, log.latest_version(), one.table_id)
 
     held = linked.link_state("us", "eu").cursor
     assert held is not None
@@ -114,7 +114,7 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     linked.write("us", 21, 22)
     tail = Tailing(linked, monkeypatch)
     rows = tail.round()
-    assert [type(row) for row in rows] == [Void, Tick, Void, Void, Subscribed, Progress], "it goes on where the last one was"
+    assert [type(row) for row in rows] == [Void, Tick, Void, Void, Subscribed, FinishedUpTo], "it goes on where the last one was"
     assert voids(rows[1:]) == [("comparison of ap->us", True), ("comparison of ap->us", False)]
     assert isinstance(rows[1], Tick)
     assert rows[1].comes == ("ap", "eu"), "no policy says so, but the link has brought it"

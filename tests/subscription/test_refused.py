@@ -19,7 +19,7 @@ from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.cursor import parse_ends
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.namespace_folds import Folding
-from geo.subscription.acks.record import Refusal, encode, key_of
+from geo.subscription.acks.record import RecordRefusal, encode, key_of
 from geo.subscription.acks.start_position import base_at
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription
@@ -91,7 +91,7 @@ def test_a_fold_never_passes_a_record_that_a_newer_program_can_read(consumed: Wo
     forge(consumed, 4, good)
     assert folded() == 1
     assert known(consumed, "eu").acked.size == 40
-    assert read_known(consumed.tables("eu"), TOPIC, NAME).refused == {key_of(TOPIC, NAME): {Refusal.NEWER_ENCODING: 1}}
+    assert read_known(consumed.tables("eu"), TOPIC, NAME).refused == {key_of(TOPIC, NAME): {RecordRefusal.NEWER_ENCODING: 1}}
 
 
 def test_a_record_of_a_newer_program_that_came_first_is_not_passed_either(linked: World) -> None:

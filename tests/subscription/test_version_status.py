@@ -20,7 +20,7 @@ from geo.delta.process import Process
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables, connect_later
 from geo.subscription import sync_state
-from geo.subscription.going_on import Why
+from geo.subscription.going_on import WhyUnfinished
 from geo.subscription.version_status import StartElsewhere, VersionStanding, start_elsewhere, version_standings
 from geo.subscription.version_subscriptions import create, delete, finish
 from schemas import OWNERS
@@ -83,7 +83,7 @@ def test_what_comes_again_and_what_was_never_routed_there_is_counted_and_listed(
     assert (found.start, found.told_by, found.finished, found.why_not, found.uncounted) == (3, "eu", 2, None, None)
     assert found.age_s is not None
     assert 0 <= found.age_s < 60
-    assert (found.at_most_repeated, found.unseen) == (10, {Why.NOT_ADDRESSED.value: 5})
+    assert (found.at_most_repeated, found.unseen) == (10, {WhyUnfinished.NOT_ADDRESSED.value: 5})
     assert found.unseen_ids == "us:2:0-4"
     (same,) = standing(moving).elsewhere
     assert replace(same, age_s=None) == replace(found, age_s=None)
@@ -147,7 +147,9 @@ def test_where_the_source_is_gone_what_its_updates_brought_counts(moving: World)
             (moving.folder / "eu").write_text("no folder")
         found = move(moving, source_gone=gone)
         assert (found.start, found.told_by, found.finished) == (3, "eu", None)
-        assert (found.at_most_repeated, found.unseen) == (10, {Why.NOT_ADDRESSED.value: 5}), "all that follows may come again"
+        assert (found.at_most_repeated, found.unseen) == (10, {WhyUnfinished.NOT_ADDRESSED.value: 5}), (
+            "all that follows may come again"
+        )
         assert found.source_unreadable is not None
     eu, us = version_standings(clusters(moving), moving.config, TOPIC, NAME)
     assert eu.unreadable == f"{moving.folder / 'eu'} is not a folder"
@@ -205,7 +207,7 @@ def test_one_way_expired_and_late_messages_are_each_named(spark: SparkSession, t
     finish(world.tables("eu"), TOPIC, NAME, 1)
     found_start(world, "eu", NAME, "us", 5)
     found = move(world)
-    assert found.unseen == {Why.NO_WAY.value: 2, Why.LATER.value: 2, Why.ABSENT.value: 4}
+    assert found.unseen == {WhyUnfinished.NO_WAY.value: 2, WhyUnfinished.LATER.value: 2, WhyUnfinished.ABSENT.value: 4}
     assert found.unseen_ids == "ap:1:0-1 us:3:0-1 us:4:0-3"
 
 

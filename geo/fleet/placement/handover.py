@@ -49,7 +49,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginBundle:
     """Claim a bundle with the generation after `over` (0: nobody has claimed it yet), if that is still the newest one; then write the fence
     into the logs, then begin."""
 
@@ -65,20 +65,20 @@ class Release:
     generation: int
 
 
-def broker_step(me: str, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim]) -> list[Begin | Release]:
+def broker_step(me: str, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim]) -> list[BeginBundle | Release]:
     """What a broker does by what it reads: both mappings are by bundle, and may be old by the time it does it."""
-    steps: list[Begin | Release] = []
+    steps: list[BeginBundle | Release] = []
     for bundle, wanted in assigned.items():
         claim = claims.get(bundle)
         if claim is not None and claim.broker == me and not claim.released:
             if wanted.broker != me:
                 steps.append(Release(bundle, claim.generation))
         elif wanted.broker == me and (claim is None or claim.released or claim.generation == wanted.take_over):
-            steps.append(Begin(bundle, claim.generation if claim is not None else 0))
+            steps.append(BeginBundle(bundle, claim.generation if claim is not None else 0))
     return steps
 
 
-def together(steps: Sequence[Begin], refused: Sequence[str]) -> Sequence[Begin]:
+def together(steps: Sequence[BeginBundle], refused: Sequence[str]) -> Sequence[BeginBundle]:
     """Which of the steps, of which there are some, are to be done now, in one commit: those of bundles that were not `refused`, else the
     one that was refused longest ago. `refused` are in the order in which they were. So one that is refused again and again holds up no other,
     and no more than one is tried alone between two signs of life."""

@@ -46,7 +46,7 @@ UNLOAD, TRANSFER, SPLIT = "unload", "transfer", "split"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BundleRequest:
     """What a person asks for a bundle: `action` is UNLOAD, TRANSFER (to `broker`) or SPLIT (at `positions`; none: in the middle). A higher
     `number` was asked later."""
 
@@ -58,7 +58,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class LeaderFacts:
     """What a leader looks at. `bundles` are those of the namespaces that have any yet; `topics` are the full names of what there
     is to do something for. `reports` has the newest load of each broker that lives and takes bundles, `living` also has those that are
     about to leave."""
@@ -69,7 +69,7 @@ class Facts:
     claims: Mapping[str, Claim]
     reports: Mapping[str, BrokerLoad]
     living: Set[str]
-    requests: Sequence[Request] = ()
+    requests: Sequence[BundleRequest] = ()
     policies: Policies = field(default_factory=Policies)
 
 
@@ -100,7 +100,7 @@ class _Step:
     """One step: what is looked at and when, and what becomes of it so far. `bundles` are also those that this step makes, `assigned` those that
     are there then."""
 
-    facts: Facts
+    facts: LeaderFacts
     wall_s: float
     now: float
     bundles: dict[str, Bundles]
@@ -135,7 +135,7 @@ class Leading:
         self._stuck: set[str] = set()
         """The bundles for which the last decision found no broker."""
 
-    def step(self, facts: Facts, term: int, wall_s: float, now: float) -> Orders:
+    def step(self, facts: LeaderFacts, term: int, wall_s: float, now: float) -> Orders:
         """What is to be said now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970 by the storage's clock, by
         which leaders before this one said theirs too; `now` are those of a clock that does not go back."""
         if self._resumed is not None:
@@ -169,7 +169,7 @@ class Leading:
         """What the next leader is to go on with."""
         return self._manager.averages(self._now) if self._resumed is None else self._resumed
 
-    def _waiting(self, bundles: Sequence[str], facts: Facts, assigned: Mapping[str, Assigned]) -> list[str]:
+    def _waiting(self, bundles: Sequence[str], facts: LeaderFacts, assigned: Mapping[str, Assigned]) -> list[str]:
         """Those for which a broker is to be found: assigned to nobody that lives and takes bundles, or to one that isolation forbids."""
         nobodys = set(to_assign(bundles, assigned, facts.reports.keys()))
         self._shed = {bundle: to for bundle, to in self._shed.items() if bundle in assigned and assigned[bundle].broker == to}
@@ -324,7 +324,7 @@ def _takes(throughput: float, *brokers: tuple[float, BrokerLoad]) -> float:
     return min((usage * throughput / load.throughput for usage, load in brokers if load.throughput), default=0.0)
 
 
-def _why(bundle: str, assigned: Mapping[str, Assigned], facts: Facts) -> str:
+def _why(bundle: str, assigned: Mapping[str, Assigned], facts: LeaderFacts) -> str:
     old = assigned.get(bundle)
     if old is None or old.broker == NOBODY:
         return "nobody owned it"

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from geo.config.placement import MIB as MIB
-from geo.config.placement import Settings as Settings
+from geo.config.placement import BalancerSettings as BalancerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +73,16 @@ class BrokerLoad:
     def topics(self) -> int:
         return sum(load.topics for load in self.bundles.values())
 
-    def max_usage(self, settings: Settings) -> float:
+    def max_usage(self, settings: BalancerSettings) -> float:
         """The greatest of the weighted usages, as a fraction (getMaxResourceUsageWithWeight)."""
         return max(self._usages(settings).values())
 
-    def busiest(self, settings: Settings) -> str:
+    def busiest(self, settings: BalancerSettings) -> str:
         """The resource of which that is."""
         usages = self._usages(settings)
         return max(usages, key=usages.__getitem__)
 
-    def _usages(self, settings: Settings) -> dict[str, float]:
+    def _usages(self, settings: BalancerSettings) -> dict[str, float]:
         return {
             "processor": self.cpu.fraction * settings.cpu_resource_weight,
             "memory": self.direct_memory.fraction * settings.direct_memory_resource_weight,
@@ -134,7 +134,7 @@ def decode(found: Mapping[str, Any]) -> BrokerLoad:
     return BrokerLoad(**{name: Usage(*map(float, found[name])) for name in RESOURCES}, bundles=bundles)
 
 
-class Rates:
+class PerSecond:
     """From how much one broker did so far to how much it does per second, by bundle. What comes into a log counts as coming in; what is
     read from it is read by others and costs this broker nothing, so nothing goes out."""
 
@@ -193,7 +193,7 @@ class Samples:
     long: BundleLoad = UNKNOWN
     count: int = 0
 
-    def add(self, load: BundleLoad, settings: Settings) -> Samples:
+    def add(self, load: BundleLoad, settings: BalancerSettings) -> Samples:
         """The averages after one more report."""
         count = self.count + 1
         return Samples(
@@ -215,7 +215,7 @@ def _averaged(old: BundleLoad, new: BundleLoad, count: int) -> BundleLoad:
     )
 
 
-def smoothed(old: float | None, new: float, settings: Settings) -> float:
+def smoothed(old: float | None, new: float, settings: BalancerSettings) -> float:
     """A broker's averaged usage after a new one; the first counts as it is (ThresholdShedder.updateAvgResourceUsage)."""
     return new if old is None else settings.history_resource * old + (1 - settings.history_resource) * new
 
@@ -227,12 +227,12 @@ class UsageAverage:
     usage: float = 0.0
     count: int = 0
 
-    def add(self, usage: float, settings: Settings) -> UsageAverage:
+    def add(self, usage: float, settings: BalancerSettings) -> UsageAverage:
         """The average after one more sample."""
         return UsageAverage(smoothed(self.usage if self.count else None, usage, settings), self.count + 1)
 
 
-def is_due(last: BrokerLoad, now: BrokerLoad, age_s: float, settings: Settings) -> bool:
+def is_due(last: BrokerLoad, now: BrokerLoad, age_s: float, settings: BalancerSettings) -> bool:
     """Whether a broker reports again `age_s` seconds after its last report: never before the least interval, always after the
     greatest; between them if the greatest of the relative changes of its message rate, its throughput and the number of its bundles, and
     of the change of its greatest weighted usage, is above `report_update_threshold` (ModularLoadManagerImpl.needBrokerDataUpdate)."""

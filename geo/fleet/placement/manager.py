@@ -16,7 +16,7 @@ from typing import Literal
 from geo.fleet.placement.averages import Averages
 from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.holders import Holders
-from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, Loads, Samples, Settings
+from geo.fleet.placement.load_data import UNKNOWN, BalancerSettings, BrokerLoad, Loads, Samples
 from geo.fleet.placement.policies import Allowed, Policies
 from geo.fleet.placement.shedding import SHEDDERS, AvgShedder, Shedder, ThresholdShedder
 from geo.fleet.placement.splitting import bundles_to_split
@@ -48,7 +48,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decided:
     """What is to be done, in the order in which it was decided. `assignments`: to whom bundles go that nobody owns. `unsplit`: as
     `bundles_to_split` has them."""
 
@@ -66,7 +66,7 @@ class Manager:
     B. A bundle is unloaded only from the broker that reports it, to another one, and not again within the grace period.
     """
 
-    def __init__(self, settings: Settings, strategy: Strategy, shedder: Shedder) -> None:
+    def __init__(self, settings: BalancerSettings, strategy: Strategy, shedder: Shedder) -> None:
         self._settings, self._strategy, self._shedder = settings, strategy, shedder
         self._samples: dict[str, Samples] = {}
         self._unloaded: dict[str, float] = {}
@@ -79,7 +79,7 @@ class Manager:
         now: float,
         unassigned: Iterable[str] = (),
         on_the_way: Mapping[str, str] = _NOTHING,
-    ) -> Decision:
+    ) -> Decided:
         """One decision. `reports` has the newest report of each broker that lives, `now` are seconds of a clock that does not go back,
         `unassigned` are the bundles that nobody owns. `on_the_way` has the broker of each bundle that is assigned and not reported yet
         (Pulsar's preallocated ones): it counts there, and nothing else becomes of it. No bundle is in two of the three. Each call is one
@@ -87,7 +87,7 @@ class Manager:
         waiting = list(unassigned)
         unreported = {*on_the_way, *waiting}
         self._hear(reports, now, unreported)
-        decision, view = Decision(), _View(self._settings, policies, reports, self._samples, on_the_way)
+        decision, view = Decided(), _View(self._settings, policies, reports, self._samples, on_the_way)
         if self._settings.auto_bundle_split_enabled:
             self._split(decision, view, waiting)
         if self._settings.shedding_enabled:
@@ -140,7 +140,7 @@ class Manager:
         since = now - self._settings.shedding_grace_period_s
         self._unloaded = {bundle: at for bundle, at in self._unloaded.items() if at >= since}
 
-    def _split(self, decision: Decision, view: _View, unassigned: Iterable[str]) -> None:
+    def _split(self, decision: Decided, view: _View, unassigned: Iterable[str]) -> None:
         """checkNamespaceBundleSplit."""
         owners = {bundle: broker for broker, load in view.reports.items() for bundle in load.bundles}
         counts = Counter(namespace_of(bundle) for bundle in owners.keys() | set(unassigned))
@@ -152,7 +152,7 @@ class Manager:
             unload = self._settings.auto_unload_split_bundles_enabled and not company and view.may_leave(bundle, owners[bundle])
             decision.splits.append(Split(bundle, owners[bundle], unload))
 
-    def _spread_groups(self, decision: Decision, view: _View, unreported: Set[str], now: float) -> None:
+    def _spread_groups(self, decision: Decided, view: _View, unreported: Set[str], now: float) -> None:
         """Move what a broker holds of a namespace, if that is all there is of it, to one where it is farther from the others of its
         anti-affinity group: of each group one namespace at a time, none of which something was unloaded within the grace period, and in
         one decision about as many bundles as there are brokers.
@@ -173,7 +173,7 @@ class Manager:
                     reason = f"farther from its anti-affinity group than at {broker}"
                     self._unload(decision, view, Unload(bundle, broker, target, reason), now)
 
-    def _shed(self, decision: Decision, view: _View, now: float) -> None:
+    def _shed(self, decision: Decided, view: _View, now: float) -> None:
         """doLoadShedding. What is shed goes only to brokers whose usage is at most the mean, also with what this decision moves to them. (In
         Pulsar the fewest bundles of a namespace go before usage: a busier broker may get it, which then sheds it.)"""
         if len(view.reports) < 2:
@@ -197,7 +197,7 @@ class Manager:
                         self._shedder.moved(broker, target, takes)
                     self._unload(decision, view, Unload(bundle, broker, target), now)
 
-    def _unload(self, decision: Decision, view: _View, move: Unload, now: float) -> None:
+    def _unload(self, decision: Decided, view: _View, move: Unload, now: float) -> None:
         view.remove(move.bundle, move.broker)
         view.place(move.bundle, move.target)
         self._unloaded[move.bundle] = now
@@ -218,7 +218,7 @@ class _View:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: BalancerSettings,
         policies: Policies,
         reports: Mapping[str, BrokerLoad],
         samples: Mapping[str, Samples],
@@ -329,7 +329,7 @@ class _View:
             self._candidates.clear()
 
 
-def manager_of(strategy: str, shedder: str, settings: Settings, choose: Choose) -> Manager:
+def manager_of(strategy: str, shedder: str, settings: BalancerSettings, choose: Choose) -> Manager:
     """A manager with a strategy and a shedder by their names. An AvgShedder that is both is one object, as in Pulsar."""
     both = AvgShedder(settings, choose)
     places = both if strategy == AvgShedder.__name__ else STRATEGIES[strategy](settings, choose)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Protocol
 
-from geo.fleet.placement.load_data import BrokerLoad, Loads, Settings, UsageAverage
+from geo.fleet.placement.load_data import BalancerSettings, BrokerLoad, Loads, UsageAverage
 
 MARGIN = 0.05
 """So much more than needed is unloaded, for the broker not to stay at the threshold (ADDITIONAL_THRESHOLD_PERCENT_MARGIN)."""
@@ -45,7 +45,7 @@ class Shedder(Protocol):
 class OverloadShedder:
     """Every broker at or above `broker_overloaded_threshold` gives up its excess, whatever the others have."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: BalancerSettings) -> None:
         self._settings = settings
 
     def unload(self, brokers: Mapping[str, BrokerLoad], recently_unloaded: Set[str] = frozenset()) -> dict[str, list[str]]:
@@ -62,7 +62,7 @@ class ThresholdShedder:
     has several bundles gives up half the threshold.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: BalancerSettings) -> None:
         self._settings = settings
         self.usages: dict[str, UsageAverage] = {}
         """Of each broker at the last call, with what moved since."""
@@ -108,7 +108,7 @@ class UniformLoadShedder:
     `msg_rate_difference_shedder_threshold` of the least; else, by throughput, if that is more than
     `msg_throughput_multiplier_difference_shedder_threshold` times the least. One broker at a call. A threshold of 0 turns its rule off."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: BalancerSettings) -> None:
         self._settings = settings
 
     def unload(self, brokers: Mapping[str, BrokerLoad], recently_unloaded: Set[str] = frozenset()) -> dict[str, list[str]]:
@@ -147,7 +147,7 @@ class AvgShedder:
     goes to any candidate, and is expected there from then on.
     """
 
-    def __init__(self, settings: Settings, choose: Callable[[Sequence[str]], str]) -> None:
+    def __init__(self, settings: BalancerSettings, choose: Callable[[Sequence[str]], str]) -> None:
         self._settings, self._choose = settings, choose
         self._expected: dict[str, str] = {}
         self._hits = (
@@ -215,7 +215,7 @@ class AvgShedder:
         return chosen
 
 
-def _usages(brokers: Mapping[str, BrokerLoad], settings: Settings) -> dict[str, float]:
+def _usages(brokers: Mapping[str, BrokerLoad], settings: BalancerSettings) -> dict[str, float]:
     return {broker: load.max_usage(settings) for broker, load in brokers.items()}
 
 
@@ -257,7 +257,7 @@ def _heaviest(
     return chosen
 
 
-SHEDDERS: Mapping[str, Callable[[Settings], Shedder]] = {
+SHEDDERS: Mapping[str, Callable[[BalancerSettings], Shedder]] = {
     kind.__name__: kind for kind in (ThresholdShedder, OverloadShedder, UniformLoadShedder)
 }
 """By name; AvgShedder is a strategy besides."""

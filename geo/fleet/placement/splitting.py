@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from geo.fleet.placement.bundles import namespace_of
-from geo.fleet.placement.load_data import BrokerLoad, Settings
+from geo.fleet.placement.load_data import BalancerSettings, BrokerLoad
 
 
 def range_equally(lower: int, upper: int) -> list[int]:
@@ -33,7 +33,7 @@ def specified_positions(lower: int, upper: int, positions: Sequence[int]) -> lis
 
 
 def bundles_to_split(
-    brokers: Mapping[str, BrokerLoad], bundle_counts: Mapping[str, int], settings: Settings
+    brokers: Mapping[str, BrokerLoad], bundle_counts: Mapping[str, int], settings: BalancerSettings
 ) -> tuple[list[str], dict[str, int]]:
     """The bundles that are split, in the order of the reports: those with more topics, messages or bytes than a bundle may have, of two
     topics or more, while their namespace (`bundle_counts`: how many bundles it has) stays within `namespace_maximum_bundles`; and the others

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from geo.fleet.placement.load_data import BrokerLoad, Loads, Settings, smoothed
+from geo.fleet.placement.load_data import BalancerSettings, BrokerLoad, Loads, smoothed
 
 Choose = Callable[[Sequence[str]], str]
 """Chooses one of several brokers that are equally good."""
@@ -25,7 +25,7 @@ class Strategy(Protocol):
 class LeastLongTermMessageRate:
     """The broker with the least message rate, in and out; one above the overload threshold only if all are. This is Pulsar's default."""
 
-    def __init__(self, settings: Settings, choose: Choose) -> None:
+    def __init__(self, settings: BalancerSettings, choose: Choose) -> None:
         self._settings, self._choose = settings, choose
 
     def select(self, candidates: Sequence[str], brokers: Loads, bundle: str = "") -> str | None:
@@ -55,7 +55,7 @@ class LeastResourceUsageWithWeight:
     The average is taken at every call. A broker without bundles or traffic has its usage of now: it may have been started anew.
     """
 
-    def __init__(self, settings: Settings, choose: Choose) -> None:
+    def __init__(self, settings: BalancerSettings, choose: Choose) -> None:
         self._settings, self._choose = settings, choose
         self._usage: dict[str, float] = {}
 
@@ -79,7 +79,7 @@ class LeastResourceUsageWithWeight:
 class RoundRobin:
     """The candidates one after the other, in the order of their names, by one counter (RoundRobinBrokerSelector)."""
 
-    def __init__(self, settings: Settings, choose: Choose) -> None:
+    def __init__(self, settings: BalancerSettings, choose: Choose) -> None:
         self._count = 0
 
     def select(self, candidates: Sequence[str], brokers: Loads, bundle: str = "") -> str | None:
@@ -89,7 +89,7 @@ class RoundRobin:
         return sorted(candidates)[(self._count - 1) % len(candidates)]
 
 
-STRATEGIES: Mapping[str, Callable[[Settings, Choose], Strategy]] = {
+STRATEGIES: Mapping[str, Callable[[BalancerSettings, Choose], Strategy]] = {
     kind.__name__: kind for kind in (LeastLongTermMessageRate, LeastResourceUsageWithWeight, RoundRobin)
 }
 """By name. (AvgShedder is in `shedding.py`.)"""

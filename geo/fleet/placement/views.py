@@ -22,7 +22,7 @@ from geo.fleet.placement.bundles import (
     parse_bundle,
 )
 from geo.fleet.placement.handover import Assigned, Claim
-from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, Request
+from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, BundleRequest
 from geo.fleet.placement.load_data import BrokerLoad
 from geo.fleet.placement.policies import Allowed, Isolation, Policies
 from geo.fleet.placement.splitting import range_equally, specified_positions, topic_count_equally
@@ -203,7 +203,7 @@ class Became:
 
 
 def became(
-    request: Request,
+    request: BundleRequest,
     before: str,
     bundles: Mapping[str, Bundles],
     assigned: Mapping[str, Assigned],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Set
 
 from geo.fleet.placement.bundles import namespace_of
-from geo.fleet.placement.load_data import BrokerLoad, Settings
+from geo.fleet.placement.load_data import BalancerSettings, BrokerLoad
 
 CALM = 0.9
 """Of the overload threshold: below it a broker that was warned of is overloaded no longer."""
@@ -23,7 +23,7 @@ class Warnings:
     def fresh(
         self,
         reports: Mapping[str, BrokerLoad],
-        settings: Settings,
+        settings: BalancerSettings,
         *,
         unsplit: Mapping[str, int],
         without_broker: Collection[str],
@@ -45,7 +45,7 @@ class Warnings:
         return fresh
 
 
-def _of_brokers(reports: Mapping[str, BrokerLoad], settings: Settings, hold: Set[str]) -> Iterator[tuple[str, str]]:
+def _of_brokers(reports: Mapping[str, BrokerLoad], settings: BalancerSettings, hold: Set[str]) -> Iterator[tuple[str, str]]:
     if len(reports) == 1 and settings.shedding_enabled:
         yield "one", f"broker {next(iter(reports))} is the only one that is up: nothing is shed"
     for broker, load in reports.items():

@@ -40,9 +40,9 @@ from geo.log.numbering.holding import (
     KEY,
     OFFSET_PART,
     TEXT_PART,
+    EntryRun,
     Holding,
     Report,
-    Run,
     are_apart,
     joined,
     log_lines,
@@ -51,7 +51,7 @@ from geo.log.numbering.holding import (
 from geo.log.numbering.order import Order, ordered
 from geo.log.numbering.tagging import Tagging
 from geo.log.numbering.tallies import LEDGER_KEY, REPEATED, Common, Rejected, Tally, merged
-from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
+from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, RowIdentity
 from geo.log.sources.source import SourceBatch
 from geo.log.topic_log import user_columns
 from geo.sql_text import identifier
@@ -114,7 +114,7 @@ class HeldRows:
         table, state = self.held.table, self.held.state
         files_of = {part.partition: part.file for part in parts}
 
-        def write(partition: int, runs: Mapping[int, Run]) -> Written:
+        def write(partition: int, runs: Mapping[int, EntryRun]) -> Written:
             with pa.memory_map(files_of[partition]) as source:
                 return write_files(table, state, self._lines(source, batch, runs))
 
@@ -126,14 +126,14 @@ class HeldRows:
             raise failed
         return Written.of(files, state)
 
-    def _lines(self, source: Any, batch: Batch, runs: Mapping[int, Run]) -> pa.Table:
+    def _lines(self, source: Any, batch: Batch, runs: Mapping[int, EntryRun]) -> pa.Table:
         rows = pa.ipc.open_file(source).read_all()
         columns = {field.name: rows[field.name].cast(field.type) for field in self.fields}
         return log_lines(pa.table({KEY: rows[KEY], **columns}), runs, self.common.of(batch))
 
 
 def hold_frame(
-    rows: DataFrame, tag: Callable[[DataFrame], DataFrame], identity: Identity, common: Common, workspace: Workspace
+    rows: DataFrame, tag: Callable[[DataFrame], DataFrame], identity: RowIdentity, common: Common, workspace: Workspace
 ) -> HeldRows:
     """Hold the rows of a DataFrame, in order.
 
@@ -151,7 +151,7 @@ def hold_frame(
     return HeldRows(workspace, common, found, fields)
 
 
-def hold_few(tagged: DataFrame, identity: Identity, common: Common) -> HeldRows | None:
+def hold_few(tagged: DataFrame, identity: RowIdentity, common: Common) -> HeldRows | None:
     """Hold the rows of a DataFrame, which `tag` of `hold_frame` made, in memory, if they are few and of a bytes topic. Raises UsageError
     with REPEATED if two new ones are one."""
     if user_columns(common.columns):
@@ -200,7 +200,7 @@ def _file(folder: str, number: int) -> str:
 
 
 def hold_by_tasks(
-    tagged: DataFrame, identity: Identity, columns: Sequence[str], rising: str, folder: Path | None = None
+    tagged: DataFrame, identity: RowIdentity, columns: Sequence[str], rising: str, folder: Path | None = None
 ) -> Report | None:
     """Hold the rows, these columns of theirs, by the tasks that have them, in files of a folder, which is emptied first; without, they
     are only counted. None unless those of each source, or ledger key, are in order, as `Holding` has it, where offsets are unique."""
@@ -221,7 +221,7 @@ def hold_by_tasks(
     return found if found is None or checked is None or are_apart(found[0], checked) else None
 
 
-def _sent(tagged: DataFrame, identity: Identity, columns: Sequence[str]) -> DataFrame:
+def _sent(tagged: DataFrame, identity: RowIdentity, columns: Sequence[str]) -> DataFrame:
     """What `Holding` needs of rows, and these columns of theirs."""
     parts = range(len(identity.offsets))
     more = {KEY: f"xxhash64({LEDGER_KEY})"}
@@ -242,7 +242,7 @@ def _unpacked(packed: DataFrame) -> Iterator[Report | None]:
     return (pickle.loads(row) for row in packed.toArrow()["report"].to_pylist())  # noqa: S301  # of this program's own tasks
 
 
-def _seem_in_order(rows: DataFrame, identity: Identity) -> bool:
+def _seem_in_order(rows: DataFrame, identity: RowIdentity) -> bool:
     """Whether the first rows are, of a user's DataFrame: to find that out of all of it takes as long as to hold it."""
     if not identity.gapless:
         return True
@@ -251,7 +251,7 @@ def _seem_in_order(rows: DataFrame, identity: Identity) -> bool:
     return not len(first) or Order().rises(*(column.combine_chunks() for column in first.columns))
 
 
-def _in_ranges(rows: DataFrame, identity: Identity) -> DataFrame:
+def _in_ranges(rows: DataFrame, identity: RowIdentity) -> DataFrame:
     """The rows in Spark partitions of which each has a range of offsets, in order. Nothing but what was given is moved."""
     order = [F.expr(sql) for sql in (*([identity.source] if identity.is_scattered else []), *identity.offsets)]
     return rows.repartitionByRange(*order).sortWithinPartitions(*order)

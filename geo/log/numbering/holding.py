@@ -38,7 +38,7 @@ Report: TypeAlias = tuple[list[Alike], list[Rejected]]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EntryRun:
     """Entries of a ledger, `first` and those that follow: `rows` rows of one Spark partition, in their order. `last` is the offset of the
     last one."""
 
@@ -149,23 +149,23 @@ def are_apart(parts: Sequence[Alike], rising: str) -> bool:
     return all(before[1] < after[0] for found in by_whom.values() for before, after in pairwise(sorted(found)))
 
 
-def runs_of(parts: Sequence[Alike], spans: Sequence[Span]) -> dict[int, dict[int, Run]]:
+def runs_of(parts: Sequence[Alike], spans: Sequence[Span]) -> dict[int, dict[int, EntryRun]]:
     """The entries of the new rows, by Spark partition and the number of their ledger key. Raises ValueError for two keys with one
     number."""
-    found: dict[int, dict[int, Run]] = {}
+    found: dict[int, dict[int, EntryRun]] = {}
     of_key = {span.key: span for span in spans}
     following = {span.key: span.first for span in spans}
     for part in sorted((part for part in parts if part.is_new), key=lambda part: (ordered(part.first), part.partition)):
         runs = found.setdefault(part.partition, {})
         if part.code in runs:
             raise ValueError(f"two ledger keys have the number {part.code}")
-        runs[part.code] = Run(of_key[part.key].ledger_id, following[part.key], part.rows, part.last)
+        runs[part.code] = EntryRun(of_key[part.key].ledger_id, following[part.key], part.rows, part.last)
         following[part.key] += part.rows
     assert all(following[span.key] == span.last + 1 for span in spans), "as many as were counted"
     return found
 
 
-def log_lines(rows: pa.Table, runs: Mapping[int, Run], common: Mapping[str, Any]) -> pa.Table:
+def log_lines(rows: pa.Table, runs: Mapping[int, EntryRun], common: Mapping[str, Any]) -> pa.Table:
     """Rows with KEY as they stand in the log: in its place their ledger and entry, and what all have in common. `runs` by number of a
     ledger key."""
     ((ledgers, entries),) = numbers([(rows[KEY].combine_chunks(), None)], runs)
@@ -174,7 +174,7 @@ def log_lines(rows: pa.Table, runs: Mapping[int, Run], common: Mapping[str, Any]
 
 
 def numbers(
-    blocks: Iterable[tuple[pa.Array, pa.StructArray | None]], runs: Mapping[int, Run]
+    blocks: Iterable[tuple[pa.Array, pa.StructArray | None]], runs: Mapping[int, EntryRun]
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
     """Ledger and entry of each row of one Spark partition, a block after the other, from the numbers of the rows' ledger keys; `runs` as
     `log_lines`. Raises ValueError with OTHER_ROWS unless the rows are those of the runs: as many of each, with these last offsets, where

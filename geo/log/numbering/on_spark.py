@@ -24,10 +24,10 @@ from geo.errors import UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch, LedgerKey
 from geo.log.numbering.held_rows import hold_by_tasks
-from geo.log.numbering.holding import KEY, OTHER_ROWS, Run, numbers, runs_of
+from geo.log.numbering.holding import KEY, OTHER_ROWS, EntryRun, numbers, runs_of
 from geo.log.numbering.order import ordered
 from geo.log.numbering.tallies import IS_NEW, LEDGER_KEY, REPEATED, Alike, Common, Rejected, Tally, merged
-from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
+from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, RowIdentity
 
 _IDS = "_geo_ids"
 _ORDER = (SOURCE, "replicate_to", OFFSET)
@@ -39,7 +39,7 @@ class OnSpark:
     `held` releases at its end what is held.
     """
 
-    def __init__(self, tagged: DataFrame, identity: Identity, common: Common, held: ExitStack) -> None:
+    def __init__(self, tagged: DataFrame, identity: RowIdentity, common: Common, held: ExitStack) -> None:
         self._tagged, self._identity, self._common, self._held = tagged, identity, common, held
         self._parts: list[Alike] | None = None
         """Of the rows as they lie; None: not yet counted so, or not in order."""
@@ -122,7 +122,7 @@ def _planned(parts: Iterable[Alike]) -> dict[LedgerKey, tuple[int, int, tuple[An
     return found
 
 
-def _numbered(runs: Mapping[int, Mapping[int, Run]]) -> Column:
+def _numbered(runs: Mapping[int, Mapping[int, EntryRun]]) -> Column:
     """Ledger and entry of each row (struct of two BIGINT), of the rows of a DataFrame whose Spark partitions consist of these runs.
     Evaluating it raises an error with OTHER_ROWS unless they do: as many rows, with these last offsets."""
 

@@ -104,7 +104,7 @@ def _not_the_one(topic: str, what: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetSpan:
     """Offsets `first` to `end` - 1 of a partition."""
 
     partition: int
@@ -195,7 +195,7 @@ class KafkaReader:
         done = sum(offset - self._first[p] for p, offset in self._offsets(position).items() if p in self._first)
         return done / left if left else None
 
-    def spans(self, start: Position, end: Position) -> list[Span]:
+    def spans(self, start: Position, end: Position) -> list[OffsetSpan]:
         """What is read between two positions. A partition that came between is read from its first offset."""
         known, begins = self._offsets(start), self._bounds()[0] if self._accept_lost or end.keys() - start.keys() else {}
         spans = []
@@ -204,14 +204,14 @@ class KafkaReader:
             if self._accept_lost:
                 first = max(first, begins.get(partition, 0))
             if stop > first:
-                spans.append(Span(partition, first, stop))
+                spans.append(OffsetSpan(partition, first, stop))
         return spans
 
     def _offsets(self, position: Position) -> dict[int, int]:
         """The next offset of each partition."""
         return {int(name.rpartition(":")[2]): offset for name, (offset, _) in position.items()}
 
-    def are_few(self, spans: Sequence[Span]) -> bool:
+    def are_few(self, spans: Sequence[OffsetSpan]) -> bool:
         """Whether the process that planned them reads them itself."""
         return sum(span.end - span.first for span in spans) <= FEW
 
@@ -219,7 +219,7 @@ class KafkaReader:
         """Close the clients of this thread."""
         _forget(self._settings)
 
-    def read(self, span: Span) -> Iterator[pa.RecordBatch]:
+    def read(self, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
         """The records, in order, as BLOCK. Raises SourceChangedError, UsageError for a codec that is not there,
         RetryableError."""
         partition, end = span.partition, span.end
@@ -272,7 +272,7 @@ class KafkaReader:
             )
         if offset < begins[partition]:
             return None
-        return next((row for block in self.read(Span(partition, offset, offset + 1)) for row in block.to_pylist()), None)
+        return next((row for block in self.read(OffsetSpan(partition, offset, offset + 1)) for row in block.to_pylist()), None)
 
     # -- what the broker says --------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ FORGOTTEN_US = 86_400 * 1_000_000
 """A consumer that runs by a schedule runs once a day."""
 
 
-class Listed(Protocol):
+class AsListed(Protocol):
     """A subscription as one cluster knows it (geo.subscription.status.Listed)."""
 
     @property
@@ -36,10 +36,10 @@ class Listed(Protocol):
     def oldest_at(self) -> datetime | None: ...
 
 
-def forgotten(listed: Iterable[Listed], now_us: int) -> Iterator[Symptom]:
+def forgotten(listed: Iterable[AsListed], now_us: int) -> Iterator[Symptom]:
     """What is to be said of subscriptions as all clusters know them. One that all regions share counts by where least waits: to others less of what
     was acknowledged may have come."""
-    by_name: dict[tuple[str, str, str], list[Listed]] = {}
+    by_name: dict[tuple[str, str, str], list[AsListed]] = {}
     for one in listed:
         by_name.setdefault((one.topic, one.subscription, "" if one.replicated else one.cluster), []).append(one)
     for (topic, name, of_one), known in sorted(by_name.items()):

@@ -22,7 +22,7 @@ from geo.log.topics import Registered
 from geo.names import Topic
 from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
 from geo.ops.verify.link_ends import Ends, floors_by_target, key, not_accepted
-from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Finding, LinkResult
+from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Difference, LinkResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +162,9 @@ class Comparison:
         for name, log in self._logs.items():
             yield ClusterResult(str(self._topic), name, log.late, *self._results(name))
 
-    def _results(self, where: str) -> tuple[int, tuple[Finding, ...]]:
+    def _results(self, where: str) -> tuple[int, tuple[Difference, ...]]:
         good, _ = self._found.get((where, None), (0, ()))
-        return good, tuple(Finding(c, *self._found[where, c]) for c in Category if (where, c) in self._found)
+        return good, tuple(Difference(c, *self._found[where, c]) for c in Category if (where, c) in self._found)
 
     # -- ledgers -------------------------------------------------------------------------------------------------------
 

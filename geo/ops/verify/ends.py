@@ -11,7 +11,7 @@ from types import MappingProxyType
 from geo.config.model import Link
 from geo.ids import LedgerId
 from geo.log.ledgers import LedgerPart
-from geo.ops.verify.report import EXAMPLES, Category, Finding
+from geo.ops.verify.report import EXAMPLES, Category, Difference
 
 Parts = Mapping[LedgerId, LedgerPart]
 """The ledgers of a log, without what has expired."""
@@ -27,7 +27,7 @@ def check_log(
     lost: Mapping[LedgerId, tuple[int, int]] = MappingProxyType({}),
     *,
     expires: bool,
-) -> tuple[Finding, ...]:
+) -> tuple[Difference, ...]:
     """Holes and duplicates of one log, in ledgers of its own and of the origins that are `carried` to it. In a ledger with both
     they may cancel each other out. An example is a ledger.
 
@@ -48,7 +48,7 @@ def check_log(
 
 def check_link(
     link: Link, source: Parts, origins: Collection[Parts], early: Parts, late: Parts, floors: Mapping[str, int], *, vouched: bool
-) -> tuple[int, tuple[Finding, ...]]:
+) -> tuple[int, tuple[Difference, ...]]:
     """How many messages both logs can have, and what is in flight, missing and unexpected in the target.
 
     `source` was pinned after `early`, so what that has beyond it no link can have brought; and before `late`, so what that lacks
@@ -90,11 +90,11 @@ def _is_for(cluster: str, part: LedgerPart) -> bool:
     return part.replicate_to is None or cluster in part.replicate_to
 
 
-def _findings(counts: Mapping[Category, Mapping[str, int]]) -> tuple[Finding, ...]:
+def _findings(counts: Mapping[Category, Mapping[str, int]]) -> tuple[Difference, ...]:
     """A finding for each category of which some ledger counts above 0."""
     found = []
     for category, of_category in counts.items():
         above = {ledger: count for ledger, count in of_category.items() if count > 0}
         if above:
-            found.append(Finding(category, sum(above.values()), tuple(above)[:EXAMPLES]))
+            found.append(Difference(category, sum(above.values()), tuple(above)[:EXAMPLES]))
     return tuple(found)

@@ -20,7 +20,7 @@ from geo.ops.verify.comparison import Pinned, standings, unaccepted
 from geo.ops.verify.ends import Parts, check_link, check_log, overdue_in
 from geo.ops.verify.faults import faults, uncounted
 from geo.ops.verify.link_ends import End, floors_by_target, key, limits, not_accepted, overdue
-from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
+from geo.ops.verify.report import Category, ClusterResult, Difference, LinkResult, VerifyReport
 from geo.ops.verify.verify import TopicResult, carrying, notes, verify_each
 from geo.times import from_us, in_us
 
@@ -63,7 +63,7 @@ def _check(seen: Pinned, topic: Topic) -> TopicResult:
             link, middle.get(link.source, nothing), origins, *targets, floors[link.target], vouched=vouched
         )
         if left_out := not_accepted(end, (end.impossible or 0) if end is not None else 0):
-            findings += (Finding(Category.IMPOSSIBLE, left_out, ()),)
+            findings += (Difference(Category.IMPOSSIBLE, left_out, ()),)
         if link.name in due_before and any(finding.category is Category.IN_FLIGHT for finding in findings):
             young = ledger_parts(logs[link.source], pins[1][link.source], from_us(due_before[link.name]))
             late_counts[link.name] = overdue_in(link, middle[link.source], young, targets[1], floors[link.target])

@@ -60,7 +60,7 @@ CLUSTER_COUNTS = (Category.DUPLICATES, Category.HOLES, Category.UNEXPECTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Difference:
     """`count` messages of one category, above 0. `examples` are the first of them, as `origin:ledger:entry`."""
 
     category: Category
@@ -80,7 +80,7 @@ class LinkResult:
     state: str | None
     end: int | None
     compared: int
-    findings: tuple[Finding, ...]
+    findings: tuple[Difference, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class ClusterResult:
     cluster: str
     version: int
     messages: int
-    findings: tuple[Finding, ...]
+    findings: tuple[Difference, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class VerifyReport:
     def total(self, category: Category) -> int:
         return sum(finding.count for _, _, finding in self.findings() if finding.category is category)
 
-    def findings(self) -> Iterator[tuple[str, str, Finding]]:
+    def findings(self) -> Iterator[tuple[str, str, Difference]]:
         """Topic, link or cluster, and what was found there."""
         for link in self.links:
             yield from ((link.topic, link.link, finding) for finding in link.findings)
@@ -194,7 +194,7 @@ def _fields(result: LinkResult | ClusterResult, categories: Iterable[Category]) 
     return said | {category.value: found.get(category, 0) for category in categories}
 
 
-def _counts_as_text(findings: Iterable[Finding]) -> str:
+def _counts_as_text(findings: Iterable[Difference]) -> str:
     """Of a link. What hardly ever is there is named only where it is."""
     found = {finding.category: finding.count for finding in findings}
     shown = (category for category in LINK_COUNTS if category is not Category.IMPOSSIBLE or category in found)

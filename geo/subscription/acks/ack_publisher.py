@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType, T
 from geo.config.model import Config
 from geo.coordination.claims import Liveness, Owner
 from geo.coordination.holder import Holder
-from geo.coordination.holders import Holders
+from geo.coordination.holders import RegionHolders
 from geo.coordination.ownership import name_of_share, owners_of, subscription_prefix
 from geo.crash import CrashPoint, reach
 from geo.errors import UnsafeError
@@ -141,7 +141,7 @@ def shares_by_prefix(tables: ClusterTables, begins: str = "subscription ") -> di
     all keys)."""
     states: dict[str, dict[str, ConsumerState]] = {}
     owners = owners_of(tables, begins)
-    holders = Holders(tables, owners)
+    holders = RegionHolders(tables, owners)
     for one in owners:
         whole, _, share = one.runner.partition(", ")
         states.setdefault(whole, {})[share] = _state(holders.of(one))

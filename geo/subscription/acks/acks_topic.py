@@ -18,7 +18,7 @@ from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.gathered import joined
 from geo.subscription.acks.gathered_frames import news
-from geo.subscription.acks.record import Refusal, decode_all, key_of, told_unreadable
+from geo.subscription.acks.record import RecordRefusal, decode_all, key_of, told_unreadable
 from geo.subscription.acks.subscription_state import SubscriptionState
 from schemas import CURSORS, TOPIC_LOG
 
@@ -30,7 +30,7 @@ class Known:
     """What a cluster knows of the subscriptions of one namespace. By their records' key (`topic/subscription`)."""
 
     known: Mapping[str, SubscriptionState]
-    refused: Mapping[str, Mapping[Refusal, int]]
+    refused: Mapping[str, Mapping[RecordRefusal, int]]
     """How many of the records that are in no cursor changed nothing."""
     version: int | None
     """Of the `__acks` log up to which it was read; None: there is none."""
@@ -56,7 +56,7 @@ class Known:
         if not reasons:
             return state
         of = f"subscription {subscription} of {topic}: records in {topic.acks} cannot be read ({reasons})"
-        if not in_spite and (state is None or Refusal.NEWER_ENCODING in refused):
+        if not in_spite and (state is None or RecordRefusal.NEWER_ENCODING in refused):
             raise UnsafeError(
                 f"{of}. Run the delta-geo that wrote them. A consumer begins in spite of them with `geo consume --ignore-unreadable`: "
                 "then what they acknowledge is delivered again."
@@ -85,5 +85,5 @@ def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = N
     found = scan(log_table, version, news(tables.cluster.name, cursors, key))
     newer = joined(found)
     known |= {one: known.get(one, SubscriptionState()) | more.told.state for one, more in newer.items()}
-    refused = {one: {Refusal(reason): count for reason, count in more.refused.items()} for one, more in newer.items()}
+    refused = {one: {RecordRefusal(reason): count for reason, count in more.refused.items()} for one, more in newer.items()}
     return Known(known, refused, version)

@@ -13,7 +13,7 @@ from geo.names import Topic
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.forgetting import Remembered
 from geo.subscription.acks.gathered import Gathered
-from geo.subscription.acks.record import Refusal, decode_all, encode_all, key_of
+from geo.subscription.acks.record import RecordRefusal, decode_all, encode_all, key_of
 from geo.times import from_us, in_us
 
 
@@ -48,7 +48,7 @@ class Cursor:
         counted once so. (Others that are refused behind one of those come again too, and are counted again.)"""
         refused = Counter(self.refused)
         if anew:
-            del refused[Refusal.NEWER_ENCODING.value]
+            del refused[RecordRefusal.NEWER_ENCODING.value]
         refused.update(told.refused)
         ends = {ledger: max(end, self.folded.get(ledger, -1)) for ledger, end in told.folded(unread).items()}
         remembered = dated(dated(self.remembered, today, ttl_days) | told.told, today, ttl_days)

@@ -10,7 +10,7 @@ from geo.ids import LedgerId
 from geo.log.ledgers import LEDGER_RANDOM_BITS
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.forgetting import Remembered, all_named, day_of, remembered_all
-from geo.subscription.acks.record import Refusal, RefusedRecordError, decode_all, parse_key
+from geo.subscription.acks.record import RecordRefusal, RefusedRecordError, decode_all, parse_key
 from geo.subscription.acks.subscription_state import SubscriptionState, merged_all
 from geo.times import LAST_US
 
@@ -46,7 +46,7 @@ class Fold:
     cluster: str
     known: Remembered = field(default_factory=Remembered)
     """All that is known, with the last day on which a record of the state's epoch named each ledger."""
-    refused: Counter[Refusal] = field(default_factory=Counter)
+    refused: Counter[RecordRefusal] = field(default_factory=Counter)
 
     def add(self, records: Iterable[Received]) -> None:
         by_day: dict[int, list[SubscriptionState]] = {}
@@ -60,7 +60,7 @@ class Fold:
                 older += state.is_older_than(self.known.state)
                 by_day.setdefault(day_of(record.publish_time_us, record.event_time_us), []).append(state)
         if older:
-            self.refused[Refusal.OLDER_EPOCH] += older
+            self.refused[RecordRefusal.OLDER_EPOCH] += older
         if by_day:
             told = ((day, merged_all(states)) for day, states in by_day.items())
             self.known = remembered_all(
@@ -71,20 +71,20 @@ class Fold:
         parse_key(record.key or "")
         told = decode_all(record.payload or b"")
         if not 0 <= record.publish_time_us <= LAST_US:
-            raise RefusedRecordError(Refusal.MALFORMED, f"published at {record.publish_time_us}")
+            raise RefusedRecordError(RecordRefusal.MALFORMED, f"published at {record.publish_time_us}")
         if told.regional is not None and record.ledger.origin != self.cluster:
-            raise RefusedRecordError(Refusal.OTHER_REGION, record.ledger.origin)
+            raise RefusedRecordError(RecordRefusal.OTHER_REGION, record.ledger.origin)
         for state in told.states:
             self._check_possible(state, record.publish_time_us)
         return told
 
     def _check_possible(self, state: AckState, at_us: int) -> None:
         if not epoch_is_possible(state.epoch, at_us):
-            raise RefusedRecordError(Refusal.TOO_LARGE, f"epoch {state.epoch.counter}")
+            raise RefusedRecordError(RecordRefusal.TOO_LARGE, f"epoch {state.epoch.counter}")
         for messages in (state.acked, *state.redelivered):
             for (origin, ledger_id), found in messages.ledgers.items():
                 if found[-1][1] > longest_end(ledger_id, at_us):
-                    raise RefusedRecordError(Refusal.TOO_LARGE, f"{origin}:{ledger_id} up to entry {found[-1][1]}")
+                    raise RefusedRecordError(RecordRefusal.TOO_LARGE, f"{origin}:{ledger_id} up to entry {found[-1][1]}")
 
 
 def epoch_is_possible(epoch: Epoch, at_us: int) -> bool:

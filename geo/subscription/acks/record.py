@@ -53,7 +53,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Refusal(str, Enum):
+class RecordRefusal(str, Enum):
     """Why a record changes nothing."""
 
     NEWER_ENCODING = "newer encoding"
@@ -63,20 +63,22 @@ class Refusal(str, Enum):
     OTHER_REGION = "of another region only"
 
 
-def told_refusals(refused: Mapping[Refusal, int]) -> str:
+def told_refusals(refused: Mapping[RecordRefusal, int]) -> str:
     """`2 malformed, 1 too large`."""
     return ", ".join(f"{count} {why.value}" for why, count in sorted(refused.items()))
 
 
-def told_unreadable(refused: Mapping[Refusal, int]) -> str:
+def told_unreadable(refused: Mapping[RecordRefusal, int]) -> str:
     """As `told_refusals`, without records that can be read, of an older epoch or of another region only; "" for nothing else."""
-    return told_refusals({why: n for why, n in refused.items() if why not in (Refusal.OLDER_EPOCH, Refusal.OTHER_REGION)})
+    return told_refusals(
+        {why: n for why, n in refused.items() if why not in (RecordRefusal.OLDER_EPOCH, RecordRefusal.OTHER_REGION)}
+    )
 
 
 class RefusedRecordError(GeoError):
     """A record that cannot be taken. Carries the reason under which it is counted."""
 
-    def __init__(self, reason: Refusal, detail: str) -> None:
+    def __init__(self, reason: RecordRefusal, detail: str) -> None:
         self.reason = reason
         super().__init__(f"{reason.value}: {detail}")
 
@@ -91,7 +93,7 @@ def parse_key(key: str) -> tuple[Topic, str]:
     try:
         return Topic.parse(topic), check_subscription(subscription)
     except GeoError as error:
-        raise RefusedRecordError(Refusal.MALFORMED, str(error)) from None
+        raise RefusedRecordError(RecordRefusal.MALFORMED, str(error)) from None
 
 
 def is_newer(payload: object) -> bool:
@@ -134,7 +136,7 @@ def encode(state: AckState, *, limited: bool = True) -> bytes:
         _messages(out, level, place)
     count = sum(one.range_count for one in sets)
     if limited and (len(out) > MAX_BYTES or count > MAX_RANGES or state.epoch.counter >= MAX_EPOCH):
-        raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(out)} bytes, {count} ranges, epoch {state.epoch.counter}")
+        raise RefusedRecordError(RecordRefusal.TOO_LARGE, f"{len(out)} bytes, {count} ranges, epoch {state.epoch.counter}")
     return bytes(out)
 
 
@@ -165,7 +167,7 @@ def encode_all(state: SubscriptionState, *, limited: bool = True) -> bytes:
         _number(out, number)
     out += own + shared
     if limited and (len(out) > MAX_BYTES or state.regional.turn >= MAX_TURN):
-        raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(out)} bytes, turn {state.regional.turn}")
+        raise RefusedRecordError(RecordRefusal.TOO_LARGE, f"{len(out)} bytes, turn {state.regional.turn}")
     return bytes(out)
 
 
@@ -173,18 +175,20 @@ def decode(payload: bytes, *, limited: bool = True) -> AckState:
     """The state that a payload of version 1 tells. Raises RefusedRecordError."""
     found = decode_all(payload, limited=limited)
     if found.replicated is None or found.regional is not None:
-        raise RefusedRecordError(Refusal.MALFORMED, f"version {payload[0]} where {VERSION} is expected")
+        raise RefusedRecordError(RecordRefusal.MALFORMED, f"version {payload[0]} where {VERSION} is expected")
     return found.replicated
 
 
 def decode_all(payload: bytes, *, limited: bool = True) -> SubscriptionState:
     """What a payload tells. Raises RefusedRecordError; a payload of another program changes nothing, whatever it holds."""
     if limited and len(payload) > MAX_BYTES:
-        raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
+        raise RefusedRecordError(RecordRefusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
     if not payload or payload[0] == 0 or payload[0] > LAST_VERSION:
-        raise RefusedRecordError(Refusal.MALFORMED, "it has no version")
+        raise RefusedRecordError(RecordRefusal.MALFORMED, "it has no version")
     if is_newer(payload):
-        raise RefusedRecordError(Refusal.NEWER_ENCODING, f"version {payload[0]}, this program reads up to {REGIONAL_VERSION}")
+        raise RefusedRecordError(
+            RecordRefusal.NEWER_ENCODING, f"version {payload[0]}, this program reads up to {REGIONAL_VERSION}"
+        )
     most = MAX_RANGES if limited else len(payload)
     if payload[0] == VERSION:
         return SubscriptionState(_Reader(payload, most).state())
@@ -325,7 +329,7 @@ class _Reader:
         return tuple(found)
 
     def malformed(self, what: str) -> RefusedRecordError:
-        return RefusedRecordError(Refusal.MALFORMED, f"{what}, at byte {self._at} of {len(self._bytes)}")
+        return RefusedRecordError(RecordRefusal.MALFORMED, f"{what}, at byte {self._at} of {len(self._bytes)}")
 
 
 def _number(out: bytearray, value: int) -> None:

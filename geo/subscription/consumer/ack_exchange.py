@@ -18,7 +18,7 @@ from geo.errors import AlreadyOwnedError, FencedError
 from geo.faults import may_pass, session_is_gone
 from geo.log.topic_log import open_log
 from geo.streams import timetable
-from geo.streams.life import Event, Life, backoff_s
+from geo.streams.life import Life, WorkEvent, backoff_s
 from geo.subscription.acks.ack_publisher import AckPublisher, Told
 from geo.subscription.acks.ack_tail import AckTail
 from geo.subscription.acks.acks_topic import read_known
@@ -38,7 +38,7 @@ FLUSH_SHARE = 4
 """Flushes take at most a quarter of the time."""
 
 
-class Member:
+class ConsumerPart:
     """One consumer's part: what it has found out and not told, what it hears. It owns its subscription as long as `ownership`
     does, and looks for messages each `every_s` seconds."""
 
@@ -104,7 +104,7 @@ class AckExchange:
 
     def __init__(self, settings: Settings) -> None:
         self._tables, self._config, self._topic = settings.tables, settings.config, settings.topic
-        self.members: list[Member] = []
+        self.members: list[ConsumerPart] = []
         """Guarded by `_lock`."""
         self._flushing = threading.RLock()
         """One flush at a time, whichever thread it comes from; guards the publisher."""
@@ -162,7 +162,7 @@ class AckExchange:
             if publisher is not None:
                 publisher.close(clean=self.error is None)
 
-    def known(self, member: Member, *, in_spite: bool) -> SubscriptionState:
+    def known(self, member: ConsumerPart, *, in_spite: bool) -> SubscriptionState:
         """What this cluster and its peers know of the member's subscription by now. What only peers know of where it begins is to be
         told here before anything that was acknowledged since. Peers are not asked of one that is, or will be, of this region only.
         Raises UnsafeError as `Known.state_of`, of what is here; what is refused of peers is logged, and counts once a link has brought
@@ -229,7 +229,7 @@ class AckExchange:
                 wait_s = step(life.tries > 0)
                 life = Life()
             except BaseException as error:
-                life = life.after(Event.FAULT, now=time.monotonic(), ends=True)  # however long each takes
+                life = life.after(WorkEvent.FAULT, now=time.monotonic(), ends=True)  # however long each takes
                 if _ends_it(error, life):
                     log.error("%s: acknowledgements %s%s: %s", self, fault, costs, first_line(error))
                     self._fail(error)
@@ -255,7 +255,7 @@ class AckExchange:
 
     # -- hearing ---------------------------------------------------------------------------------------------------------
 
-    def has_messages(self, member: Member) -> None:
+    def has_messages(self, member: ConsumerPart) -> None:
         """The member has got messages: what of them is acknowledged elsewhere is looked for now, unless that was done a moment ago."""
         now = time.monotonic()
         if member.every_s > REMOTE_LOOK_S <= now - self._hurried_at:
@@ -280,7 +280,7 @@ class AckExchange:
                     for peer in self._peers:  # what they told meanwhile was not heard
                         peer.missed = True
 
-    def _now(self) -> list[Member]:
+    def _now(self) -> list[ConsumerPart]:
         with _lock:
             return list(self.members)
 
@@ -362,7 +362,7 @@ _lock = threading.Lock()
 """Guards `_exchanges` and who their members are."""
 
 
-def join(member: Member) -> AckExchange:
+def join(member: ConsumerPart) -> AckExchange:
     """The exchange of the member's namespace, begun. Raises what opening a publisher does; then the member is not in it."""
     place = (member.settings.tables.place, str(member.settings.topic.acks))
     with _lock:
@@ -379,7 +379,7 @@ def join(member: Member) -> AckExchange:
     return exchange
 
 
-def leave(exchange: AckExchange, member: Member) -> None:
+def leave(exchange: AckExchange, member: ConsumerPart) -> None:
     """The member is not in it any more; with the last one it ends."""
     with _lock:
         exchange.members.remove(member)

@@ -40,7 +40,7 @@ from geo.subscription.acks.message_set_frames import (
     with_redelivery_counts,
     without,
 )
-from geo.subscription.acks.record import Refusal, told_refusals
+from geo.subscription.acks.record import RecordRefusal, told_refusals
 from geo.subscription.acks.start_position import split_at
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer.answer import answer_of
@@ -179,7 +179,7 @@ class Dispatcher:
             fold.add(records)
             self._take_in(fold.known.state, elsewhere=elsewhere)
         # After a reset what was acknowledged before it keeps coming for a while.
-        usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
+        usual = fold.refused.keys() <= {RecordRefusal.OLDER_EPOCH}
         if fold.refused and not (usual and elsewhere):
             log.log(logging.INFO if usual else logging.WARNING, "%s: records refused: %s", self, told_refusals(fold.refused))
         if not elsewhere:  # those count once the link has brought them

@@ -19,12 +19,12 @@ from geo.faults import FAULTS, may_pass, needs_person, session_is_gone
 from geo.log.topic_log import PUBLISH_ORDER, open_log, user_columns
 from geo.log.topics import partitions
 from geo.streams import timetable
-from geo.streams.life import Event, Life, backoff_s
+from geo.streams.life import Life, WorkEvent, backoff_s
 from geo.streams.trigger import interval_s
 from geo.subscription.acks.ack_publisher import consumers_of
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.start_position import base_at
-from geo.subscription.consumer.ack_exchange import Member, join, leave
+from geo.subscription.consumer.ack_exchange import ConsumerPart, join, leave
 from geo.subscription.consumer.dispatcher import Dispatcher
 from geo.subscription.consumer.settings import Settings
 from geo.subscription.consumer.user_function import Listener
@@ -93,7 +93,7 @@ class Run:
             return
         tidy = told = False
         try:
-            self._member = Member(self._settings, ownership, self.dispatcher, self._interval_s or 0.0)
+            self._member = ConsumerPart(self._settings, ownership, self.dispatcher, self._interval_s or 0.0)
             self._exchange = join(self._member)
             try:
                 self._begin()
@@ -276,7 +276,7 @@ class Run:
                     raise
                 now = time.monotonic()
                 if delayed is not None:
-                    function = function.after(Event.FAULT, now=now)
+                    function = function.after(WorkEvent.FAULT, now=now)
                     wait_s = function.again_at - now
                     log.warning("%s: the function fails on all messages, again in %.0f s: %s", self, wait_s, first_line(delayed))
                 else:
@@ -285,7 +285,7 @@ class Run:
                     # One that is slower than its log is cut comes further at each look. Time that it took to fail is no time that
                     # an idle one ran.
                     moved = progress > before or (not ends and self._followed_at - life.again_at > timetable.STEADY_S)
-                    life = life.after(Event.FAULT, now=now, ends=True, moved=moved)
+                    life = life.after(WorkEvent.FAULT, now=now, ends=True, moved=moved)
                     wait_s = life.again_at - now
                     if (ends and life.done) or life.is_hopeless(now):
                         raise

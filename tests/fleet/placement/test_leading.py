@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from geo.config.placement import Placement, Settings
+from geo.config.placement import BalancerSettings, Placement
 from geo.fleet.placement.averages import Averages, decode, encode
 from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, even
 from geo.fleet.placement.handover import Assigned, Claim
@@ -17,10 +17,10 @@ from geo.fleet.placement.leading import (
     SPLIT,
     TRANSFER,
     UNLOAD,
-    Facts,
+    BundleRequest,
+    LeaderFacts,
     Leading,
     Orders,
-    Request,
 )
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage, UsageAverage
 from geo.fleet.placement.policies import Isolation, Policies
@@ -51,9 +51,11 @@ class World:
         self.usages: Mapping[str, float] = {}
         """Of brokers, percent; 10 of others."""
 
-    def step(self, requests: Iterable[Request] = (), policies: Policies | None = None, topics: frozenset[str] = TOPICS) -> Orders:
+    def step(
+        self, requests: Iterable[BundleRequest] = (), policies: Policies | None = None, topics: frozenset[str] = TOPICS
+    ) -> Orders:
         self.now += 1
-        facts = Facts(
+        facts = LeaderFacts(
             topics,
             self.bundles,
             self.assigned,
@@ -134,7 +136,7 @@ def test_other_settings_go_on_with_the_averages() -> None:
         world.step()
     _hot(world, 100_000)
     for _ in range(2):  # also if they change again before anything was decided by them
-        world.leading = Leading(replace(PLACEMENT, settings=Settings(shedding_interval_s=61)), min, world.leading)
+        world.leading = Leading(replace(PLACEMENT, settings=BalancerSettings(shedding_interval_s=61)), min, world.leading)
     assert not any(world.step().assigned for _ in range(10))
 
 
@@ -200,12 +202,12 @@ def test_what_a_person_asks_is_done_once(action: str) -> None:
     world.step()
     broker = world.owners()[LOW]
     other = "b" if broker == "a" else "a"
-    request = Request(LOW, action, 1, other if action == TRANSFER else "")
+    request = BundleRequest(LOW, action, 1, other if action == TRANSFER else "")
     orders = world.step([request])
     assert (orders.assigned[LOW].broker, orders.assigned[LOW].request) == (other, 1)
     assert "a person asked" in orders.assigned[LOW].reason
     assert world.owners()[LOW] == other
-    back = Request(LOW, TRANSFER, 2, broker)
+    back = BundleRequest(LOW, TRANSFER, 2, broker)
     world.step([back])
     assert world.owners()[LOW] == broker
     world.leading = Leading(PLACEMENT, min)  # another leader does not do it again
@@ -216,17 +218,17 @@ def test_bundles_that_people_have_given_up_at_once_count_where_they_go() -> None
     world = World("a")
     world.step()
     world.brokers = {"a", "b", "c"}
-    world.step([Request(LOW, UNLOAD, 1), Request(HIGH, UNLOAD, 2)])
+    world.step([BundleRequest(LOW, UNLOAD, 1), BundleRequest(HIGH, UNLOAD, 2)])
     assert set(world.owners().values()) == {"b", "c"}
 
 
 @pytest.mark.parametrize("action", [TRANSFER, UNLOAD])
 def test_what_people_have_moved_is_not_shed_within_the_grace_period(action: str) -> None:
-    settings = Settings(shedding_interval_s=1, bundle_unload_min_throughput_threshold=0)
+    settings = BalancerSettings(shedding_interval_s=1, bundle_unload_min_throughput_threshold=0)
     world = World("a", placement=replace(PLACEMENT, settings=settings))
     world.step()
     world.brokers = {"a", "b"}
-    world.step([Request(LOW, action, 1, "b"), Request(HIGH, action, 2, "b")])
+    world.step([BundleRequest(LOW, action, 1, "b"), BundleRequest(HIGH, action, 2, "b")])
     assert set(world.owners().values()) == {"b"}
     world.usages = {"b": 90}
     assert [world.step() for _ in range(50)] == [Orders()] * 50
@@ -239,7 +241,7 @@ def test_what_people_have_moved_is_not_shed_within_the_grace_period(action: str)
 def test_a_request_that_cannot_be_followed_is_over_too() -> None:
     world = World("a")
     world.step()
-    for number, request in enumerate([Request(LOW, TRANSFER, 1, "z"), Request(LOW, UNLOAD, 2)], 1):
+    for number, request in enumerate([BundleRequest(LOW, TRANSFER, 1, "z"), BundleRequest(LOW, UNLOAD, 2)], 1):
         before = world.assigned[LOW]
         orders = world.step([request])
         assert orders.assigned[LOW] == replace(before, number=orders.assigned[LOW].number, request=number)
@@ -251,7 +253,7 @@ def test_a_bundle_is_split_only_once_nobody_owns_it_and_its_parts_are_placed() -
     world = World("a", "b")
     world.step()
     world.stuck = {LOW}
-    request = Request(LOW, SPLIT, 1)
+    request = BundleRequest(LOW, SPLIT, 1)
     orders = world.step([request])
     assert (orders.assigned[LOW].broker, orders.bundles) == (NOBODY, {})
     assert world.step([request]) == Orders()  # its owner has not released it
@@ -272,7 +274,7 @@ def test_a_bundle_that_is_not_released_in_time_is_not_split_but_taken_over() -> 
     world = World("a", "b")
     world.step()
     world.stuck = {LOW}
-    world.step([Request(LOW, SPLIT, 1)])
+    world.step([BundleRequest(LOW, SPLIT, 1)])
     generation = world.claims[LOW].generation
     found = [world.step() for _ in range(2 * TIMEOUT_S + 2)]
     assert world.bundles[NAMESPACE] == even(2)
@@ -284,7 +286,7 @@ def test_a_bundle_that_is_not_released_in_time_is_not_split_but_taken_over() -> 
 
 
 def test_a_bundle_with_too_many_topics_is_split_and_its_parts_go_to_whoever_has_the_least() -> None:
-    world = World("a", "b", placement=replace(PLACEMENT, settings=Settings(namespace_bundle_max_topics=5)))
+    world = World("a", "b", placement=replace(PLACEMENT, settings=BalancerSettings(namespace_bundle_max_topics=5)))
     world.step()
     world.loads = {LOW: BundleLoad(100, 0, 100, 0, 10), HIGH: BundleLoad(1, 0, 1, 0, 5)}
     for _ in range(int(3 * timetable.DECIDE_S)):
@@ -295,7 +297,7 @@ def test_a_bundle_with_too_many_topics_is_split_and_its_parts_go_to_whoever_has_
 
 
 def test_load_moves_from_the_broker_that_has_too_much_and_comes_to_rest() -> None:
-    settings = Settings(shedding_interval_s=20, lower_boundary_shedding_enabled=True)
+    settings = BalancerSettings(shedding_interval_s=20, lower_boundary_shedding_enabled=True)
     world = World("a", placement=Placement(bundles=8, settings=settings, shedder="UniformLoadShedder"))
     world.step()
     world.loads = {bundle: BundleLoad(2_000, 0, 2e6, 0, 2) for bundle in world.owners()}
@@ -374,7 +376,7 @@ def test_a_leader_that_began_anew_finishes_no_split_but_loses_nothing() -> None:
     world = World("a", "b")
     world.step()
     world.stuck = {LOW}
-    world.step([Request(LOW, SPLIT, 1)])
+    world.step([BundleRequest(LOW, SPLIT, 1)])
     world.leading, world.stuck = Leading(PLACEMENT, min), set()
     world.step()
     world.step()
@@ -386,13 +388,13 @@ def test_a_leader_that_began_anew_counts_what_is_on_its_way_and_not_what_was_spl
     assigned = {bundle: Assigned("a", TERM - 1, number, 0.0) for number, bundle in enumerate((LOW, HIGH), 1)}
     split = {NAMESPACE: TWO[NAMESPACE].split(TWO[NAMESPACE].ranges[0], [1 << 30]).split(TWO[NAMESPACE].ranges[1], [3 << 30])}
     for bundles, broker in ((TWO, "b"), (split, "a")):
-        facts = Facts(frozenset({other}), bundles, assigned, {}, world._reports(), world.brokers)
+        facts = LeaderFacts(frozenset({other}), bundles, assigned, {}, world._reports(), world.brokers)
         orders = Leading(PLACEMENT, min).step(facts, TERM, world.now, world.now)
         assert [one.broker for one in orders.assigned.values()] == [broker]
 
 
 def test_a_bundle_that_cannot_be_split_is_not_tried_again_at_once() -> None:
-    world = World("a", "b", placement=replace(PLACEMENT, settings=Settings(namespace_bundle_max_topics=5)))
+    world = World("a", "b", placement=replace(PLACEMENT, settings=BalancerSettings(namespace_bundle_max_topics=5)))
     world.step()
     world.loads, world.stuck = {LOW: BundleLoad(100, 0, 100, 0, 10), HIGH: BundleLoad(1, 0, 1, 0, 5)}, {LOW}
     said = [line for _ in range(300) for line in world.step().said]

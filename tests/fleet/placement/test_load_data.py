@@ -10,10 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.errors import UsageError
-from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, BundleLoad, Rates, Samples, Settings, Usage, decode, encode, is_due
+from geo.fleet.placement.load_data import (
+    UNKNOWN,
+    BalancerSettings,
+    BrokerLoad,
+    BundleLoad,
+    PerSecond,
+    Samples,
+    Usage,
+    decode,
+    encode,
+    is_due,
+)
 from tests.fleet.placement.loads import IDLE, broker, bundle
 
-SETTINGS = Settings()
+SETTINGS = BalancerSettings()
 
 
 def test_an_unknown_bundle_counts_with_50_messages_and_50_000_bytes_each_way_until_its_first_sample() -> None:
@@ -80,26 +91,26 @@ def test_a_broker_reports_by_change_after_5_seconds_and_in_any_case_after_15_min
 )  # fmt: skip
 def test_a_number_that_is_too_small_is_refused(name: str, value: float, least: int) -> None:
     with pytest.raises(UsageError, match=f"{name} is {value}; expected: {least} or more"):
-        Settings(**{name: value})  # type: ignore[arg-type]
-    assert Settings(max_unload_bundle_num_per_shedding=-1).max_unload_bundle_num_per_shedding == -1
+        BalancerSettings(**{name: value})  # type: ignore[arg-type]
+    assert BalancerSettings(max_unload_bundle_num_per_shedding=-1).max_unload_bundle_num_per_shedding == -1
 
 
 def test_a_percentage_is_refused_where_a_fraction_is_expected() -> None:
     with pytest.raises(UsageError, match="broker_overloaded_threshold is 85; expected: a fraction"):
-        Settings(broker_overloaded_threshold=85)
+        BalancerSettings(broker_overloaded_threshold=85)
     with pytest.raises(UsageError, match="cpu_resource_weight is -1"):
-        Settings(cpu_resource_weight=-1)
+        BalancerSettings(cpu_resource_weight=-1)
 
 
 OF = {"t1": "x", "t2": "x", "t3": "y", "t4": "z"}
 
 
-def _sampled(rates: Rates, messages: dict[str, int], now: float) -> dict[str, BundleLoad]:
+def _sampled(rates: PerSecond, messages: dict[str, int], now: float) -> dict[str, BundleLoad]:
     return rates.sample(messages, ["x", "y"], OF.__getitem__, lambda topic: 100.0, now)
 
 
 def test_rates_are_since_the_last_sample_and_of_the_bundles_that_are_asked_for() -> None:
-    rates = Rates()
+    rates = PerSecond()
     assert _sampled(rates, {"t1": 50, "t2": 0, "t3": 0}, 10.0) == {"x": BundleLoad(0, 0, 0, 0, 2), "y": BundleLoad(0, 0, 0, 0, 1)}
     assert _sampled(rates, {"t1": 70, "t2": 10, "t3": 0, "t4": 1_000}, 20.0) == {
         "x": BundleLoad(3.0, 0, 300.0, 0, 2),
@@ -109,14 +120,14 @@ def test_rates_are_since_the_last_sample_and_of_the_bundles_that_are_asked_for()
 
 
 def test_a_work_that_begins_to_count_anew_takes_nothing_away() -> None:
-    rates = Rates()
+    rates = PerSecond()
     _sampled(rates, {"t1": 50}, 10.0)
     assert _sampled(rates, {"t1": 5}, 20.0)["x"] == BundleLoad(0, 0, 0, 0, 1)
     assert _sampled(rates, {"t1": 15}, 30.0)["x"] == BundleLoad(1.0, 0, 100.0, 0, 1)
 
 
 def test_one_that_comes_back_with_much_behind_it_is_no_peak() -> None:
-    rates = Rates()
+    rates = PerSecond()
     _sampled(rates, {"t1": 1_000}, 10.0)
     _sampled(rates, {}, 20.0)
     assert _sampled(rates, {"t1": 1_000}, 30.0)["x"] == BundleLoad(0, 0, 0, 0, 1)

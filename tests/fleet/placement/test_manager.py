@@ -12,7 +12,7 @@ from hypothesis import settings as of_hypothesis
 from hypothesis import strategies as st
 
 from geo.fleet.placement.bundles import bundle_name, even, namespace_of
-from geo.fleet.placement.load_data import BrokerLoad, Settings
+from geo.fleet.placement.load_data import BalancerSettings, BrokerLoad
 from geo.fleet.placement.manager import Manager, Split, Unload
 from geo.fleet.placement.policies import Allowed, Isolation, Policies
 from geo.fleet.placement.shedding import OverloadShedder, ThresholdShedder
@@ -20,12 +20,12 @@ from geo.fleet.placement.strategies import LeastLongTermMessageRate
 from tests.examples import examples
 from tests.fleet.placement.loads import broker, bundle
 
-SETTINGS = Settings()
+SETTINGS = BalancerSettings()
 BY_DOMAIN = replace(SETTINGS, failure_domains_enabled=True)
 NONE = Policies()
 
 
-def _manager(settings: Settings = SETTINGS) -> Manager:
+def _manager(settings: BalancerSettings = SETTINGS) -> Manager:
     return Manager(settings, LeastLongTermMessageRate(settings, Random(1).choice), OverloadShedder(settings))
 
 
@@ -301,7 +301,7 @@ def test_a_load_decides_by_its_long_average_on_placing_and_by_its_short_one_on_s
 def test_whatever_is_reported_each_decision_obeys_its_rules(seed: int, count: int) -> None:
     """A and B of Manager, by random loads and owners that do what is decided or not."""
     random = Random(seed)
-    settings = Settings(broker_threshold_shedder=0.05, bundle_unload_min_throughput_threshold=0)
+    settings = BalancerSettings(broker_threshold_shedder=0.05, bundle_unload_min_throughput_threshold=0)
     manager = Manager(settings, LeastLongTermMessageRate(settings, random.choice), ThresholdShedder(settings))
     policies = Policies([Isolation(["t/isolated"], ["b0"], ["b1"])], anti_affinity={"t/n0": "g", "t/n1": "g"})
     names = [f"b{number}" for number in range(count)]

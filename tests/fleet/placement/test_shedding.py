@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.fleet.placement.load_data import MIB, BrokerLoad, BundleLoad, Loads, Settings
+from geo.fleet.placement.load_data import MIB, BalancerSettings, BrokerLoad, BundleLoad, Loads
 from geo.fleet.placement.shedding import (
     LEAST_SAMPLES,
     AvgShedder,
@@ -20,7 +20,7 @@ from geo.fleet.placement.shedding import (
 )
 from tests.fleet.placement.loads import broker, bundle, even_broker
 
-SETTINGS = Settings()
+SETTINGS = BalancerSettings()
 _KINDS = (OverloadShedder, ThresholdShedder, UniformLoadShedder, lambda settings: AvgShedder(settings, min))
 _LOADS = st.dictionaries(
     st.sampled_from(["one", "two", "three", "four"]),
@@ -31,7 +31,7 @@ _LOADS = st.dictionaries(
 @pytest.mark.parametrize("kind", _KINDS)
 @given(loads=_LOADS, recently=st.sets(st.sampled_from([f"one-{number}" for number in range(8)])))
 def test_a_broker_gives_up_bundles_of_its_own_once_and_none_that_was_unloaded_recently(
-    kind: Callable[[Settings], Shedder], loads: dict[str, tuple[float, list[tuple[float, float]]]], recently: set[str]
+    kind: Callable[[BalancerSettings], Shedder], loads: dict[str, tuple[float, list[tuple[float, float]]]], recently: set[str]
 ) -> None:
     brokers = {
         name: broker(usage, {f"{name}-{number}": bundle(rate, mib) for number, (rate, mib) in enumerate(bundles)})
@@ -63,7 +63,7 @@ class TestOverload:
         assert OverloadShedder(SETTINGS).unload({"a": even_broker(2.0, 1, 100)}) == {}
 
 
-def _shed(brokers: Mapping[str, BrokerLoad], settings: Settings = SETTINGS) -> dict[str, list[str]]:
+def _shed(brokers: Mapping[str, BrokerLoad], settings: BalancerSettings = SETTINGS) -> dict[str, list[str]]:
     """By a ThresholdShedder that has heard these loads as often as it wants."""
     shedder = ThresholdShedder(settings)
     for _ in range(LEAST_SAMPLES - 1):

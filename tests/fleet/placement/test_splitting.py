@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.fleet.placement.bundles import LAST, bundle_hash
-from geo.fleet.placement.load_data import BundleLoad, Settings
+from geo.fleet.placement.load_data import BalancerSettings, BundleLoad
 from geo.fleet.placement.splitting import (
     bundles_to_split,
     range_equally,
@@ -15,7 +15,7 @@ from geo.fleet.placement.splitting import (
 )
 from tests.fleet.placement.loads import broker, bundle
 
-SETTINGS = Settings()
+SETTINGS = BalancerSettings()
 
 
 def test_a_range_is_split_in_its_middle() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from geo.config import placement
-from geo.fleet.placement.load_data import Loads, Settings
+from geo.fleet.placement.load_data import BalancerSettings, Loads
 from geo.fleet.placement.shedding import SHEDDERS, AvgShedder
 from geo.fleet.placement.strategies import (
     STRATEGIES,
@@ -18,7 +18,7 @@ from geo.fleet.placement.strategies import (
 )
 from tests.fleet.placement.loads import broker, bundle
 
-SETTINGS = Settings()
+SETTINGS = BalancerSettings()
 
 
 def _first(brokers: Sequence[str]) -> str:

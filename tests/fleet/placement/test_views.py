@@ -9,7 +9,7 @@ import pytest
 from geo.errors import UsageError
 from geo.fleet.placement.bundles import bundle_hash, bundle_name, bundle_of, even
 from geo.fleet.placement.handover import Assigned, Claim
-from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request
+from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, BundleRequest
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
 from geo.fleet.placement.policies import Isolation, Policies
 from geo.fleet.placement.views import (
@@ -154,7 +154,7 @@ def test_a_broker_is_in_one_failure_domain() -> None:
     ],
 )
 def test_what_became_of_a_request(action: str, said: tuple[str, int], claim: Claim, ends: bool, done: bool, says: str) -> None:
-    request = Request(NAMES[0], action, 7, "b" if action == TRANSFER else "")
+    request = BundleRequest(NAMES[0], action, 7, "b" if action == TRANSFER else "")
     assigned = {NAMES[0]: Assigned(said[0], 1, 1, 0.0, None, "chosen", said[1])}
     told = became(request, "a", BUNDLES, assigned, {NAMES[0]: claim})
     assert (told.ends, told.done) == (ends, done)
@@ -163,7 +163,11 @@ def test_what_became_of_a_request(action: str, said: tuple[str, int], claim: Cla
 
 def test_a_bundle_on_its_way_may_be_sent_back_to_who_still_has_it() -> None:
     told = became(
-        Request(NAMES[0], UNLOAD, 7), "b", BUNDLES, {NAMES[0]: replace(_assigned("a"), request=7)}, {NAMES[0]: Claim("a", 1)}
+        BundleRequest(NAMES[0], UNLOAD, 7),
+        "b",
+        BUNDLES,
+        {NAMES[0]: replace(_assigned("a"), request=7)},
+        {NAMES[0]: Claim("a", 1)},
     )
     assert (told.ends, told.done) == (True, True)
 
@@ -171,7 +175,7 @@ def test_a_bundle_on_its_way_may_be_sent_back_to_who_still_has_it() -> None:
 def test_what_became_of_a_request_once_the_bundle_is_split() -> None:
     bundles = {"shop/web": even(4).split(even(4).ranges[0], [100])}
     low, high = bundle_name("shop/web", (0, 100)), bundle_name("shop/web", (100, even(4).ranges[0][1]))
-    request, assigned = Request(NAMES[0], SPLIT, 7), {NAMES[0]: _assigned(NOBODY), low: _assigned("a")}
+    request, assigned = BundleRequest(NAMES[0], SPLIT, 7), {NAMES[0]: _assigned(NOBODY), low: _assigned("a")}
     assert not became(request, "a", bundles, {NAMES[0]: _assigned(NOBODY)}, {}).ends, "its parts are not placed yet"
     assert not became(request, "a", bundles, assigned, {low: Claim("b", 1)}).ends
     told = became(request, "a", bundles, assigned, {low: Claim("a", 1)})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from geo.fleet.placement.load_data import BrokerLoad, Settings
+from geo.fleet.placement.load_data import BalancerSettings, BrokerLoad
 from geo.fleet.placement.warnings import Warnings
 from tests.fleet.placement.loads import broker, bundle
 
-SETTINGS = Settings()
+SETTINGS = BalancerSettings()
 TWO = {"a": broker(0.1), "b": broker(0.1)}
 
 
@@ -55,7 +55,7 @@ def test_a_broker_that_is_the_only_one_is_said_each_time_that_it_becomes_that() 
         [],
         ["broker b is the only one that is up: nothing is shed"],
     ]
-    without = Settings(shedding_enabled=False)
+    without = BalancerSettings(shedding_enabled=False)
     assert Warnings().fresh({"a": broker()}, without, unsplit={}, without_broker=[]) == []
 
 

@@ -17,9 +17,9 @@ from geo.log.numbering.holding import (
     OFFSET_PART,
     OTHER_ROWS,
     TEXT_PART,
+    EntryRun,
     Holding,
     Report,
-    Run,
     are_apart,
     joined,
     log_lines,
@@ -146,13 +146,13 @@ def test_ranges_that_overlap_are_not_apart_and_nor_are_equal_ends() -> None:
 
 def test_rows_without_an_order_of_their_own_are_numbered_as_they_lie() -> None:
     found = runs_of([_part(1, 0, 0), _part(0, 0, 0)], [Span(LedgerKey("a", None), 100, 5, 6)])
-    assert found == {0: {1: Run(100, 5, 1, (0,))}, 1: {1: Run(100, 6, 1, (0,))}}
+    assert found == {0: {1: EntryRun(100, 5, 1, (0,))}, 1: {1: EntryRun(100, 6, 1, (0,))}}
 
 
 # -- rows that stay where they are ------------------------------------------------------------------------------------------
 
 
-def _numbers(rows: Sequence[tuple[int, int]], runs: Mapping[int, Run], sizes: Sequence[int]) -> list[tuple[int, int]]:
+def _numbers(rows: Sequence[tuple[int, int]], runs: Mapping[int, EntryRun], sizes: Sequence[int]) -> list[tuple[int, int]]:
     """Of rows by ledger key and offset."""
     cuts = [0, *(cut for cut in accumulate(sizes) if cut < len(rows)), len(rows)]
     blocks = (
@@ -166,7 +166,7 @@ def _numbers(rows: Sequence[tuple[int, int]], runs: Mapping[int, Run], sizes: Se
 def test_rows_get_the_entries_of_their_ledger(keys: list[int], sizes: list[int]) -> None:
     rows = [(key, at) for at, key in enumerate(keys)]
     last = dict(rows)
-    runs = {key: Run(100 + key, 10 * key, keys.count(key), (last[key],)) for key in last}
+    runs = {key: EntryRun(100 + key, 10 * key, keys.count(key), (last[key],)) for key in last}
     assert _numbers(rows, runs, sizes) == [(100 + key, 10 * key + keys[:at].count(key)) for key, at in rows]
 
 
@@ -183,7 +183,7 @@ def test_rows_get_the_entries_of_their_ledger(keys: list[int], sizes: list[int])
     ],
 )
 def test_other_rows_than_were_counted_are_refused(rows: list[tuple[int, int]]) -> None:
-    runs = {1: Run(7, 0, 2, (2,)), 2: Run(8, 5, 1, (3,))}
+    runs = {1: EntryRun(7, 0, 2, (2,)), 2: EntryRun(8, 5, 1, (3,))}
     assert _numbers([(1, 1), (1, 2), (2, 3)], runs, [2]) == [(7, 0), (7, 1), (8, 5)]
     with pytest.raises(ValueError, match=OTHER_ROWS):
         _numbers(rows, runs, [2])

@@ -9,13 +9,13 @@ from geo.subscription.acks.cursor import Cursor
 from geo.subscription.acks.forgetting import Remembered
 from geo.subscription.acks.gathered import Gathered
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.record import Refusal
+from geo.subscription.acks.record import RecordRefusal
 from geo.subscription.acks.subscription_state import SubscriptionState
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 NOW_US, HOUR_US = 1_795_910_400_000_000, 3_600_000_000
 ONE, TWO, MESSAGES = LedgerId("eu", 7), LedgerId("us", 7), LedgerId("eu", 1)
-NEWER, MALFORMED = Refusal.NEWER_ENCODING.value, Refusal.MALFORMED.value
+NEWER, MALFORMED = RecordRefusal.NEWER_ENCODING.value, RecordRefusal.MALFORMED.value
 TODAY = 20_000
 
 
@@ -26,7 +26,7 @@ def _state(*entries: int, epoch: int = 0) -> SubscriptionState:
 
 def _told(state: SubscriptionState | None, ends: dict[LedgerId, int], **refused: int) -> Gathered:
     told = Remembered(state, {MESSAGES: TODAY}) if state else Remembered()
-    return Gathered("", told, ends, {}, {Refusal[name].value: n for name, n in refused.items()})
+    return Gathered("", told, ends, {}, {RecordRefusal[name].value: n for name, n in refused.items()})
 
 
 def test_a_cursor_is_read_as_it_was_written() -> None:

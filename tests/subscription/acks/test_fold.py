@@ -13,7 +13,7 @@ from geo.subscription.acks import record as acks_record
 from geo.subscription.acks.ack_state import AckState, Base, Epoch
 from geo.subscription.acks.fold import HELD_ENTRIES, HELD_ENTRIES_A_SECOND, Fold, Received
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.record import Refusal, encode, key_of
+from geo.subscription.acks.record import RecordRefusal, encode, key_of
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 KEY = key_of(TOPIC, "billing")
@@ -43,17 +43,17 @@ def _acked(entry: int, origin: str = "eu", first: int = 0) -> bytes:
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (record(_acked(0), key=None), Refusal.MALFORMED),
-        (record(None), Refusal.MALFORMED),
-        (record(b"\x09"), Refusal.NEWER_ENCODING),
-        (record(encode(AckState(Epoch(BORN + 1, "us"), deleted=True))), Refusal.TOO_LARGE),
-        (record(_acked(HELD_ENTRIES + 1)), Refusal.TOO_LARGE),
-        (record(_acked(2**62)), Refusal.TOO_LARGE),
-        (record(encode(AckState(Epoch(1, "eu"), acked=MessageSet({LedgerId("eu", 1): ((0, 9),)})))), Refusal.OLDER_EPOCH),
+        (record(_acked(0), key=None), RecordRefusal.MALFORMED),
+        (record(None), RecordRefusal.MALFORMED),
+        (record(b"\x09"), RecordRefusal.NEWER_ENCODING),
+        (record(encode(AckState(Epoch(BORN + 1, "us"), deleted=True))), RecordRefusal.TOO_LARGE),
+        (record(_acked(HELD_ENTRIES + 1)), RecordRefusal.TOO_LARGE),
+        (record(_acked(2**62)), RecordRefusal.TOO_LARGE),
+        (record(encode(AckState(Epoch(1, "eu"), acked=MessageSet({LedgerId("eu", 1): ((0, 9),)})))), RecordRefusal.OLDER_EPOCH),
     ],
-    ids=lambda value: value.value if isinstance(value, Refusal) else "",
+    ids=lambda value: value.value if isinstance(value, RecordRefusal) else "",
 )
-def test_a_bad_record_is_counted_with_its_reason_and_changes_nothing(bad: Received, reason: Refusal) -> None:
+def test_a_bad_record_is_counted_with_its_reason_and_changes_nothing(bad: Received, reason: RecordRefusal) -> None:
     fold = _fold(record(encode(AckState(Epoch(2, "us"), Base(time_us=5)))))
     before = fold.known
     fold.add([bad])

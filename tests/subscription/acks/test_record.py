@@ -14,7 +14,7 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import (
     MAX_BYTES,
     MAX_EPOCH,
-    Refusal,
+    RecordRefusal,
     RefusedRecordError,
     decode,
     encode,
@@ -38,16 +38,16 @@ def test_no_bytes_do_more_than_be_refused(payload: bytes) -> None:
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        (b"", Refusal.MALFORMED),
-        (b"\3", Refusal.NEWER_ENCODING),
-        (b"\2", Refusal.MALFORMED),
-        (bytes(MAX_BYTES + 1), Refusal.TOO_LARGE),
-        (b"\1\0\0\0\1\2EU\0\0", Refusal.MALFORMED),
-        (b"\1\0\0\0\1\2eu\1\0\1\2\0\0\0\0\0", Refusal.MALFORMED),  # the second range touches the first
-        (b"\1\0\0\0\1\2eu\1\0\1\1\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\0", Refusal.MALFORMED),  # beyond a BIGINT
+        (b"", RecordRefusal.MALFORMED),
+        (b"\3", RecordRefusal.NEWER_ENCODING),
+        (b"\2", RecordRefusal.MALFORMED),
+        (bytes(MAX_BYTES + 1), RecordRefusal.TOO_LARGE),
+        (b"\1\0\0\0\1\2EU\0\0", RecordRefusal.MALFORMED),
+        (b"\1\0\0\0\1\2eu\1\0\1\2\0\0\0\0\0", RecordRefusal.MALFORMED),  # the second range touches the first
+        (b"\1\0\0\0\1\2eu\1\0\1\1\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\0", RecordRefusal.MALFORMED),  # beyond a BIGINT
     ],
 )
-def test_what_is_no_record_is_refused_with_its_reason(payload: bytes, reason: Refusal) -> None:
+def test_what_is_no_record_is_refused_with_its_reason(payload: bytes, reason: RecordRefusal) -> None:
     with pytest.raises(RefusedRecordError) as refused:
         decode(payload)
     assert refused.value.reason is reason

@@ -16,7 +16,7 @@ from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import (
     VERSION,
-    Refusal,
+    RecordRefusal,
     RefusedRecordError,
     decode,
     decode_all,
@@ -86,7 +86,7 @@ def test_a_program_that_knows_no_regional_ones_takes_them_for_a_newer_encoding(r
     assert not is_newer(payload), "and this one reads"
     with pytest.raises(RefusedRecordError) as refused:
         decode(payload)
-    assert refused.value.reason is Refusal.MALFORMED, "where only what is shared can be"
+    assert refused.value.reason is RecordRefusal.MALFORMED, "where only what is shared can be"
 
 
 @given(some, st.data())
@@ -111,7 +111,7 @@ def test_what_is_of_one_region_counts_there_alone_whoever_brings_it_elsewhere() 
         fold.add([record(own, "us")])
     assert there.known.state == own
     assert elsewhere.known.state == SubscriptionState(), "it is not known there"
-    assert elsewhere.refused == {Refusal.OTHER_REGION: 1}
+    assert elsewhere.refused == {RecordRefusal.OTHER_REGION: 1}
     assert told_unreadable(elsewhere.refused) == "", "which is no reason not to begin one of its own"
 
 

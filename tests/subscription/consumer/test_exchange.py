@@ -24,7 +24,7 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import encode
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import create, delete, reset
-from geo.subscription.consumer.ack_exchange import Member
+from geo.subscription.consumer.ack_exchange import ConsumerPart
 from geo.subscription.consumer.dispatcher import Dispatcher
 from tests.crashing import dies_at
 from tests.delta.logs import commit_of
@@ -164,7 +164,7 @@ def test_what_a_peer_tells_from_before_a_reset_is_not_told_here_though_it_is_hea
     resets: list[int] = []
     consumer = Dispatcher(settings, lambda messages: messages, None, lambda: False, lambda: None, lambda: resets.append(1))
     own = claim(settings.tables, [[consumer_runner(settings.tables, TOPIC, NAME, "")]])[0]
-    member = Member(settings, own, consumer, 0.0)
+    member = ConsumerPart(settings, own, consumer, 0.0)
     before, after = AckState(base=Base()), AckState(epoch=Epoch(1, "us"), base=Base())
     member.hear([_of_eu(member, before)], elsewhere=True)
     member.begin(SubscriptionState(after))
@@ -178,7 +178,7 @@ def test_what_a_peer_tells_from_before_a_reset_is_not_told_here_though_it_is_hea
     release([own])
 
 
-def _of_eu(member: Member, state: AckState) -> Received:
+def _of_eu(member: ConsumerPart, state: AckState) -> Received:
     return Received(LedgerId("eu", 1), 0, member.key, encode(state), 1_800_000_000 * 10**6)
 
 

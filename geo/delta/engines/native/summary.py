@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from geo.delta.data_file import DataFile
 from geo.delta.predicate import columns_of, may_hold
-from geo.delta.summary import Group, Groups, Summary
+from geo.delta.summary import GroupedBy, Groups, Summary
 
 _AT = "_at"
 
@@ -23,7 +23,7 @@ def groups_of(summary: Summary, rows: pa.Table) -> Groups:
     groups: Groups = {}
     for row in found:
         key = tuple(row[name] for name in summary.by)
-        groups[key] = Group(
+        groups[key] = GroupedBy(
             tuple(row[f"{name}_min"] for name in summary.least),
             tuple(row[f"{name}_max"] for name in summary.greatest),
             tuple(values.get(key) for values in same),
@@ -59,7 +59,7 @@ def groups_from_stats(summary: Summary) -> Callable[[DataFile], Groups | None]:
             return None
         if key not in same:
             same[key] = tuple(file.first(name) for name in summary.same)
-        return {key: Group(least, greatest, same[key], count)}
+        return {key: GroupedBy(least, greatest, same[key], count)}
 
     return from_stats
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from geo.delta.engines.spark.scan import filtered
-from geo.delta.summary import Group, Groups, Summary
+from geo.delta.summary import GroupedBy, Groups, Summary
 from geo.late import F
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def groups_of(summary: Summary, rows: DataFrame) -> Groups:
         block = F.shiftright(summary.summed, _BLOCK_BITS).alias("block")
         found = _of_blocks(summary, rows.groupBy(*summary.by, block).agg(*wanted, *sums))
     return {
-        tuple(row[name] for name in summary.by): Group(
+        tuple(row[name] for name in summary.by): GroupedBy(
             tuple(row[f"least_{name}"] for name in summary.least),
             tuple(row[f"greatest_{name}"] for name in summary.greatest),
             tuple(row[f"same_{name}"] for name in summary.same),
