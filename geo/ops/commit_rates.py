@@ -34,11 +34,16 @@ def newest_commits(log: Table, newest: int, since_us: int) -> tuple[list[Commit]
     return found, last < 0
 
 
+def rests(came_us: int, now_us: int) -> bool:
+    """Whether nothing has come lately into a log whose newest commit came then, both by its storage's clock, whatever its writer's said."""
+    return now_us - came_us > LATELY_S * 1e6 + CLOCK_TOLERANCE_US
+
+
 def published_lately(log: Table, newest: int, now_us: int) -> float | None:
     """Messages a second that were published in its cluster, by the commits of the last LATELY_S; None: nobody knows."""
     came = log.committed_at(newest)
-    if came is not None and now_us - in_us(came) > LATELY_S * 1e6 + CLOCK_TOLERANCE_US:
-        return 0.0  # whatever its writer's clock said
+    if came is not None and rests(in_us(came), now_us):
+        return 0.0
     commits, reaches_back = newest_commits(log, newest, now_us - int(LATELY_S * 1e6))
     found = rates(commits, now_us, LATELY_S, reaches_back=reaches_back)
     return None if found is None else found.published

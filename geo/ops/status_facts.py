@@ -15,7 +15,7 @@ from geo.journal.events import KEPT, is_of_this_host, read_events
 from geo.log.topics import known_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.now import now_us, utc_now
-from geo.ops.commit_rates import published_lately
+from geo.ops.commit_rates import published_lately, rests
 from geo.ops.health import Finding
 from geo.ops.lag_history import LagHistory
 from geo.ops.link_health import LinksBefore, link_findings
@@ -49,7 +49,7 @@ def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:
     clusters, read = regions.clusters, list[ClusterFacts]()
     topics: list[TopicOfLink] = []
     events: list[Event] = []
-    newest: dict[str, dict[Topic, int]] = {}
+    newest: dict[str, dict[Topic, tuple[int, int | None]]] = {}
     subscribed: dict[tuple[Topic, str], dict[str, _Here]] = {}
     for name, of_one in each.items():
         with Tried() as tried:
@@ -59,7 +59,7 @@ def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:
             topics += [topic for _, topic in of_links]
             for one, _ in of_links:
                 if one.newest is not None:
-                    newest.setdefault(one.link.source, {})[one.topic] = one.newest
+                    newest.setdefault(one.link.source, {})[one.topic] = one.newest, one.came_us
             for key, here in subscriptions_here.items():
                 subscribed.setdefault(key, {})[name] = here
         if tried.fault is not None:
@@ -225,16 +225,19 @@ def _own(tables: ClusterTables, topics: Collection[Topic]) -> tuple[Topic, ...]:
     return tuple(topics)
 
 
-def _published(tables: ClusterTables, topics: Iterable[Topic], newest: Mapping[Topic, int]) -> float | None:
-    """Messages a second that were published here. None: nobody knows, or each look would be a request."""
+def _published(tables: ClusterTables, topics: Iterable[Topic], newest: Mapping[Topic, tuple[int, int | None]]) -> float | None:
+    """Messages a second that were published here; `newest`: of topics the newest version, and when it came. None: nobody knows, or each look would
+    be a request."""
     rate = 0.0
     with Tried() as tried:
-        if not tables.is_near:
-            return None
         now = storage_now_us(tables, writes=False)
         for topic in topics:
-            log = tables.log(topic)
-            version = newest.get(topic, -1) if topic in newest or not log.exists() else log.latest_version()
+            log, (version, came_us) = tables.log(topic), newest.get(topic, (-1, None))
+            if not tables.is_near:
+                if came_us is None or not rests(came_us, now):
+                    return None
+                continue
+            version = version if topic in newest or not log.exists() else log.latest_version()
             of_log = published_lately(log, version, now) if version >= 0 else 0.0
             if of_log is None:
                 return None

@@ -53,6 +53,9 @@ class LinkStatus:
     at: int | None
     newest: int | None
     lag: Lag | None
+    came_us: int | None = None
+    """When `newest` came, by the clock of the source's storage, in microseconds since 1970, where a look at the log tells it with that; None: it
+    does not."""
     expired: int | None = None
     """Messages that the link left out since they had expired; None: it has never run."""
     impossible: int | None = None
@@ -146,6 +149,8 @@ def _status(
         with Tried() as tried:
             log = source.log(topic)
             seen = log.look()
+            # Its list has just told when that came.
+            came = log.committed_at(seen.version) if seen is not None and log.is_asked_by_name else None
             now_us = storage_now_us(target, writes=False)
             of_target = None if is_new(in_us(registered.created_at), now_us) else target_lacks
             lacking += (one for one in (absent(source, registered, seen), of_target) if one is not None)
@@ -159,8 +164,8 @@ def _status(
             if row is not None and row.cursor is not None and row.target is not None and stands.cursor is None:
                 away = away or log_gone_in_target(str(topic), link.target, link.name)
             return replace(
-                so_far, reason=told, at=stood.at, newest=seen.version, lag=stood.lag, lacks=lacks, away=away,
-                rewound=stood.rewound, stale=stood.why if stands.cursor is not None else None,
+                so_far, reason=told, at=stood.at, newest=seen.version, came_us=None if came is None else in_us(came), lag=stood.lag,
+                lacks=lacks, away=away, rewound=stood.rewound, stale=stood.why if stands.cursor is not None else None,
                 unbegun=row is None and at_end and seen.version > 0,
             )  # fmt: skip
         assert tried.fault is not None
