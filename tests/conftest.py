@@ -86,7 +86,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    """An S3 API, without buckets; of those who share it each makes its own."""
+    """An S3 API, without buckets; of those who share it each makes its own. Who begins to write there tries fewer names than else."""
+    from geo.delta import probe
+
+    probe.ROUNDS = 3
     store = ObjectStore(free_ports(1)[0], tmp_path_factory.mktemp("s3") / "log", os.environ.get("GEO_TEST_S3", ""))
     yield store
     store.close()
@@ -100,13 +103,6 @@ def bucket(s3: ObjectStore) -> Iterator[str]:
     yield name
     s3.refuse()
     s3.forget_faults()
-
-
-@pytest.fixture
-def tried_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that is tried is tried less often than else, by fewer writers."""
-    monkeypatch.setattr("geo.delta.probe.ROUNDS", 9)
-    monkeypatch.setattr("geo.delta.probe.WRITERS", 2)
 
 
 @pytest.fixture(scope="session")

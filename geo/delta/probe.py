@@ -38,7 +38,8 @@ def why_unfit(folder: WritePath) -> str | None:
                     return why
                 if name not in probed.names():
                     return "a list does not show what was put right before it"
-        if probed.names() != names or probed.names(names[7]) != names[8:]:
+        middle = ROUNDS // 2
+        if probed.names() != names or probed.names(names[middle]) != names[middle + 1 :]:
             return "a list is not in the order of names, or does not begin where it is asked to"
         return None
     finally:

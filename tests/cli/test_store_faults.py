@@ -61,9 +61,6 @@ LOOKS = (
 )
 
 
-pytestmark = pytest.mark.usefixtures("tried_briefly")
-
-
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, secret in CANARIES.items():

@@ -64,7 +64,6 @@ def _port(tables: ClusterTables) -> ObjectStore:
     return tables.port
 
 
-@pytest.mark.usefixtures("tried_briefly")
 def test_a_store_is_tried_once_and_asked_little_then(s3: S3, tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
     admit(tables)
     assert _port(tables).is_there(f"{tables.place}/store.json")
@@ -86,7 +85,6 @@ def test_a_store_that_passes_the_condition_by_is_refused_with_the_reason(s3: S3,
     assert not _port(tables).is_there(f"{tables.place}/store.json")
 
 
-@pytest.mark.usefixtures("tried_briefly")
 def test_a_program_of_before_that_lives_is_named_and_one_that_comes_later_finds_a_sign(tables: ClusterTables) -> None:
     place = f"{tables.place}/driver"
     _port(tables).put(f"{place}/other-0/part-0.txt", Sign(ELSEWHERE, now_us(), 300).encode().encode())

@@ -200,7 +200,6 @@ def _rights(s3: S3, bucket: str, *, writes: bool) -> list[Symptom]:
     return list(rights(root, "cluster eu", "geo doctor --write-check eu", writes=writes))
 
 
-@pytest.mark.usefixtures("tried_briefly")
 def test_what_keys_may_write_is_tried_by_whoever_asks_for_it(s3: S3, bucket: str) -> None:
     before = s3.counts()
     assert [(one.level, one.what) for one in _rights(s3, bucket, writes=False)] == [
@@ -249,7 +248,6 @@ def test_a_store_that_breaks_its_word_is_found_out(s3: S3, bucket: str) -> None:
     assert found.what.startswith("the store is not fit for logs: of 8 writers that put one name if it is absent")
 
 
-@pytest.mark.usefixtures("tried_briefly")
 def test_the_doctor_tells_it_beside_the_rest(
     s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
