@@ -25,7 +25,7 @@ from geo.ops.looks.retention import of_log
 from geo.ops.problems import THIS_HOST, Noted, at_risk
 from geo.ops.region_process import RegionProcess
 from geo.ops.region_processes import region_processes
-from geo.ops.regions import OF_ALL, Regions
+from geo.ops.regions import Regions
 from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, OfVersions, StatusFacts, SubscriptionFacts, TopicOfLink, Verified
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
@@ -83,12 +83,12 @@ def facts_of(
     cluster: str, clusters: Mapping[str, ClusterTables], config: Config, only: Collection[tuple[str, Topic]], *, regions: bool
 ) -> StatusFacts:
     """As `read_facts`, of these topics, by their sources, of the links into one cluster, and with `regions` of that and of those that it reads: what
-    tells their findings."""
+    tells their findings, as it is now: who asks may run for long, and remember what was."""
     links = [(link.source, link.target) for link in config.links]
     if not regions:
         return StatusFacts(now_us(), (), links, _some_topics(clusters[cluster], clusters, config, only, None))
     names = dict.fromkeys((cluster, *(link.source for link in config.inbound(cluster))))
-    seen, read, topics = Regions({name: clusters[name] for name in names}, OF_ALL), list[ClusterFacts](), list[TopicOfLink]()
+    seen, read, topics = Regions({name: clusters[name] for name in names}), list[ClusterFacts](), list[TopicOfLink]()
 
     def facts(tables: ClusterTables) -> tuple[ClusterFacts, list[TopicOfLink]]:
         before, events = LinksBefore(tables), events_told(tables, *_OF_REGION)

@@ -16,6 +16,8 @@ APART_S = 10.0
 
 EVENT = "event"
 
+FLUSH_S = 60.0
+
 
 @dataclass
 class Shown:
@@ -100,17 +102,17 @@ _SINCE = re.compile(r"since (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 
 def _note_event(place: Place, tells: Tells, since: float, shown: Shown) -> None:
     """Whether one names the cause, since when, and the fix: in its sentence, or by its own time."""
-    flush_all()  # they are written a second later
+    flush_all(FLUSH_S)  # they are written a second later
     said = place.geo("events", "--since", "7d", "-o", "json")
     told = next(iter(tells.values()))
-    apart = []
-    for one in said.data:
-        if one.get("code") == told.code.value and re.search(told.fix, one["reason"] or ""):
+    apart, events = [], [one for one in said.data if "cannot_be_read" not in one]
+    for one in events:
+        if one["code"] == told.code.value and re.search(told.fix, one["reason"] or ""):
             named = _SINCE.search(one["reason"])
             apart.append(since_of(one["at"] if named is None else named[1]) - since)
     shown.told[EVENT] = bool(apart)
     if apart:
         _note_since(EVENT, min(apart, key=abs), shown)
     else:
-        of_code = [one for one in said.data if one.get("code") == told.code.value]
-        shown.lacks.append(f"no event names {told.code.value} and {told.fix}: {of_code or said.data}")
+        of_code = [one for one in events if one["code"] == told.code.value]
+        shown.lacks.append(f"no event names {told.code.value} and {told.fix}: {of_code or events}")

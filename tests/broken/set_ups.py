@@ -59,7 +59,7 @@ Tells = Mapping[str, Told]
 def by_a_pass(place: Place) -> None:
     """Who is to run links looks before he does, and once he has; whatever becomes of it."""
     place.geo("replicate", "--cluster", "eu")
-    flush_all()  # as its process does that ends
+    flush_all(FOLLOWS_S)  # as its process does that ends
 
 
 def by_its_broker(place: Place) -> None:
@@ -68,7 +68,7 @@ def by_its_broker(place: Place) -> None:
     health = HealthEvents("eu", events_of(place.far.tables("eu")), lambda line: None)
     health.look(config, of_link)
     health.wait(FOLLOWS_S)
-    flush_all()
+    flush_all(FOLLOWS_S)
 
 
 def _noted_at_once(place: Place) -> None:
@@ -304,7 +304,7 @@ def _second_process(place: Place) -> Broken:
     with owner(place.path, TOPIC, "elsewhere"):
         began = time.time()
         place.geo("replicate", "--cluster", "eu")
-        flush_all()
+        flush_all(FOLLOWS_S)
         said = place.geo("replicate", "--cluster", "eu")
         assert (said.code, "already run by process" in said.text) == (3, True), said.text
         yield began

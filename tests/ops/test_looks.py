@@ -13,7 +13,7 @@ from geo.config.model import Cluster, Config
 from geo.config.secret import Secret
 from geo.journal.event_rate import Event, EventKind
 from geo.ops.health import Health
-from geo.ops.looks import clocks, retention, space, subscriptions
+from geo.ops.looks import clocks, retention, second, space, subscriptions
 from geo.ops.looks.overdue import overdue
 from geo.ops.looks.secrets import references
 from geo.ops.symptom import Symptom
@@ -105,6 +105,29 @@ def test_a_log_without_such_a_property_keeps_what_delta_keeps() -> None:
 def test_a_link_that_is_behind_for_half_of_what_its_source_keeps_is_told(behind_days: float, told: int) -> None:
     found = list(retention.of_lag("link", TOPIC_LOG.properties, behind_days * DAY_S, lambda key, value: value))
     assert [one.code for one in found] == [Reason.SHORT_RETENTION] * told
+
+
+@pytest.mark.parametrize(
+    ("refused_s_ago", "owned_s_ago", "since_s_ago"),
+    [
+        ([30], [900], None),  # once: its exit code has told it
+        ([90, 30], [900], 90),
+        ([2000, 700, 500, 30], [3000], 700),  # what was long before is another time
+        ([2000, 1300], [3000], None),  # it is no longer tried
+        ([90, 30], [], None),  # nobody runs it by now
+        ([90, 30], [10], None),  # the second one has it
+    ],
+)
+def test_a_second_process_is_told_while_it_is_refused_again_and_again(
+    refused_s_ago: list[int], owned_s_ago: list[int], since_s_ago: int | None
+) -> None:
+    def event(seconds: int) -> Event:
+        at, kind, code = from_us(NOW_US - seconds * 1_000_000), EventKind.OWNER, Reason.OWNED_ELSEWHERE
+        return Event("", at, "eu", kind, "eu", None, None, "replicate refused", code, "somebody runs it. Do", "u@h 1")
+
+    owned = [NOW_US - seconds * 1_000_000 for seconds in owned_s_ago]
+    found = list(second.refused("eu", map(event, refused_s_ago), owned, NOW_US))
+    assert [one.since_us for one in found] == ([] if since_s_ago is None else [NOW_US - since_s_ago * 1_000_000])
 
 
 def test_a_reference_that_leads_nowhere_is_told_and_no_secret_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
