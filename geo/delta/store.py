@@ -240,10 +240,10 @@ def meanwhile(store: ReadStore | None) -> Iterator[Begin]:
         yield begin
 
 
-def ask_all(store: ReadStore | None, asked: Iterable[Callable[[], T]]) -> list[T]:
-    """What each of some questions answers, which do not follow from each other: of a store that is far asked at once. Raises what the first of
-    them raised."""
-    with meanwhile(store) as begin:
+def ask_all(store: ReadStore | None, asked: Sequence[Callable[[], T]]) -> list[T]:
+    """What each of some questions answers, which do not follow from each other: of a store that is far asked at once, but for one alone. Raises
+    what the first of them raised."""
+    with meanwhile(store if len(asked) > 1 else None) as begin:
         answers = [begin(one) for one in asked]
         return [answer() for answer in answers]
 

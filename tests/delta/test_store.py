@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import partial
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, get_ident
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -174,6 +174,7 @@ def test_what_does_not_follow_from_each_other_is_asked_at_once_where_each_is_a_r
             met = Barrier(2)
             assert sorted(ask_all(folder.store, [partial(met.wait, 10)] * 2)) == [0, 1]
     assert begun() == "begun"
+    assert ask_all(folder.store, [get_ident]) == [get_ident()], "one alone takes no thread"
 
     def fail(what: str) -> str:
         raise ValueError(note(what))
