@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from geo.coordination.claims import Liveness, Owner
 from geo.coordination.holder import Holder, SeenHere, holder
@@ -29,13 +30,22 @@ def seen_here(process: Process | None, claims: Iterable[Owner]) -> SeenHere | No
     return SeenHere(lives, halted=process.stopped) if (lives := process.lives) else SeenHere(lives)
 
 
+class _Process(NamedTuple):
+    """What is known of a process, whatever it owns."""
+
+    process: Process | None
+    seen: SeenHere | None
+    signs_us: Collection[int]
+
+
 class RegionHolders:
-    """The owners of a region, and whether they live. Owners, signs of life and the storage's time are each read once, when first needed.
+    """The owners of a region, and whether they live. Owners, signs of life, the storage's time and each process are looked at once, when first needed.
     `claims`: the newest ones of the runners in question, for who has read them; else all that are there. `writes`: for who may write to learn the
     storage's time."""
 
     def __init__(self, tables: ClusterTables, claims: Sequence[Owner] | None = None, *, writes: bool = False) -> None:
         self._tables, self._given, self._writes = tables, claims, writes
+        self._processes: dict[str, _Process] = {}
 
     @cached_property
     def claims(self) -> list[Owner]:
@@ -70,28 +80,38 @@ class RegionHolders:
         return {one.runner: one for one in self._tables.journal(OWNERS).read(Owner)}
 
     def _of(self, claim: Owner) -> Holder:
-        process = Process.decode(claim.holder)
+        known = self._process(claim.holder)
+        process, seen = known.process, known.seen
+        if seen is not None and seen.mine:  # it may have given up this one
+            seen = seen_here(process, [claim])
         name = "a process of another program version" if process is None else str(process)
-        return holder(
-            claim,
-            name,
-            seen_here(process, [claim]),
-            self.signs_us(claim.holder),
-            self.now_us,
-            self._tables.cluster.owner_timeout_s,
-        )
+        return holder(claim, name, seen, known.signs_us, self.now_us, self._tables.cluster.owner_timeout_s)
 
     def why_not_run(self, runner: str) -> str:
         """Why nobody does this now, also if its owner is halted; "": its owner lives, or may."""
         found = self.of_runner(runner)
         return "nobody ever has" if found is None else found.why
 
-    def signs_us(self, encoded: str) -> list[int]:
+    def signs_us(self, encoded: str) -> Collection[int]:
         """The signs of life of a process: its claims and releases, and its own sign."""
-        process = Process.decode(encoded)
-        claimed = [in_us(one.since) for one in self.newest.values() if one.holder == encoded]
-        told = None if process is None else self._signs.get(process.name)
-        return claimed if told is None else [*claimed, told]
+        return self._process(encoded).signs_us
+
+    def _process(self, encoded: str) -> _Process:
+        """Each process is looked at once, however much it owns."""
+        if (known := self._processes.get(encoded)) is None:
+            process = Process.decode(encoded)
+            told = None if process is None else self._signs.get(process.name)
+            signs_us = self._claimed_us.get(encoded, set()) | (set() if told is None else {told})
+            known = self._processes[encoded] = _Process(process, seen_here(process, ()), signs_us)
+        return known
+
+    @cached_property
+    def _claimed_us(self) -> dict[str, set[int]]:
+        """By process when it claimed or released something."""
+        found: dict[str, set[int]] = {}
+        for one in self.newest.values():
+            found.setdefault(one.holder, set()).add(in_us(one.since))
+        return found
 
     @cached_property
     def _signs(self) -> dict[str, int]:
