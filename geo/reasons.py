@@ -11,131 +11,108 @@ Level = Literal["ok", "warn", "error"]
 
 
 class Reason(str, Enum):
-    """One code, one cause. The sentence beside it says the rest; `do` what ends it, where that is always the same."""
+    """One code, one cause. `means`: what it says, of anything. The sentence beside it says the rest. `do`: what ends it; None: that depends on what the
+    sentence says. `level`: nothing is told with it that is worse. docs/health.md has the list for people."""
+
+    means: str
+    do: str | None
+    level: Level
+
+    def __new__(cls, code: str, means: str = "", do: str | None = None, level: Level = "error") -> Reason:
+        self = str.__new__(cls, code)
+        self._value_, self.means, self.do, self.level = code, means, do, level
+        return self
 
     # of a source
-    SOURCE_RECREATED = "SOURCE_RECREATED"
-    """The source's log was dropped and created again: versions of before are of another table."""
-    SOURCE_RESTORED = "SOURCE_RESTORED"
-    """An older copy of the source's log was put back, or a RESTORE undid versions of it."""
-    SOURCE_ROWS_GONE = "SOURCE_ROWS_GONE"
-    """Messages that were still to be read are no longer in the source."""
-    SOURCE_CHANGED = "SOURCE_CHANGED"
-    """Messages of the source were changed, or what was published means something else now."""
-    SOURCE_GONE = "SOURCE_GONE"
-    """The source, its registry, or the topic's log in it is not there."""
-    SOURCE_UNREADABLE = "SOURCE_UNREADABLE"
-    """The source is there, as far as is known, and cannot be read."""
+    SOURCE_RECREATED = (
+        "SOURCE_RECREATED",
+        "The source's log was dropped and created again: versions of before are of another table.",
+    )
+    SOURCE_RESTORED = "SOURCE_RESTORED", "An older copy of the source's log was put back, or a RESTORE undid versions of it."
+    SOURCE_ROWS_GONE = "SOURCE_ROWS_GONE", "Messages that were still to be read are no longer in the source."
+    SOURCE_CHANGED = "SOURCE_CHANGED", "Messages of the source were changed, or what was published means something else now."
+    SOURCE_GONE = "SOURCE_GONE", "The source, its registry, or the topic's log in it is not there."
+    SOURCE_UNREADABLE = "SOURCE_UNREADABLE", "The source is there, as far as is known, and cannot be read."
     # of a target
-    TARGET_GONE = "TARGET_GONE"
-    """The target, its registry, or the topic's log in it is not there."""
-    TARGET_CHANGED = "TARGET_CHANGED"
-    """The target is not what the link left there: its next start compares both logs."""
-    TARGET_DISK_FULL = "TARGET_DISK_FULL"
-    """No space is left where something was to be written, as a rule in the target."""
+    TARGET_GONE = "TARGET_GONE", "The target, its registry, or the topic's log in it is not there."
+    TARGET_CHANGED = "TARGET_CHANGED", "The target is not what the link left there: its next start compares both logs."
+    TARGET_DISK_FULL = (
+        "TARGET_DISK_FULL",
+        "No space is left where something was to be written, as a rule in the target.",
+        "free space there; it goes on by itself",
+    )
     # of a storage, a host or a configuration
-    NO_RIGHT = "NO_RIGHT"
-    """A storage lets these keys, or this user, not do what is needed."""
-    KEYS_REFUSED = "KEYS_REFUSED"
-    """Keys are wrong, expired or not there, or the reference to them leads nowhere."""
-    NO_ANSWER = "NO_ANSWER"
-    """Nobody answers at a storage, or nobody who is trusted."""
-    NO_BUCKET = "NO_BUCKET"
-    """A bucket is not there."""
-    UNKNOWN_ANSWER = "UNKNOWN_ANSWER"
-    """A store did not say whether a commit was made; whoever tries again looks for it first."""
-    DAMAGED = "DAMAGED"
-    """A file is not what was written into it."""
-    STORAGE = "STORAGE"
-    """Another fault of a file or a storage."""
-    SPARK = "SPARK"
-    """Another fault of Spark."""
-    SPARK_ENDED = "SPARK_ENDED"
-    """Spark's process has ended."""
-    SETUP = "SETUP"
-    """This host or session is not ready to run: no Java, a missing jar."""
-    CLOCK = "CLOCK"
-    """This host's clock is not the storage's."""
-    SCHEMA = "SCHEMA"
-    """A table is newer than this program, is not ours, or would change in a way that is not additive."""
-    CONFIG = "CONFIG"
-    """The configuration is wrong."""
-    USAGE = "USAGE"
-    """What was asked for cannot be done."""
-    MISNAMED = "MISNAMED"
-    """The configuration calls a cluster by another one's name."""
-    REGISTRY_EMPTY = "REGISTRY_EMPTY"
-    """A registry says nothing though topics are there: it was emptied, or an older copy was put back."""
+    NO_RIGHT = (
+        "NO_RIGHT",
+        "A storage lets these keys, or this user, not do what is needed.",
+        "let its keys, or its user, do that there; geo doctor says what they lack",
+    )
+    KEYS_REFUSED = (
+        "KEYS_REFUSED",
+        "Keys are wrong, expired or not there, or the reference to them leads nowhere.",
+        "renew the credential that its configuration names",
+    )
+    NO_ANSWER = (
+        "NO_ANSWER",
+        "Nobody answers at a storage, or nobody who is trusted.",
+        "check root and end point of its cluster; it goes on by itself once somebody answers",
+    )
+    NO_BUCKET = "NO_BUCKET", "A bucket is not there.", "make the bucket, or correct root or checkpoints of its cluster"
+    UNKNOWN_ANSWER = "UNKNOWN_ANSWER", "A store did not say whether a commit was made; whoever tries again looks for it first."
+    DAMAGED = "DAMAGED", "A file is not what was written into it.", "bring that file back from a copy"
+    STORAGE = "STORAGE", "Another fault of a file or a storage."
+    SPARK = "SPARK", "Another fault of Spark."
+    SPARK_ENDED = "SPARK_ENDED", "Spark's process has ended.", "start it again"
+    SETUP = "SETUP", "This host or session is not ready to run: no Java, a missing jar."
+    CLOCK = "CLOCK", "This host's clock is not the storage's.", "set this host's clock"
+    SCHEMA = (
+        "SCHEMA",
+        "A table is newer than this program, is not ours, or would change in a way that is not additive.",
+        "upgrade delta-geo here, or move the table away that its sentence names",
+    )
+    CONFIG = "CONFIG", "The configuration is wrong."
+    USAGE = "USAGE", "What was asked for cannot be done."
+    MISNAMED = "MISNAMED", "The configuration calls a cluster by another one's name."
+    REGISTRY_EMPTY = (
+        "REGISTRY_EMPTY",
+        "A registry says nothing though topics are there: it was emptied, or an older copy was put back.",
+    )
     # of owners
-    OWNED_ELSEWHERE = "OWNED_ELSEWHERE"
-    """Another living runner owns it."""
-    FENCED = "FENCED"
-    """Another runner took it over."""
-    TAKEN_OVER = "TAKEN_OVER"
-    """Its owner of before was silent or dead, or somebody asked for it."""
-    NEVER_RAN = "NEVER_RAN"
-    """Nobody has run it yet."""
-    NO_OWNER = "NO_OWNER"
-    """Nobody runs it now."""
-    OWNER_SILENT = "OWNER_SILENT"
-    """Its owner gives no sign of life."""
-    LOCKED = "LOCKED"
-    """Somebody else commits to a table, for too long."""
-    CONFLICT = "CONFLICT"
-    """Commits of others came first, again and again."""
+    OWNED_ELSEWHERE = "OWNED_ELSEWHERE", "Another living runner owns it."
+    FENCED = "FENCED", "Another runner took it over."
+    TAKEN_OVER = "TAKEN_OVER", "Its owner of before was silent or dead, or somebody asked for it.", None, "warn"
+    NEVER_RAN = "NEVER_RAN", "Nobody has run it yet."
+    NO_OWNER = "NO_OWNER", "Nobody runs it now."
+    OWNER_SILENT = "OWNER_SILENT", "Its owner gives no sign of life."
+    LOCKED = "LOCKED", "Somebody else commits to a table, for too long."
+    CONFLICT = "CONFLICT", "Commits of others came first, again and again."
     # of what is wanted
-    ASKED_TO_PAUSE = "ASKED_TO_PAUSE"
-    """A person asked it to rest."""
-    POLICY = "POLICY"
-    """A policy or the configuration does not let it go there."""
-    PLACED_ELSEWHERE = "PLACED_ELSEWHERE"
-    """It is another broker's by the placement."""
-    DELETED = "DELETED"
-    """The topic was deleted."""
+    ASKED_TO_PAUSE = "ASKED_TO_PAUSE", "A person asked it to rest.", None, "warn"
+    POLICY = "POLICY", "A policy or the configuration does not let it go there."
+    PLACED_ELSEWHERE = "PLACED_ELSEWHERE", "It is another broker's by the placement.", None, "warn"
+    DELETED = "DELETED", "The topic was deleted.", None, "warn"
     # of progress
-    STALE_CURSOR = "STALE_CURSOR"
-    """The commits from its cursor on are gone, or cannot be vouched for: its next start compares both logs."""
-    NOT_MOVING = "NOT_MOVING"
-    """Its source moves and its cursor does not."""
-    GROWING = "GROWING"
-    """It is behind, and not getting nearer."""
-    LAG_LIMIT = "LAG_LIMIT"
-    """It lacks something for longer than whoever asks allows."""
-    NOT_REPLICATED = "NOT_REPLICATED"
-    """What was published is not in other regions in time."""
-    SHORT_RETENTION = "SHORT_RETENTION"
-    """Commits are removed before whoever is away has to have read them."""
-    OVERDUE = "OVERDUE"
-    """What is to be done again and again was not, for too long."""
-    IMPOSSIBLE_ROWS = "IMPOSSIBLE_ROWS"
-    """Rows of a source do not cross, since no producer can have written them: their ids or times are those of no message."""
-    REFUSED_ROWS = "REFUSED_ROWS"
-    """Rows or records were refused, and are nowhere else."""
-    OTHER = "OTHER"
-    """Something else; the sentence says it."""
+    STALE_CURSOR = (
+        "STALE_CURSOR",
+        "The commits from its cursor on are gone, or cannot be vouched for: its next start compares both logs.",
+    )
+    NOT_MOVING = "NOT_MOVING", "Its source moves and its cursor does not."
+    GROWING = "GROWING", "It is behind, and not getting nearer.", None, "warn"
+    LAG_LIMIT = "LAG_LIMIT", "It lacks something for longer than whoever asks allows."
+    NOT_REPLICATED = "NOT_REPLICATED", "What was published is not in other regions in time."
+    SHORT_RETENTION = "SHORT_RETENTION", "Commits are removed before whoever is away has to have read them."
+    OVERDUE = "OVERDUE", "What is to be done again and again was not, for too long.", None, "warn"
+    IMPOSSIBLE_ROWS = (
+        "IMPOSSIBLE_ROWS",
+        "Rows of a source do not cross, since no producer can have written them: their ids or times are those of no message.",
+    )
+    REFUSED_ROWS = "REFUSED_ROWS", "Rows or records were refused, and are nowhere else."
+    OTHER = "OTHER", "Something else; the sentence says it."
 
     @classmethod
     def _missing_(cls, value: object) -> Reason:
         """A code of a later program."""
         return cls.OTHER
-
-    @property
-    def do(self) -> str | None:
-        """What ends it. None: that depends on what the sentence says."""
-        return _DO.get(self)
-
-
-_DO = {
-    Reason.TARGET_DISK_FULL: "free space there; it goes on by itself",
-    Reason.NO_RIGHT: "let its keys, or its user, do that there; geo doctor says what they lack",
-    Reason.KEYS_REFUSED: "renew the credential that its configuration names",
-    Reason.NO_ANSWER: "check root and end point of its cluster; it goes on by itself once somebody answers",
-    Reason.NO_BUCKET: "make the bucket, or correct root or checkpoints of its cluster",
-    Reason.DAMAGED: "bring that file back from a copy",
-    Reason.SCHEMA: "upgrade delta-geo here, or move the table away that its sentence names",
-    Reason.CLOCK: "set this host's clock",
-    Reason.SPARK_ENDED: "start it again",
-}
 
 
 @dataclass(frozen=True, slots=True)

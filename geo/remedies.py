@@ -19,13 +19,13 @@ _OF_JAVA = re.compile(r"(java|org|software)\.[\w.$]+(Exception|Error): ")
 OF_STORE = "S3 bucket "
 """How an error begins that an object store gave to this program."""
 
-_REMEDIES = (
+_REMEDIES: tuple[tuple[str, Reason, str | None], ...] = (
     (r"Class org\.apache\.hadoop\.fs\.s3a\.\S+ not found", Reason.SETUP, _JARS.format("s3a")),
     (r"Class org\.apache\.hadoop\.fs\.azurebfs\.\S+ not found", Reason.SETUP, _JARS.format("abfss")),
     (r"Class org\.apache\.hadoop\.fs\.gs\.\S+ not found", Reason.SETUP, _JARS.format("gs")),
     (r'No FileSystem for scheme "?s3n?"?$', Reason.SETUP, "write s3a:// for S3; only some platforms know it as s3://"),
     (r"No FileSystem for scheme", Reason.SETUP, "add the jar that knows it to Spark, --jars"),
-    (r"NoSuchBucket", Reason.NO_BUCKET, "make the bucket, or correct root or checkpoints of its cluster"),
+    (r"NoSuchBucket", Reason.NO_BUCKET, None),
     (
         r"Unable to load credentials|NoAwsCredentials|NoAuthWithAWS",
         Reason.KEYS_REFUSED,
@@ -34,7 +34,7 @@ _REMEDIES = (
     (
         r"ExpiredToken|token (included in the request )?(is|has) expired",
         Reason.KEYS_REFUSED,
-        "renew the credential that its configuration names",
+        None,
     ),
     (
         r"no trust: ",
@@ -55,8 +55,9 @@ _REMEDIES = (
         Reason.NO_ANSWER,
         "nobody knows that host; if it is a cluster's, check its root and its end point",
     ),
-    (NO_SPACE, Reason.TARGET_DISK_FULL, Reason.TARGET_DISK_FULL.do),
+    (NO_SPACE, Reason.TARGET_DISK_FULL, None),
 )
+"""What is found in what Java or an object store says, its code, and what to do about it. None: what its code says."""
 
 
 def remedy_of(cause: str) -> str | None:
@@ -71,7 +72,7 @@ def reason_of_cause(cause: str) -> Reason | None:
 
 def _known(cause: str) -> Iterator[tuple[Reason, str | None]]:
     if _OF_JAVA.match(cause) or OF_STORE in cause or NO_SPACE in cause:
-        yield from ((code, remedy) for pattern, code, remedy in _REMEDIES if re.search(pattern, cause))
+        yield from ((code, remedy or code.do) for pattern, code, remedy in _REMEDIES if re.search(pattern, cause))
 
 
 def how_to_share(cluster: str, topic: object, subscription: str) -> str:

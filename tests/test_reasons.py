@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import errno
+import re
+from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -56,3 +58,10 @@ def test_a_code_that_was_given_stays_with_its_error() -> None:
 
 def test_a_code_of_a_later_program_is_read() -> None:
     assert Reason("SOMETHING_NEW") is Reason.OTHER
+
+
+def test_the_page_about_health_has_the_closed_list() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "health.md").read_text()
+    of_codes = page.partition("## Reason codes")[2].partition("\n## ")[0]
+    told = [line for line in of_codes.splitlines() if re.match(r"\| [A-Z]", line)]
+    assert told == [f"| {one.value} | {one.means} | {one.do or ''} | {one.level} |" for one in Reason]

@@ -209,6 +209,7 @@ def test_all_screens_have_one_form_as_json(regions: Regions) -> None:
                 assert list(among)[:6] == ["health", "level", "since", "code", "reason", "do"], where
             if key == "code":
                 assert value is None or value in Reason.__members__, where
+                assert value is None or among.get("level") != "error" or Reason(value).level == "error", where
             if key == "level":
                 assert value in ("ok", "warn", "error"), where
             there.add(key)
