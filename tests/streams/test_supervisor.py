@@ -55,6 +55,9 @@ class Job:
     noted: list[str] = field(default_factory=list)
     lease: Lease[Owned] = field(default_factory=Lease)
 
+    def __post_init__(self) -> None:
+        self.faults = [*self.faults]  # a test that is run twice has the same ones again
+
     def __str__(self) -> str:
         return self.name
 
