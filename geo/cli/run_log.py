@@ -29,11 +29,11 @@ _IF_NEEDED, _STARTS, _GIVEN = "Spark if it is needed", "with Spark", "in the Spa
 
 _LONG = {
     "broker": _STARTS, "replicate": _IF_NEEDED, "publish": _STARTS, "consume": _STARTS, "verify": _STARTS, "backfill": _STARTS,
-    "reconcile": _STARTS, "maintain": _STARTS, "rebuild": _STARTS,
+    "reconcile": _STARTS, "maintain": _STARTS, "rebuild": _STARTS, "subscriptions fold": _STARTS, "subscriptions sync": _STARTS,
 }  # fmt: skip
 """Verbs that take long, and what each says of Spark."""
 
-_FOLLOWS = ("publish", "consume")
+_FOLLOWS = ("publish", "consume", "subscriptions fold", "subscriptions sync")
 """Of these only what does not end by itself."""
 
 _GIVEN_BY = "PYSPARK_GATEWAY_PORT"
@@ -146,14 +146,18 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
     """What of the arguments a start line says, without the parser of the verb, whose module is large."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("verb", nargs="?", default="")
+    parser.add_argument("does", nargs="?", default="")
     for name in ("config", "cluster", "source", "target", "topic", "trigger"):
         parser.add_argument(f"--{name}")
     parser.add_argument("-o", "--output")
     parser.add_argument("-v", "--verbose", action="store_true")
     try:
-        return parser.parse_known_args(arguments)[0]
+        asked = parser.parse_known_args(arguments)[0]
     except argparse.ArgumentError:  # the parser of the verb says so
         return parser.parse_args([])
+    if (whole := f"{asked.verb} {asked.does}") in _LONG:
+        asked.verb = whole
+    return asked
 
 
 def _is_long(asked: argparse.Namespace, arguments: Sequence[str]) -> bool:

@@ -234,6 +234,8 @@ def run_in_cluster(
     running = make(start_spark(name, config), config, args.cluster, trigger=args.trigger, take_over=args.take_over, **more)
     stop_on_signals(args, running.stop)
     done = running.run()
+    counts = {what: count for what, count in asdict(done).items() if isinstance(count, int)}
+    args.run.follow(lambda: counts)
     output.data(asdict(done))
     output.text(f"{args.cluster}: {told(done)}", *(f"{what}: {why}" for what, why in done.unfinished.items()))
     return 1 if done.unfinished else 0

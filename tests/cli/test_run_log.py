@@ -123,11 +123,17 @@ def test_a_long_run_says_its_start_each_change_and_its_end_and_a_short_one_nothi
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short = [["topics", "list", "--config", config], ["broker"], ["broker", "--config", config, "--help"], [], ["--version"],
-             ["publish", "--config", config], ["publish", "--config", config, "--trigger", "available-now"]]  # fmt: skip
+             ["publish", "--config", config], ["publish", "--config", config, "--trigger", "available-now"],
+             ["subscriptions", "list", "--config", config], ["subscriptions", "fold", "--config", config]]  # fmt: skip
     for arguments in short:
         with RunLog(arguments):
             pass
     assert capsys.readouterr().err == ""
+    for does in ("fold", "sync"):
+        with RunLog(["subscriptions", does, "--config", config, "--cluster", "eu", "--trigger", "1 second", "-o", "json"]) as run:
+            run.code = 0
+        told = _documents(capsys.readouterr().err)
+        assert [(one["event"], one["work"]) for one in told] == [(event, f"subscriptions {does}") for event in ("start", "stop")]
     arguments = ["broker", "--config", config, "--cluster", "eu", "-o", "json"]
     with RunLog(arguments) as run:
         published = {"messages published": 0, "replicated": 0}
