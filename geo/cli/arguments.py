@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, NoReturn
 
 from geo.cli.output import Output
 from geo.config.yaml_nodes import duration_s
@@ -14,6 +14,7 @@ from geo.errors import UsageError
 from geo.ids import MessageId
 from geo.names import ALL_TOPICS
 from geo.streams.trigger import AVAILABLE_NOW
+from geo.text import printable
 
 EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe"
 
@@ -21,6 +22,13 @@ TOPIC_FORM = "persistent://tenant/namespace/name"
 
 Run = Callable[[argparse.Namespace, Output], int]
 """What a verb does: gets the parsed arguments, returns the exit code."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Of `geo`, and so of each verb. What it does not know it names on one line that moves no cursor."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
 
 
 class Verbs:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from geo.cli.arguments import EPILOG, Verbs, was_cut_short
+from geo.cli.arguments import EPILOG, Parser, Verbs, was_cut_short
 from geo.cli.logs import clear_line
 from geo.cli.noted import note_verb
 from geo.cli.output import Output
@@ -185,7 +185,7 @@ def _names_no_verb(arguments: Sequence[str]) -> bool:
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="geo", description="Geo-replication of topics in Delta Lake tables.", epilog=EPILOG)
+    parser = Parser(prog="geo", description="Geo-replication of topics in Delta Lake tables.", epilog=EPILOG)
     parser.add_argument(
         "--version", action="version", version=f"delta-geo {program_version() or '(from a zip: its version is that of the file)'}"
     )

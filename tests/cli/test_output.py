@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geo.cli.main import main
 from geo.cli.output import Line, Output, fitted, to_json
 from geo.text import printable
 from tests.examples import examples
@@ -97,3 +98,10 @@ def test_what_nobody_reads_to_its_end_ends_in_silence(tmp_path: Path) -> None:
     command = f"{sys.executable} -m geo status --config {tmp_path}/geo.yaml | true; echo ${{PIPESTATUS[0]}}"
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (ended.stdout, ended.stderr) == ("141\n", "")
+
+
+def test_an_argument_that_is_not_known_is_named_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["status", "--config", "geo.yaml", "\x1b[2J\n\u202egeo: all is well"])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "geo: error: unrecognized arguments: \ufffd[2J\ufffd\ufffdgeo: all is well"
