@@ -262,7 +262,7 @@ def test_an_end_point_that_hangs_is_one_line_and_exit_code_1(
     bucket: str, tmp_path: Path, verb: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as hangs:
-        path = _configured(tmp_path, bucket, f"http://127.0.0.1:{hangs.getsockname()[1]}", timeout="300ms")
+        path = _configured(tmp_path, bucket, f"http://127.0.0.1:{hangs.getsockname()[1]}", timeout="100ms")
         assert main([*verb, "--config", str(path), "--engine", "native"]) == 1
     out, err = capfd.readouterr()
     (said,) = re.findall(r"cannot be read.*no answer: .*\n?.*nobody answers there", out)
