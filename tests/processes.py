@@ -20,10 +20,10 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 
 JAVA_OF_TESTS = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
-    "-XX:Tier4BackEdgeThreshold=400000"
+    "-XX:Tier4BackEdgeThreshold=400000 -XX:+UseSerialGC -Xmn400m"
 )
 """For the JVMs of the tests' own sessions: compile well only what is called ten times as often as by default. A third of their
-processor time went into that."""
+processor time went into that. And look for garbage in one thread, seldom: two such JVMs share two cores."""
 
 LEAST = {
     "spark.sql.shuffle.partitions": "1",
