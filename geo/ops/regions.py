@@ -109,7 +109,8 @@ class Regions:
         if self._reads and (port := tables.port) is not None:
             if tables.cluster.root is not None:
                 below = self._below[tables.cluster.name] = port.all_below(f"{tables.cluster.root}/system")
-                take_hands(tables, below)
+                with Tried():  # the files themselves are there
+                    take_hands(tables, below)
             reads = {schema.kind: partial(self._prefetch, tables, schema) for schema in self._reads}
             ask_all({**reads, "its time": partial(_ask_time, tables)}, ANSWERS_S)
         with self._as_seen():
