@@ -10,6 +10,8 @@ from geo.coordination.claims import Liveness, Owner
 from geo.coordination.holder import Holder, SeenHere, holder
 from geo.coordination.signs import signs
 from geo.coordination.storage_clock import storage_now_us
+from geo.delta.mirror import may_be_old
+from geo.delta.object_store import as_listed
 from geo.delta.process import Process
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import from_row
@@ -61,8 +63,9 @@ class RegionHolders:
         return {one.runner: one for one in self.claims}
 
     def owned(self) -> list[Holder]:
-        """Of each runner that is owned and not released."""
-        return [self.of(one) for one in self.newest.values() if one.is_owned]
+        """Of each runner that is owned and not released, nor was meanwhile by a process that is gone."""
+        found = (self.of(one) for one in self.newest.values() if one.is_owned)
+        return [one for one in found if one.liveness is not Liveness.ENDED]
 
     def of_runner(self, runner: str) -> Holder | None:
         """None: nobody ever owned it."""
@@ -76,8 +79,10 @@ class RegionHolders:
 
     @cached_property
     def _read_again(self) -> dict[str, Owner]:
-        """The newest claims and releases, read after a process was seen to be gone: it may have ended by itself since they were read."""
-        return {one.runner: one for one in self._tables.journal(OWNERS).read(Owner)}
+        """The newest claims and releases, read after a process was seen to be gone: it may have ended by itself since they were read. Also who makes a
+        picture of how all was a moment ago reads them as they are now."""
+        with may_be_old(0.0), as_listed(()):
+            return {one.runner: one for one in self._tables.journal(OWNERS).read(Owner)}
 
     def _of(self, claim: Owner) -> Holder:
         known = self._process(claim.holder)

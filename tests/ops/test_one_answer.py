@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,13 +14,18 @@ from typing import Any
 import pytest
 
 from geo.coordination.claims import Liveness
+from geo.coordination.holder import Holder
 from geo.coordination.holders import RegionHolders
 from geo.coordination.ownership import broker_runner, claim, release
 from geo.fleet.health_events import HealthEvents
+from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import EventKind
 from geo.journal.events import SETTING, events_of, read_events
 from geo.now import utc_now
 from geo.ops.health import Health
+from geo.ops.region_process import RegionProcess
+from geo.ops.region_processes import region_processes
+from geo.ops.regions import OF_ALL, Regions
 from geo.reasons import Reason
 from geo.times import from_us
 from schemas import OWNERS
@@ -117,13 +122,27 @@ def test_of_a_claim_that_no_program_of_ours_can_read_its_time_alone_tells(place:
     release([owned])
 
 
-def test_who_ended_by_itself_since_owners_were_read_did_not_die(place: Place) -> None:
-    holders, runner = RegionHolders(place.far.tables("eu")), f"origin us of {TOPIC} into eu"
-    with owner(place.path, TOPIC):
-        assert holders.newest[runner].is_owned
-    found = holders.of_runner(runner)
+@pytest.mark.parametrize("is_on_s3", [False, True], ids=["disk", "s3"])
+def test_who_ended_by_itself_since_owners_were_read_did_not_die(
+    is_on_s3: bool, place: Place, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> None:
+    if is_on_s3:
+        place = Place(tmp_path_factory.mktemp("s3"), request.getfixturevalue("s3"))
+        place.publish(10)
+    runner, far = f"origin us of {TOPIC} into eu", place.far
+    with ExitStack() as running:
+        running.enter_context(owner(place.path, TOPIC, broker=True))
+
+        def look(tables: ClusterTables) -> tuple[Holder | None, list[RegionProcess]]:
+            holders = RegionHolders(tables)
+            assert holders.newest[runner].is_owned
+            running.close()
+            return holders.of_runner(runner), region_processes(holders)
+
+        found, processes = Regions({"eu": far.tables("eu")}, OF_ALL).ask(look)["eu"].result()
     assert found is not None
     assert found.liveness is Liveness.ENDED
+    assert processes == []
 
 
 def _said(place: Place, *verb: str) -> Any:
