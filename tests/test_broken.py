@@ -16,7 +16,7 @@ from tests.broken.set_ups import SET_UPS, SetUp
 
 pytestmark = pytest.mark.slow
 
-QUICK = ("missing table", "failed", "rows left out", "paused and forgotten")
+QUICK = ("folder gone", "failed", "rows left out", "paused and forgotten")
 
 
 @pytest.fixture(autouse=True)

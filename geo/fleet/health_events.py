@@ -19,8 +19,9 @@ from geo.journal.event_rate import EventKind
 from geo.journal.events import Events
 from geo.names import Topic
 from geo.ops.health import Finding, Health
+from geo.ops.noted import events_told
 from geo.ops.status import of_regions
-from geo.ops.status_facts import events_told, facts_of
+from geo.ops.status_facts import facts_of
 from geo.reasons import Reason
 from geo.replication.link_table import read_links
 from geo.streams.life import State

@@ -40,11 +40,11 @@ from geo.ops.looks.secrets import references
 from geo.ops.looks.space import free_space
 from geo.ops.looks.subscriptions import forgotten
 from geo.ops.looks.versions import of_processes, of_tables
-from geo.ops.problems import Noted, dated, grouped, symptom_dated
+from geo.ops.noted import events_told, noted_since
+from geo.ops.problems import grouped, symptom_dated
 from geo.ops.region_process import fault_of_region
 from geo.ops.region_processes import region_processes
 from geo.ops.rights import rights
-from geo.ops.status_facts import events_told, noted_since
 from geo.ops.symptom import Symptom
 from geo.reasons import Level, Reason
 from geo.replication.absent_regions import refuse_gone
@@ -92,7 +92,7 @@ def examine(
             partial(_region, tables, clusters, config),
             partial(_tables, tables, config),
             partial(_owners, tables, before),
-            partial(_links, tables, clusters, config, before, noted),
+            partial(_links, tables, clusters, config, before),
             partial(_overdue, tables),
         )
         try:
@@ -294,13 +294,13 @@ def _overdue(tables: ClusterTables) -> Iterator[Symptom]:
 
 
 def _links(
-    tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, before: LinksBefore, noted: Noted
+    tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, before: LinksBefore
 ) -> Iterator[Symptom]:
     name, now = tables.cluster.name, storage_now_us(tables, writes=False)
     with Tried() as tried:
         read = {one.source: clusters.get(one.source) or tables.beside(config.cluster(one.source)) for one in config.inbound(name)}
         found = [(status, finding) for status, finding, _ in link_findings(tables, read, config, ALL_TOPICS, before=before)]
-        for problem in grouped((dated(finding, noted) for _, finding in found), now):
+        for problem in grouped((finding for _, finding in found), now):
             first = problem.first
             of = first.topic if problem.count == 1 else f"{problem.count:,} of {problem.of:,} topics, such as {first.topic}"
             where, do = f"link {first.link}, {of}", first.do or ""

@@ -22,14 +22,14 @@ from geo.delta.table import Table
 from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import Event, EventKind
-from geo.journal.events import KEPT, read_events
 from geo.journal.rows import from_row
 from geo.log.ledgers import LINK_KEY
 from geo.names import Topic
-from geo.now import utc_now
 from geo.ops.away import not_before, there_last
 from geo.ops.health import APART_US, SAMPLES, Finding, Health, LinkBefore, LinkNow, judge, judge_now, longest_rest_us
 from geo.ops.lag_history import LagHistory, Read, Recorded, runs_of
+from geo.ops.noted import events_told, noted_since
+from geo.ops.problems import Noted, dated
 from geo.reasons import Reason
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_status import LinkStatus, link_statuses
@@ -62,7 +62,8 @@ def link_findings(
     only: Collection[tuple[str, Topic]] | None = None,
     before: LinksBefore | None = None,
 ) -> Iterator[tuple[LinkStatus, Finding, LagHistory | None]]:
-    """Of each of `link_statuses` how it is doing, and the history that tells it; None where nothing had to be looked at. Raises as that. `before`: what
+    """Of each of `link_statuses` how it is doing, and the history that tells it; None where nothing had to be looked at. Since when is
+    told by events of the target where nothing else tells. Raises as that. `before`: what
     the target tells, for who asks it for more."""
     before, links = (
         before or LinksBefore(target),
@@ -73,12 +74,14 @@ def link_findings(
         now = _now(status)
         link, source = links[status.link.source, status.link.target], sources[status.link.source]
         if (found := judge_now(now)) is not None and found.health not in _TELL_BEFORE:
+            found = dated(found, lambda: before.noted)
             if found.health is Health.AWAY and found.since_us is None and status.lag is None:
                 found = not_before(found, link.source, before.there_us(link, status))
             return status, found, None
         now_us = storage_now_us(target, writes=False)
         history = before.history(link, source, status.topic, now_us - SAMPLES * APART_US)
-        return status, found or judge(now, before.of(link, status.topic, history, now_us), now_us), history
+        found = found or judge(now, before.of(link, status.topic, history, now_us), now_us)
+        return status, dated(found, lambda: before.noted), history
 
     statuses = list(link_statuses(target, sources, config, glob, only))
     for status, found in zip(statuses, read_each(target.port, statuses, judged), strict=True):
@@ -158,11 +161,14 @@ class LinksBefore:
         return max((one for one in found if one is not None), default=None)
 
     @cached_property
+    def noted(self) -> Noted:
+        """Since when each link is as it is, by events of the target."""
+        return noted_since(self._events)
+
+    @cached_property
     def _events(self) -> list[Event]:
         """Of how links went, as long as they are kept."""
-        with Tried():
-            return read_events(self._target, utc_now() - KEPT, EventKind.HEALTH, EventKind.LINK)
-        return []
+        return events_told(self._target, EventKind.HEALTH, EventKind.LINK)
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], list[Recorded]]:

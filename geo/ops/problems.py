@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from geo.ops.health import Finding, Health
@@ -49,11 +49,11 @@ def at_risk(found: Symptom, topic: str | None = None) -> Finding | None:
     return Finding(_subject(found), None, topic, Health.AT_RISK, found.since_us, found.code, found.what, found.fix)
 
 
-def dated(found: Finding, noted: Noted) -> Finding:
-    """The finding, since when events tell it if it does not know that itself."""
+def dated(found: Finding, noted: Callable[[], Noted]) -> Finding:
+    """The finding, since when events tell it if it does not know that itself: else they are not asked for."""
     if found.since_us is not None or found.code is None:
         return found
-    return replace(found, since_us=noted.get((found.shown, found.code)))
+    return replace(found, since_us=noted().get((found.shown, found.code)))
 
 
 def symptom_dated(found: Symptom, noted: Noted) -> Symptom:

@@ -222,7 +222,7 @@ def status_of(facts: StatusFacts, max_lag_s: float | None = None) -> Status:
     away = [one.cluster for one in facts.clusters if one.unreadable is not None]
     return Status(
         facts.now_us,
-        _problems(topics, of_regions(replace(facts, topics=topics)), facts.noted, facts.now_us),
+        _problems(topics, of_regions(replace(facts, topics=topics)), facts.now_us),
         [ClusterLine(one, _lost(one, facts.links, topics, away)) for one in facts.clusters],
         [_link(source, target, topics, away) for source, target in facts.links],
         _subscriptions(facts.subscriptions, [of for one in facts.clusters for of in one.of_versions]),
@@ -239,7 +239,7 @@ def of_regions(facts: StatusFacts) -> list[Finding]:
         *_wrong_clock(facts.clusters),
         *risks.values(),
     ]
-    return [dated(_since_links(one, facts.topics), facts.noted) for one in found]
+    return [dated(_since_links(one, facts.topics), lambda: facts.noted) for one in found]
 
 
 def _of_cluster(one: ClusterFacts) -> Finding:
@@ -276,10 +276,10 @@ def _since_links(found: Finding, topics: Iterable[TopicOfLink]) -> Finding:
     return not_before(replace(found, since_us=met), found.subject, there)
 
 
-def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], noted: Noted, now_us: int) -> list[Problem]:
+def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], now_us: int) -> list[Problem]:
     """Worst first. Of a link with a region that is away that one is said alone."""
     away = {one.subject for one in findings if one.health is Health.AWAY}
-    of_links = grouped((dated(one.finding, noted) for one in topics), now_us)
+    of_links = grouped((one.finding for one in topics), now_us)
     told = [one for one in of_links if one.first.health is not Health.AWAY or away.isdisjoint((one.first.link or "").split("->"))]
     of_topics = [one for one in findings if one.topic is not None]
     of_others = [Problem(one) for one in findings if one.topic is None and one.is_problem(now_us)]

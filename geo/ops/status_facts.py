@@ -11,10 +11,9 @@ from geo.coordination.storage_clock import storage_now_us
 from geo.faults import Tried, wrong_of
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import Event, EventKind
-from geo.journal.events import KEPT, is_of_this_host, read_events
 from geo.log.topics import known_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
-from geo.now import now_us, utc_now
+from geo.now import now_us
 from geo.ops.commit_rates import published_lately, rests
 from geo.ops.health import Finding
 from geo.ops.lag_history import LagHistory
@@ -22,7 +21,8 @@ from geo.ops.link_health import LinksBefore, link_findings
 from geo.ops.looks import second, secrets
 from geo.ops.looks.overdue import CLEAN, WHOLE
 from geo.ops.looks.retention import of_log
-from geo.ops.problems import THIS_HOST, Noted, at_risk
+from geo.ops.noted import events_told, noted_since
+from geo.ops.problems import at_risk
 from geo.ops.region_process import RegionProcess
 from geo.ops.region_processes import region_processes
 from geo.ops.regions import Regions
@@ -120,22 +120,6 @@ def _some_topics(
 
 
 _OF_REGION = (EventKind.VERIFY, EventKind.HEALTH, EventKind.OWNER)
-
-
-def events_told(tables: ClusterTables, *kinds: EventKind) -> list[Event]:
-    """The events of these kinds that are kept, oldest first. Of a region that cannot be read, and of a later program's, there are none."""
-    with Tried():
-        return read_events(tables, utc_now() - KEPT, *kinds)
-    return []
-
-
-def noted_since(events: Iterable[Event]) -> Noted:
-    """Since when each subject has been as the newest of its events of health say. Of a host only its own events tell."""
-    newest = {}
-    for one in sorted(events, key=lambda one: one.at):
-        if one.kind is EventKind.HEALTH and (one.subject != THIS_HOST or is_of_this_host(one)):
-            newest[one.subject] = one
-    return {(one.subject, one.reason_code): in_us(one.at) for one in newest.values() if one.reason_code is not None}
 
 
 _Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], "_Here"], list[Event]]

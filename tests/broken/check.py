@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from geo.journal.events import flush_all
 from tests.broken.place import Place
 from tests.broken.screens import SCREENS, Found, since_of
-from tests.broken.set_ups import DOCTOR, LINKS, STATUS, SetUp, Tells, Told
+from tests.broken.set_ups import DOCTOR, STATUS, SetUp, Tells, Told
 
 APART_S = 10.0
 """So far from when it happened is what is told of that at most."""
@@ -83,8 +83,8 @@ def _told(place: Place, name: str, told: Told, since: float, shown: Shown) -> Fo
     (found,) = matching
     shown.code, shown.health = told.code.value, found.health or shown.health
     if found.since is None:
-        # Of a region that is away its links are not asked.
-        shown.lacks += [] if name == LINKS else [f"{name} does not tell since when: {found}"]
+        shown.told[name] = False
+        shown.lacks.append(f"{name} does not tell since when: {found}")
         return found
     _note_since(name, found.since - since, shown)
     return found

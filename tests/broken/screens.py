@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tests.broken.place import Place
+from tests.broken.place import TOPIC, Place
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,19 @@ def _of_doctor(one: Mapping[str, Any]) -> Found | None:
 def _of_links(one: Mapping[str, Any]) -> Found | None:
     if "cannot_be_read" in one:
         return Found(f"cluster {one['cluster']}", one["code"], None, one["cannot_be_read"], "")
+    return _of_link(one, one["topic"])
+
+
+def _of_explained(one: Mapping[str, Any]) -> Found | None:
+    return _of_link(one, str(TOPIC))
+
+
+def _of_link(one: Mapping[str, Any], topic: str) -> Found | None:
     finding = one["finding"]
-    if finding["level"] == "ok":
+    if finding is None or finding["level"] == "ok":
         return None
     return Found(
-        f"{one['link']}, {one['topic']}", finding["code"], _since(finding["since"]), finding["reason"] or "", finding["do"] or ""
+        f"{one['link']}, {topic}", finding["code"], _since(finding["since"]), finding["reason"] or "", finding["do"] or ""
     )
 
 
@@ -65,6 +73,7 @@ def _of_status(one: Mapping[str, Any]) -> Found | None:
 def _looked(place: Place, read: Callable[[Mapping[str, Any]], Found | None], *verb: str) -> Screen:
     said = place.geo(*verb, "--engine", "native", "-o", "json")
     rows = said.data["problems"] if isinstance(said.data, dict) else said.data or []
+    rows = rows[0]["links"] if verb[0] == "explain" and rows else rows
     return Screen(said.code, tuple(found for one in rows if (found := read(one)) is not None), said.text)
 
 
@@ -80,4 +89,13 @@ def status(place: Place) -> Screen:
     return _looked(place, _of_status, "status")
 
 
-SCREENS: Mapping[str, Callable[[Place], Screen]] = {"doctor": doctor, "links status": links, "status": status}
+def explain(place: Place) -> Screen:
+    return _looked(place, _of_explained, "explain", str(TOPIC))
+
+
+SCREENS: Mapping[str, Callable[[Place], Screen]] = {
+    "doctor": doctor,
+    "explain": explain,
+    "links status": links,
+    "status": status,
+}

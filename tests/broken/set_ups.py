@@ -37,7 +37,7 @@ SOON_S = 60.0
 
 FOLLOWS_S = 60.0
 
-DOCTOR, LINKS, STATUS = "doctor", "links status", "status"
+DOCTOR, EXPLAIN, LINKS, STATUS = "doctor", "explain", "links status", "status"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _noted_at_once(place: Place) -> None:
 
 @dataclass(frozen=True)
 class SetUp:
-    """`make` breaks what went well, and ends what it began. `tells`: what each screen tells of it; `links status` is told of links alone. `noted`: who
+    """`make` breaks what went well, and ends what it began. `tells`: what each screen tells of it; `links status` and `explain` tell of links alone. `noted`: who
     notes it; None: who types what is told. `mend` does what was told (a fix); afterwards no screen has a finding. Without it what ends `make` mends it,
     and a pass of the links."""
 
@@ -93,11 +93,13 @@ class SetUp:
 
 
 def _of_link(code: Reason, fix: str) -> Tells:
-    return {DOCTOR: Told(f"link {LINK}", code, fix), LINKS: Told(LINK, code, fix), STATUS: Told(LINK, code, fix)}
+    link = Told(LINK, code, fix)
+    return {DOCTOR: Told(f"link {LINK}", code, fix), EXPLAIN: link, LINKS: link, STATUS: link}
 
 
 def _of_region(code: Reason, fix: str) -> Tells:
-    return {DOCTOR: Told("cluster us", code, fix), LINKS: Told(LINK, code, fix), STATUS: Told("cluster us", code, fix)}
+    link, region = Told(LINK, code, fix), Told("cluster us", code, fix)
+    return {DOCTOR: region, EXPLAIN: link, LINKS: link, STATUS: region}
 
 
 def _of_place(where: str, code: Reason, fix: str) -> Tells:
