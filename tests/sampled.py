@@ -27,6 +27,7 @@ from geo.now import now_us
 from geo.ops import link_health
 from geo.ops.lag_history import Sample
 from geo.ops.link_health import LinksBefore
+from geo.replication import link_status
 from geo.replication.lag import Lag
 from geo.replication.link_status import link_statuses
 from geo.replication.link_table import read_links
@@ -145,7 +146,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    link_health.MOST_FAR = link_health.MOST  # all commits of ten minutes, though each is a request
+    link_health.MOST_FAR = link_status.REMOTE_COMMITS = link_health.MOST  # all commits of ten minutes, though each is a request
     folder = Path(tempfile.mkdtemp())
     store = ObjectStore(free_ports(1)[0], folder / "log")
     try:
