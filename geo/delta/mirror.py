@@ -4,6 +4,7 @@ append. All of a process share them.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -46,25 +47,26 @@ LOOKED_S = 1.0
 _lock = threading.Lock()
 _known: dict[WritePath, _Known] = {}
 """By a `_delta_log`; the one that was read last comes last."""
-_most_age_s: ContextVar[float] = ContextVar("most_age_s", default=0.0)
+_since: ContextVar[float] = ContextVar("since", default=math.inf)
+"""What was looked at after that (monotonic) may be told without another look."""
 
 
 @contextmanager
 def may_be_old(most_s: float) -> Iterator[None]:
-    """What is asked in here, in this thread, of small tables on a store where a look is a request may be so old, or as old as whoever calls
-    this allows: for who asks again and again. 0: it is as it is now, whatever that one allows. What this process has written is seen."""
-    before = _most_age_s.set(most_s and max(most_s, _most_age_s.get()))
+    """What is asked in here, in this thread, of small tables on a store where a look is a request may be as it was so long before this began, or as
+    whoever calls this allows: for who asks again and again. 0: it is as it is now, whatever that one allows. What this process has written is seen."""
+    before = _since.set(min(time.monotonic() - most_s, _since.get()) if most_s else math.inf)
     try:
         yield
     finally:
-        _most_age_s.reset(before)
+        _since.reset(before)
 
 
 def is_young(table: Table, looked_at: float) -> bool:
     """Whether what was found by a look at that time (monotonic) may be told without another one."""
-    if _most_age_s.get() == 0.0 or (folder := table.log_folder) is None or folder.store.is_near:
+    if looked_at <= _since.get() or (folder := table.log_folder) is None or folder.store.is_near:
         return False
-    return looked_at > max(time.monotonic() - _most_age_s.get(), last_put_at(folder))
+    return looked_at > last_put_at(folder)
 
 
 def rows_now(

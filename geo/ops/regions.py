@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -30,9 +31,6 @@ ANSWERS_S, READ_S = 20.0, 300.0
 
 BY_SPARK_S = 180.0
 """How long one may take to answer that Spark reads, which starts first."""
-
-_SAME_S = 180.0
-"""Within one picture a small table on a store is looked at once."""
 
 OF_LINKS = (TOPICS, LINKS, REQUESTS, OWNERS)
 OF_ALL = (*OF_LINKS, EVENTS)
@@ -67,6 +65,7 @@ class Regions:
         self.given, self._reads = clusters, reads
         self.clusters = dict(clusters)
         self._late: Late = {} if late is None else late
+        self._began = time.monotonic()
         self._below: dict[str, Below] = {}
         self._away: dict[str, BaseException] | None = None
 
@@ -126,11 +125,11 @@ class Regions:
 
     @contextmanager
     def _as_seen(self) -> Iterator[None]:
-        """Small tables on a store are as they were when the picture was begun."""
+        """A small table on a store is as it was at the first look since the picture was begun: what an earlier one read counts for nothing."""
         if not self._reads:
             yield
             return
-        with may_be_old(_SAME_S), as_listed(tuple(self._below.values())):
+        with may_be_old(time.monotonic() - self._began), as_listed(tuple(self._below.values())):
             yield
 
 

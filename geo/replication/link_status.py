@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 
@@ -148,14 +149,14 @@ def _status(
         lacking: list[Wrong] = []
         with Tried() as tried:
             log = source.log(topic)
-            seen = log.look()
-            # Its list has just told when that came.
-            came = log.committed_at(seen.version) if seen is not None and log.is_asked_by_name else None
+            seen, came = _looked(log)
             now_us = storage_now_us(target, writes=False)
             of_target = None if is_new(in_us(registered.created_at), now_us) else target_lacks
             lacking += (one for one in (absent(source, registered, seen), of_target) if one is not None)
             lacks = "; ".join(map(str, lacking)) or None
             stands, at_end = stands_at(row, link, target.log(topic)), begins_at(row, link, topic) == "latest"
+            if seen is not None and stands.cursor is not None and parted(stands.cursor, seen.table_id, seen.version, None) is not None:
+                seen, came = _looked(log, again=True)  # it was looked at first: the link may have gone on since
             if seen is None:
                 raise RetryableError(f"{log}: there is no table now.", code=Reason.SOURCE_GONE)
             stood = _behind(log, seen, stands, link, now_us, begins_at_end=at_end)
@@ -172,6 +173,12 @@ def _status(
         away = lacking[0] if lacking else wrong_of(tried.fault)
     told = f"{link.source} cannot be read: {away}"
     return replace(so_far, reason=told if reason is None else f"{reason}; {told}", away=away)
+
+
+def _looked(log: Table, *, again: bool = False) -> tuple[Seen | None, datetime | None]:
+    """A source, and when its newest commit came where the list of its look has just told that. `again` as `Table.look`."""
+    seen = log.look(again=again)
+    return seen, log.committed_at(seen.version) if seen is not None and log.is_asked_by_name else None
 
 
 def told_state(row: LinkState | None, requests: Requests, source: str, topic: Topic) -> tuple[State, str | None]:

@@ -21,6 +21,7 @@ from geo.cli.main import main
 from geo.cli.running import LookedAt
 from geo.config import load
 from geo.coordination.signs import sign
+from geo.delta import mirror, put_commit
 from geo.delta.commits import commit_file
 from geo.delta.writer import forget_committed
 from geo.errors import RetryableError
@@ -29,11 +30,13 @@ from geo.log.topics import ensure_topic
 from geo.names import ALL_TOPICS, Topic
 from geo.now import now_us
 from geo.ops import regions
+from geo.ops.health import Health
+from geo.ops.link_health import link_findings
 from geo.ops.regions import OF_ALL
 from geo.replication.link_requests import Action
 from geo.replication.link_status import link_statuses
 from geo.replication.request_table import ask
-from tests.far import Far
+from tests.far import TOPIC, Far
 from tests.object_store import ObjectStore as S3
 from tests.world import config_text
 
@@ -80,6 +83,33 @@ def test_a_region_that_hangs_is_asked_by_one_thread_however_often_somebody_looks
         assert isinstance(answers["eu"].exception(), RetryableError)
     hung = [one for one in set(threading.enumerate()) - before if one.name.startswith("geo-asks-")]
     assert [one.name for one in hung] == ["geo-asks-eu"]
+
+
+def test_a_picture_is_of_now_and_a_link_that_goes_on_meanwhile_is_not_rewound(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = Far.made(s3, tmp_path)
+    far.publish(3)
+    far.replicate()
+    looked = LookedAt("geo status", far.config, "native", picture=OF_ALL)
+    seen = looked.clusters["us"].log(TOPIC).look()  # as another target's thread does first
+    far.publish(6)
+    assert (seen is not None, far.replicate()) == (True, 3)
+    ((one, finding, _),) = link_findings(looked.clusters["eu"], looked.clusters, far.config, ALL_TOPICS)
+    assert (one.rewound, one.at, one.newest, finding.health) == (None, 2, 2, Health.OK)
+
+    def healths() -> list[Health]:
+        looked = LookedAt("geo status", far.config, "native", picture=OF_ALL)
+        found, _ = looked.read_each(lambda tables: link_findings(tables, looked.clusters, far.config, ALL_TOPICS))
+        return [finding.health for _, finding, _ in found]
+
+    ask(far.tables("eu"), "us", str(TOPIC), Action.PAUSE)
+    assert healths() == [Health.PAUSED]
+    with monkeypatch.context() as elsewhere:  # another process shares no memory with this one
+        elsewhere.setattr(mirror, "_known", {})
+        elsewhere.setattr(put_commit, "_put_at", {})
+        ask(far.on_host("two").tables("eu"), "us", str(TOPIC), Action.RESUME)
+    assert healths() == [Health.OK]
 
 
 _RAN = "from geo.delta import object_store; object_store.FRESH_S = 60.0; from geo.cli.main import main; raise SystemExit(main())"
