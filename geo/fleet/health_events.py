@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
+from geo.asking import Late
 from geo.config.model import Config
 from geo.coordination.storage_clock import storage_now_us
 from geo.errors import NoSparkError
@@ -60,6 +61,7 @@ class HealthEvents:
         """The number of the look at which each was, of those that are behind."""
         self._number = 0
         self._regions_at = time.monotonic()
+        self._late: Late = {}
         self._thread: threading.Thread | None = None
 
     def begin(self, config: Config) -> None:
@@ -99,7 +101,7 @@ class HealthEvents:
                 if chosen is None:
                     self._known |= _recorded(tables)
                     chosen = _chosen(tables, self._known.values())
-                facts = facts_of(self._cluster, clusters, config, chosen, regions=regions)
+                facts = facts_of(self._cluster, clusters, config, chosen, self._late, regions=regions)
                 at_us = storage_now_us(tables, writes=False)
                 found: list[tuple[Finding, Of | None]] = []
                 for one in facts.topics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from geo.asking import Late
 from geo.config.model import Config
 from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
@@ -80,15 +81,22 @@ def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:
 
 
 def facts_of(
-    cluster: str, clusters: Mapping[str, ClusterTables], config: Config, only: Collection[tuple[str, Topic]], *, regions: bool
+    cluster: str,
+    clusters: Mapping[str, ClusterTables],
+    config: Config,
+    only: Collection[tuple[str, Topic]],
+    late: Late,
+    *,
+    regions: bool,
 ) -> StatusFacts:
     """As `read_facts`, of these topics, by their sources, of the links into one cluster, and with `regions` of that and of those that it reads: what
-    tells their findings, as it is now: who asks may run for long, and remember what was."""
+    tells their findings, as it is now: who asks may run for long, and remember what was. `late`: as `Regions`, of who asks."""
     links = [(link.source, link.target) for link in config.links]
     if not regions:
         return StatusFacts(now_us(), (), links, _some_topics(clusters[cluster], clusters, config, only, None))
     names = dict.fromkeys((cluster, *(link.source for link in config.inbound(cluster))))
-    seen, read, topics = Regions({name: clusters[name] for name in names}), list[ClusterFacts](), list[TopicOfLink]()
+    seen = Regions({name: clusters[name] for name in names}, late=late)
+    read, topics = list[ClusterFacts](), list[TopicOfLink]()
 
     def facts(tables: ClusterTables) -> tuple[ClusterFacts, list[TopicOfLink]]:
         before, events = LinksBefore(tables), events_told(tables, *_OF_REGION)

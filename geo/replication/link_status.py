@@ -155,7 +155,11 @@ def _status(
             lacking += (one for one in (absent(source, registered, seen), of_target) if one is not None)
             lacks = "; ".join(map(str, lacking)) or None
             stands, at_end = stands_at(row, link, target.log(topic)), begins_at(row, link, topic) == "latest"
-            if seen is not None and stands.cursor is not None and parted(stands.cursor, seen.table_id, seen.version, None) is not None:
+            if (
+                seen is not None
+                and stands.cursor is not None
+                and parted(stands.cursor, seen.table_id, seen.version, None) is not None
+            ):
                 seen, came = _looked(log, again=True)  # it was looked at first: the link may have gone on since
             if seen is None:
                 raise RetryableError(f"{log}: there is no table now.", code=Reason.SOURCE_GONE)

@@ -25,7 +25,9 @@ from geo.delta import mirror, put_commit
 from geo.delta.commits import commit_file
 from geo.delta.writer import forget_committed
 from geo.errors import RetryableError
+from geo.fleet.health_events import HealthEvents
 from geo.journal.cluster import without_spark
+from geo.journal.events import events_of
 from geo.log.topics import ensure_topic
 from geo.names import ALL_TOPICS, Topic
 from geo.now import now_us
@@ -81,8 +83,23 @@ def test_a_region_that_hangs_is_asked_by_one_thread_however_often_somebody_looks
         answers = looked.regions.ask(lambda tables: tables.cluster.name)
         assert answers["us"].result() == "us"
         assert isinstance(answers["eu"].exception(), RetryableError)
-    hung = [one for one in set(threading.enumerate()) - before if one.name.startswith("geo-asks-")]
-    assert [one.name for one in hung] == ["geo-asks-eu"]
+    assert _asks(before) == ["geo-asks-eu"]
+
+
+def test_a_broker_asks_a_source_that_hangs_by_one_thread(hanging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions, "ANSWERS_S", 0.1)
+    config, before, said = load(hanging), set(threading.enumerate()), list[str]()
+    watch = HealthEvents("us", events_of(without_spark(config.cluster("us"))), said.append)
+    for _ in range(3):
+        watch.look(config, [], regions=True)
+        watch.wait(60)
+    assert [one.startswith("eu: AWAY: eu cannot be read: eu has not answered") for one in said] == [True], said
+    assert _asks(before) == ["geo-asks-eu"]
+
+
+def _asks(before: set[threading.Thread]) -> list[str]:
+    """Threads that have been asking since."""
+    return [one.name for one in set(threading.enumerate()) - before if one.name.startswith("geo-asks-")]
 
 
 def test_a_picture_is_of_now_and_a_link_that_goes_on_meanwhile_is_not_rewound(
