@@ -45,7 +45,7 @@ class Reason(str, Enum):
     NO_RIGHT = (
         "NO_RIGHT",
         "A storage lets these keys, or this user, not do what is needed.",
-        "let its keys, or its user, do that there; geo doctor says what they lack",
+        "let its keys, or its user, do that there; to see what they lack: geo doctor",
     )
     KEYS_REFUSED = (
         "KEYS_REFUSED",

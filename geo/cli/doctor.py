@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from geo.cli.arguments import Verbs, add_engine, add_fail_on
 from geo.cli.findings import typed
@@ -34,8 +35,9 @@ def doctor(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     spark = None if args.engine == "native" else start_spark("geo doctor", config)
     findings = examine(spark, config, LookedAt("geo doctor", config, args.engine).clusters, args.write_check)
-    output.data(findings)
-    output.lines(line for one in findings for line in _lines(one, args.config))
+    told = [replace(one, fix=typed(one.fix, args.config)) for one in findings]
+    output.data(told)
+    output.lines(line for one in told for line in _lines(one))
     return exit_code(findings, args.fail_on)
 
 
@@ -51,9 +53,9 @@ _INDENT = 6
 """Of what is below a level."""
 
 
-def _lines(one: Symptom, config: str) -> Iterator[Line]:
+def _lines(one: Symptom) -> Iterator[Line]:
     when = "" if one.since_us is None else f", since {from_us(one.since_us):%Y-%m-%d %H:%M:%SZ}"
     parts = (one.where, one.health and one.health.value, one.code and f"{one.code.value}{when}", one.what)
     yield Line(f"{one.level:{_INDENT - 1}} {': '.join(filter(None, parts))}", _COLOURS[one.level], _INDENT)
     if one.fix:
-        yield Line(f"{' ' * _INDENT}fix: {typed(one.fix, config)}", indent=_INDENT + 4)
+        yield Line(f"{' ' * _INDENT}fix: {one.fix}", indent=_INDENT + 4)

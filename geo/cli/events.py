@@ -12,6 +12,7 @@ from typing import Any
 
 from geo.asking import Late, ask_all
 from geo.cli.arguments import Verbs, add_engine, add_glob, ago_or_moment
+from geo.cli.findings import typed
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, stop_on_signals, unreadable_row
 from geo.config import load
@@ -69,7 +70,7 @@ def events(args: argparse.Namespace, output: Output) -> int:
     found.sort(key=lambda one: (one.at, one.id))
     if args.follow:
         for one in found:
-            _say(output, one)
+            _say(output, one, args.config)
         _say_away(output, unreadable)
         given = looked.regions.given  # also those that did not answer: they may come back
         every_s = LOOK_S if all(tables.is_near for tables in given.values()) else REMOTE_LOOK_S
@@ -78,8 +79,8 @@ def events(args: argparse.Namespace, output: Output) -> int:
         }
         _follow(args, output, followed, every_s, is_wanted)
         return 0
-    output.data([*map(fields_of, found), *unreadable])
-    output.table(HEAD, [cells_of(one) for one in found])
+    output.data([*(fields_of(one, args.config) for one in found), *unreadable])
+    output.table(HEAD, [cells_of(one, args.config) for one in found])
     return say_unreadable(output, unreadable)
 
 
@@ -139,7 +140,7 @@ def _follow(
                 away[name] = math.inf
                 _say_away(output, [unreadable_row(name, tried.fault)])
         for one in sorted(fresh, key=lambda one: (one.at, one.id)):
-            _say(output, one)
+            _say(output, one, args.config)
 
 
 def _say_away(output: Output, rows: list[dict[str, Any]]) -> None:
@@ -148,22 +149,28 @@ def _say_away(output: Output, rows: list[dict[str, Any]]) -> None:
     say_unreadable(output, rows)
 
 
-def _say(output: Output, one: Event) -> None:
-    output.line(fields_of(one))
-    output.text("  ".join(cell for cell in cells_of(one) if cell))
+def _say(output: Output, one: Event, config: str) -> None:
+    output.line(fields_of(one, config))
+    output.text("  ".join(cell for cell in cells_of(one, config) if cell))
 
 
-def cells_of(one: Event) -> Sequence[str | None]:
-    """An event as people read it, below `HEAD`."""
+def cells_of(one: Event, config: str) -> Sequence[str | None]:
+    """An event as people read it, below `HEAD`. `config`: of who reads it."""
     change = one.to_state if one.from_state in (None, one.to_state) else f"{one.from_state} -> {one.to_state}"
     times = f" ({one.count:,} times)" if one.count > 1 else ""
-    why = ": ".join(filter(None, (None if one.reason_code is None else one.reason_code.value, one.reason)))
+    why = ": ".join(filter(None, (None if one.reason_code is None else one.reason_code.value, _reason(one, config))))
     return f"{one.at:%Y-%m-%dT%H:%M:%SZ}", one.cluster, one.kind.value, one.subject, change + times, why, one.by
 
 
-def fields_of(one: Event) -> dict[str, Any]:
-    """An event for programs."""
+def fields_of(one: Event, config: str) -> dict[str, Any]:
+    """An event for programs. `config`: of who reads it."""
     return {
         "at": one.at, "cluster": one.cluster, "kind": one.kind, "subject": one.subject, "topic": one.topic,
-        "from_state": one.from_state, "to_state": one.to_state, "code": one.reason_code, "reason": one.reason, "by": one.by, "count": one.count,
+        "from_state": one.from_state, "to_state": one.to_state, "code": one.reason_code, "reason": _reason(one, config), "by": one.by, "count": one.count,
     }  # fmt: skip
+
+
+def _reason(one: Event, config: str) -> str | None:
+    """What to do is as it is typed for the configuration of who reads it: who noted it may have another, elsewhere."""
+    why, mark, do = (one.reason or "").partition("Do: ")
+    return f"{why}{mark}{typed(do, config)}" or None

@@ -41,30 +41,30 @@ def say(args: argparse.Namespace, output: Output) -> int:
     found = [(one, explained[one], noted[one]) for one in topics]
     now = now_us()
     output.data([
-        {"topic": str(one), "links": [_as_json(way, now) for way in ways], "events": [fields_of(event) for event in events]}
+        {"topic": str(one), "links": [_as_json(way, now, args.config) for way in ways], "events": [fields_of(event, args.config) for event in events]}
         for one, ways, events in found
     ])  # fmt: skip
     for one, ways, events in found:
-        output.text(str(one), *(line for way in ways for line in lines(way, now, args.config)), *event_lines(events))
+        output.text(str(one), *(line for way in ways for line in lines(way, now, args.config)), *event_lines(events, args.config))
     return int(any(way.is_problem(now) for _, ways, _ in found for way in ways))
 
 
-def event_lines(events: Sequence[Event]) -> list[str]:
-    """The last events of a topic."""
-    return [f"  {'  '.join(cell for cell in cells_of(one) if cell)}" for one in events]
+def event_lines(events: Sequence[Event], config: str) -> list[str]:
+    """The last events of a topic, with verbs as they are typed for a configuration."""
+    return [f"  {'  '.join(cell for cell in cells_of(one, config) if cell)}" for one in events]
 
 
-def _as_json(one: Explained, now_us: int) -> dict[str, Any]:
+def _as_json(one: Explained, now_us: int, config: str) -> dict[str, Any]:
     decision, status, cursor, messages = one.decision, one.status, one.cursor, one.messages
     return {
         "link": f"{one.source}->{one.target}", "replicated": decision.replicated,
-        "decision": {"set_by": decision.level, "where": decision.where, "reason": decision.reason, "do": decision.do},
+        "decision": {"set_by": decision.level, "where": decision.where, "reason": decision.reason, "do": decision.do and typed(decision.do, config)},
         "cannot_be_read": one.unread,
         "newest_messages": None if messages.since_us is None else {"for_target": messages.to_target, "for_others": messages.to_others},
         "state": status and status.state.value, "reason": status and status.reason,
         "source_version": status and status.at, "source_newest": status and status.newest, "in_sync": status and status.in_sync,
         **lag_as_json(None if status is None else status.lag, "lag_"),
-        "finding": one.finding and finding_as_json(one.finding, now_us),
+        "finding": one.finding and finding_as_json(one.finding, now_us, config),
         "history_since": None if one.history_since_us is None else from_us(one.history_since_us),
         "history": [_then(then) for then in one.history],
         "cursor": None if cursor is None else {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+from geo.cli.main import NOUNS, VERBS
 from geo.cli.output import Colour, Line, said
 from geo.fleet.load_reports import UP
 from geo.fleet.placement.views import SILENT
@@ -18,11 +20,12 @@ from geo.text import counted, lasting
 from geo.times import from_us
 
 
-def finding_as_json(one: Finding, now_us: int) -> dict[str, Any]:
-    """What every screen says of how something is doing, in these words. `level`: of what is no problem, as a rest of an hour, it is ok."""
+def finding_as_json(one: Finding, now_us: int, config: str) -> dict[str, Any]:
+    """What every screen says of how something is doing, in these words. `level`: of what is no problem, as a rest of an hour, it is ok. `do`: verbs are as
+    they are typed for a configuration."""
     return {
         "health": one.health, "level": one.level if one.is_problem(now_us) else "ok", "since": None if one.since_us is None else from_us(one.since_us), "code": one.code,
-        "reason": one.reason or None, "do": one.do,
+        "reason": one.reason or None, "do": None if one.do is None else typed(one.do, config),
     }  # fmt: skip
 
 
@@ -49,10 +52,13 @@ def since(since_us: int | None, now_us: int) -> str | None:
     return f"{began:{form}} ({lasting(ago_s)})"
 
 
+_VERB = re.compile(rf"(?<![\w./`-])geo (?:(?:{'|'.join(NOUNS)}) [a-z]+|(?:{'|'.join(VERBS)}))(?![\w-])")
+"""How a verb of this program begins in a text. One in backticks is mentioned, and not to be typed."""
+
+
 def typed(do: str, config: str) -> str:
-    """What to do: if it is a verb, as it is typed for a configuration."""
-    is_verb = do.startswith("geo ") and ", " not in do and "; " not in do
-    return f"{do} --config {shlex.quote(config)}" if is_verb else do
+    """What to do: each verb in it is as it is typed for a configuration. That stands behind its name, since where it ends prose may follow."""
+    return _VERB.sub(lambda verb: f"{verb[0]} --config {shlex.quote(config)}", do)
 
 
 _INDENT = 11

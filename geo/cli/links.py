@@ -201,7 +201,7 @@ def links_status(args: argparse.Namespace, output: Output) -> int:
     away = [link for one in unreadable for link in config.inbound(one["cluster"])]
     statuses = [one for one, _ in found]
     every, of_in_sync = high_watermarks(statuses, away, in_sync=False), high_watermarks(statuses, away, in_sync=True)
-    rows = [{**_status(one, every, of_in_sync), "finding": finding_as_json(how, now)} for one, how in found]
+    rows = [{**_status(one, every, of_in_sync), "finding": finding_as_json(how, now, args.config)} for one, how in found]
     output.data([*sorted(rows, key=lambda row: (row["topic"], row["link"])), *unreadable])
     head = ("TOPIC", "LINK", "HEALTH", "SINCE", "STATE", "IN SYNC", "LAG", "BYTES", "SECONDS", "VERSION", "OF", "REASON")
     output.table(

@@ -70,7 +70,11 @@ VERBS = {
 _WITHOUT_PANDAS = ("status",)
 """Verbs that only look, and are done before it would be imported."""
 
-_NOUNS = ("links", "topics", "subscriptions", "brokers", "bundles", "isolation", "domains", "anti-affinity")
+LISTED = ("links", "topics", "subscriptions", "brokers", "bundles", "isolation", "domains", "anti-affinity")
+"""Nouns that list without a verb of theirs."""
+
+NOUNS = (*LISTED, "balance", "clusters")
+"""Those of `VERBS` that have verbs of their own."""
 
 
 def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
@@ -81,7 +85,7 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
     if "_ARGCOMPLETE" in os.environ:
         _complete(os.environ["COMP_LINE"].split())
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] and arguments[0] in _NOUNS and _names_no_verb(arguments[1:]):
+    if arguments[:1] and arguments[0] in LISTED and _names_no_verb(arguments[1:]):
         arguments.insert(1, "list")  # a noun with no verb lists
     if argv is None and arguments[:1] and arguments[0] in _WITHOUT_PANDAS:  # of a process of its own
         spare_pandas()

@@ -49,21 +49,21 @@ def status(args: argparse.Namespace, output: Output) -> int:
         looked = LookedAt("geo status", config, args.engine, picture=OF_ALL, late=late)
         found = status_of(read_facts(looked.regions, config, chosen(looked, args.topic)), args.max_lag)
         if args.watch is None:
-            output.data(as_json(found))
+            output.data(as_json(found, args.config))
         else:
-            output.line(as_json(found))
+            output.line(as_json(found, args.config))
         output.lines(screen(found, program_version(), output.width, args.config))
         return int(found.fails(args.fail_on))
 
     return output.watch(args.watch, show)
 
 
-def as_json(found: Status) -> dict[str, Any]:
-    """With the keys that stay. None: nobody knows."""
+def as_json(found: Status, config: str) -> dict[str, Any]:
+    """With the keys that stay, and verbs as they are typed for a configuration. None: nobody knows."""
     return {
         "at": from_us(found.at_us),
         "version": program_version(),
-        "problems": [_problem_as_json(one, found.at_us) for one in found.problems],
+        "problems": [_problem_as_json(one, found.at_us, config) for one in found.problems],
         "clusters": [_cluster_as_json(one) for one in found.clusters],
         "links": [_link_as_json(one) for one in found.links],
         "subscriptions": {
@@ -87,10 +87,10 @@ def as_json(found: Status) -> dict[str, Any]:
     }
 
 
-def _problem_as_json(one: Problem, now_us: int) -> dict[str, Any]:
+def _problem_as_json(one: Problem, now_us: int, config: str) -> dict[str, Any]:
     first = one.first
     where = {"link": first.link, "subject": first.subject, "topic": first.topic}
-    return {**finding_as_json(first, now_us), **where, "topics": one.count, "of_topics": one.of}
+    return {**finding_as_json(first, now_us, config), **where, "topics": one.count, "of_topics": one.of}
 
 
 def _cluster_as_json(one: ClusterLine) -> dict[str, Any]:

@@ -45,9 +45,10 @@ def emptied_region(name: str, place: str, readers: Sequence[str]) -> Wrong:
     return Wrong(Reason.REGISTRY_EMPTY, what, do)
 
 
-def log_gone(log: str, name: str) -> Wrong:
+def log_gone(log: str, name: str, topic: Topic) -> Wrong:
     """Of a topic of a registry whose log is not there."""
-    do = f"Put it back. If nobody is to have it: `geo topics create` and `geo topics delete` it in {name}"
+    of = f"--cluster {name} --topic {topic}"
+    do = f"Put it back. If nobody is to have it: geo topics create {of}, then geo topics delete {of}"
     return Wrong(Reason.SOURCE_GONE, f"its log {log} is not there", do)
 
 
@@ -61,19 +62,19 @@ def nothing_in_target(name: str, place: str) -> Wrong:
     is read does not know its readers."""
     what = f"nothing is registered at {place} of {name}: no link into it has ever run there, or it was moved away"
     do = (
-        f"If it is new, start it: geo broker or geo replicate --cluster {name}. If not, put its folder back (its system folder too), or correct its "
+        f"If it is new, start it: geo broker --cluster {name}, or geo replicate --cluster {name}. If not, put its folder back (its system folder too), or correct its "
         "place in the configuration, before anything runs there"
     )
     return Wrong(Reason.TARGET_GONE, what, do)
 
 
-def log_gone_in_target(topic: str, target: str, link: str) -> Wrong:
+def log_gone_in_target(topic: str, source: str, target: str) -> Wrong:
     """Of a topic whose log in a target is not there, though a link has written it."""
     do = (
         "Put it back. Without it the next start of the link makes it anew, and brings what its source still has: what was published in "
-        f"{target} comes back by geo rebuild --cluster {target} alone"
+        f"{target} comes back by this alone: geo rebuild --cluster {target} --from {source}"
     )
-    return Wrong(Reason.TARGET_GONE, f"the log of {topic} in {target} is not there, though {link} has written it", do)
+    return Wrong(Reason.TARGET_GONE, f"the log of {topic} in {target} is not there, though {source}->{target} has written it", do)
 
 
 def lost_by_registry(one: KnownTopic, cluster: str, registry: str) -> Wrong | None:

@@ -140,7 +140,7 @@ def absent(tables: ClusterTables, one: Registered, seen: Seen | None) -> Wrong |
     there, and say the same."""
     name = tables.cluster.name
     if seen is None:
-        return log_gone(str(tables.log(one.topic)), name)
+        return log_gone(str(tables.log(one.topic)), name, one.topic)
     return lost_by_registry(one, name, str(tables.journal(TOPICS))) or unlike(tables, one, seen)
 
 

@@ -137,7 +137,10 @@ def _of_lifecycle(rules: tuple[LifecycleRule, ...] | Unknown, place: Place) -> I
                 f"the lifecycle rule {rule.name} {' and '.join(does)} {of} below the root: tables that lack a file cannot be read"
             )
             yield Symptom(
-                level, place.where, what, f"take {place.prefix or 'this bucket'} out of it; geo maintain removes what has expired"
+                level,
+                place.where,
+                what,
+                f"take {place.prefix or 'this bucket'} out of it; `geo maintain` removes what has expired",
             )
         elif rule.moves_to:
             what = f"the lifecycle rule {rule.name} moves {of} below the root to {', '.join(rule.moves_to)}"

@@ -170,11 +170,13 @@ def _storage(tables: ClusterTables) -> Iterator[Symptom]:
     folder = tables.lock_folder
     if folder is not None:
         what = "commits of all processes of this host are serialised by file locks"
-        others = "a user's own OPTIMIZE, UPDATE, DELETE or VACUUM takes none and may lose commits: use geo maintain and geo erase"
+        others = (
+            "a user's own OPTIMIZE, UPDATE, DELETE or VACUUM takes none and may lose commits: use `geo maintain` and `geo erase`"
+        )
         yield Symptom("ok", where, f"{place} is a local disk: {what}; {others}")
     elif tables.port is not None:
         what = "every commit is this program's, put if it is absent, by any number of processes"
-        others = "a user's own OPTIMIZE, UPDATE or DELETE by Spark may lose commits: use geo maintain and geo erase"
+        others = "a user's own OPTIMIZE, UPDATE or DELETE by Spark may lose commits: use `geo maintain` and `geo erase`"
         yield Symptom("ok", where, f"{place} is on S3: {what}; {others}")
     elif tables.location is None:
         yield Symptom("ok", where, f"{place}: the catalog keeps the tables' places, and with them their commits, to itself")

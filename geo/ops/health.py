@@ -187,7 +187,7 @@ def _with_left_out(link: LinkNow, found: Finding) -> Finding:
         do = f"geo links restart {link.ends}"
     else:
         why = f"it left out {counted(link.left_out, 'row')} of {link.source} that no producer can have written"
-        why = f"{why}: delete them there, or keep them; geo reconcile takes what is there then as right"
+        why = f"{why}: delete them there, or keep them; `geo reconcile` takes what is there then as right"
         do = f"geo reconcile {link.ends}"
         if link.state not in (State.STOPPED, State.PAUSED):  # who runs it owns it
             do = f"geo links pause {link.ends}; once it is PAUSED {do}; then geo links resume {link.ends}"

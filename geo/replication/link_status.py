@@ -167,7 +167,7 @@ def _status(
             told = "; ".join(filter(None, (reason or stood.why, lacks))) or None
             away = next(iter(lacking), None)
             if row is not None and row.cursor is not None and row.target is not None and stands.cursor is None:
-                away = away or log_gone_in_target(str(topic), link.target, link.name)
+                away = away or log_gone_in_target(str(topic), link.source, link.target)
             return replace(
                 so_far, reason=told, at=stood.at, newest=seen.version, came_us=None if came is None else in_us(came), lag=stood.lag,
                 lacks=lacks, away=away, rewound=stood.rewound, stale=stood.why if stands.cursor is not None else None,

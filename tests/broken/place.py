@@ -85,7 +85,7 @@ class Place:
     """The regions, below `folder`; on S3 each has a bucket of its own."""
 
     def __init__(self, folder: Path, s3: S3 | None) -> None:
-        self.s3, self.path, run = s3, folder / "geo.yaml", uuid.uuid4()
+        self.s3, self.path, run = s3, folder / "both regions.yaml", uuid.uuid4()
         self.roots = {name: str(folder / name) if s3 is None else f"s3a://{name}-{run}/t" for name in ("us", "eu")}
         reached = "" if s3 is None else f", storage: {json.dumps(s3.storage())}"
         place = f"owner_timeout: 30 seconds{reached}"
@@ -147,16 +147,20 @@ class Place:
         return [one for name in targets or ("eu", "us") for one in Replicator(no_spark, self.far.config, name).run()]
 
     def geo(self, *arguments: str) -> Said:
-        """A verb as a person types it."""
+        """A verb for these regions."""
+        return self.typed([*arguments, "--config", str(self.path)])
+
+    def typed(self, arguments: Sequence[str]) -> Said:
+        """A verb as it was told, and nothing behind it."""
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
-            code = main([*arguments, "--config", str(self.path)])
+            code = main(arguments)
         text = out.getvalue()
         return Said(code, json.loads(text) if "json" in arguments and text else None, text + err.getvalue())
 
-    def geo_anew(self, *arguments: str) -> Said:
-        """As `geo`, in a process of its own: this one remembers what it read of tables that somebody has moved away since."""
-        command = [sys.executable, "-m", __name__, *arguments, "--config", str(self.path)]
+    def typed_anew(self, arguments: Sequence[str]) -> Said:
+        """As `typed`, in a process of its own: this one remembers what it read of tables that somebody has moved away since."""
+        command = [sys.executable, "-m", __name__, *arguments]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         return Said(ended.returncode, None, ended.stdout + ended.stderr)
 

@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -109,28 +109,28 @@ def _of_place(where: str, code: Reason, fix: str) -> Tells:
 # -- mending: what was told ------------------------------------------------------------------------------------
 
 
-_VERB = re.compile(r"geo ((?:links|reconcile|rebuild|broker|replicate)\b.*?)(?= \(|, or | or |\. |$)")
+_VERB = re.compile(r"geo ((?:links|reconcile|rebuild|broker|replicate)\b.*?)(?= \(|, |; |\. |$)")
 
 
-def _types(place: Place, fix: str, geo: Callable[..., Said] | None = None) -> None:
-    """The verb that is told is typed, and the links run once more, as their brokers let them."""
+def _types(place: Place, fix: str, typed: Callable[[Sequence[str]], Said] | None = None) -> None:
+    """The verb that is told is typed as it stands there, and the links run once more, as their brokers let them."""
     found = _VERB.search(fix)
     assert found is not None, fix
     words = shlex.split(found[1])
-    said = (geo or place.geo)(*words, *(["--trigger", "available-now"] if words[0] == "broker" else []))
+    said = (typed or place.typed)([*words, *(["--trigger", "available-now"] if words[0] == "broker" else [])])
     assert said.code == 0, f"{found[0]}: {said.code}\n{said.text}"
     place.replicate()
 
 
 def _asks(place: Place, fix: str) -> None:
     """The verb that is told is typed; who runs the link follows it."""
-    said = place.geo(*shlex.split(fix)[1:])
+    said = place.typed(shlex.split(fix)[1:])
     assert said.code == 0, f"{fix}: {said.code}\n{said.text}"
 
 
 def _rebuilds(place: Place, fix: str) -> None:
     """In a process of its own: this one remembers the registry that is gone."""
-    _types(place, fix, place.geo_anew)
+    _types(place, fix, place.typed_anew)
 
 
 def _types_in_shell(place: Place, fix: str) -> None:
@@ -298,7 +298,7 @@ def _foreign_schema(place: Place) -> Broken:
 
 def _moves_table(place: Place, fix: str) -> None:
     place.set_property("us", "geo.schema.version", "2")
-    _types(place, fix, place.geo_anew)
+    _types(place, fix, place.typed_anew)
 
 
 def _second_process(place: Place) -> Broken:
@@ -335,7 +335,10 @@ SET_UPS = (
     SetUp("missing table", _moved_away(f"topics/{TOPIC.path}"), _of_link(Reason.SOURCE_GONE, "Put it back"), _puts_back),
     SetUp("folder gone", _moved_away(""), _of_region(Reason.SOURCE_GONE, "Put its folder back"), _puts_back),
     SetUp(
-        "registry emptied", _registry_emptied, _of_region(Reason.REGISTRY_EMPTY, "geo rebuild --cluster us --from eu"), _rebuilds
+        "registry emptied",
+        _registry_emptied,
+        _of_region(Reason.REGISTRY_EMPTY, "geo rebuild .*--cluster us --from eu"),
+        _rebuilds,
     ),
     SetUp(
         "expired reference",
@@ -349,7 +352,7 @@ SET_UPS = (
     SetUp("failed", _failed, _of_link(Reason.SOURCE_RECREATED, "geo links resolve"), _types),
     SetUp("rows left out", _left_out, _of_link(Reason.IMPOSSIBLE_ROWS, "geo reconcile"), _types),
     SetUp("paused and forgotten", _forgotten, _of_link(Reason.ASKED_TO_PAUSE, "geo links resume"), _types),
-    SetUp("no broker", _no_broker, _of_link(Reason.NO_OWNER, "geo broker --cluster eu"), _types, noted=None),
+    SetUp("no broker", _no_broker, _of_link(Reason.NO_OWNER, "geo broker .*--cluster eu"), _types, noted=None),
     SetUp("halted", _halted, _of_link(Reason.OWNER_SILENT, "kill -CONT"), _types_in_shell),
     SetUp(
         "stale cursor",
@@ -363,7 +366,7 @@ SET_UPS = (
     SetUp(
         "second process",
         _second_process,
-        _of_place("eu", Reason.OWNED_ELSEWHERE, "geo replicate --cluster eu --take-over"),
+        _of_place("eu", Reason.OWNED_ELSEWHERE, "geo replicate .*--cluster eu --take-over"),
         _types,
     ),
     SetUp("short retention", _short_retention, _of_place(f"us, {TOPIC}", Reason.SHORT_RETENTION, "ALTER TABLE"), _alters),

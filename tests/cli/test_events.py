@@ -121,10 +121,10 @@ _TEXTS = st.text(max_size=30)
 def test_no_text_moves_a_cursor_or_begins_a_line(subject: str, state: str, by: str, reason: str | None) -> None:
     one = Event("1", EPOCH, "eu", EventKind.LINK, subject, None, None, state, None, reason, by, 3)
     lines = Lines()
-    lines.table(HEAD, [cells_of(one)])
+    lines.table(HEAD, [cells_of(one, "geo.yaml")])
     assert len(lines.said) == 2
     assert all(printable(line) == line for line in lines.said)
-    assert json.loads(json.dumps({**fields_of(one), "at": None}))["subject"] == subject
+    assert json.loads(json.dumps({**fields_of(one, "geo.yaml"), "at": None}))["subject"] == subject
 
 
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "screens" / "events.txt"
@@ -158,7 +158,7 @@ class Told:
                     self._note(time, cluster, kind, subject, last, now, *known)
             case ["events"]:
                 rows, said = sorted(self.rate.due, key=lambda one: one.at), Lines()
-                said.table(HEAD, [cells_of(one) for one in rows])
+                said.table(HEAD, [cells_of(one, "geo.yaml") for one in rows])
                 self.rate = EventRate("w")
                 return said.said
             case _:

@@ -153,6 +153,6 @@ def test_for_whom_messages_are_is_counted_by_the_records_of_commits() -> None:
 
 def test_events_are_a_line_each() -> None:
     event = Event("1", AT, "eu", EventKind.LINK, f"us->eu {ORDERS}", str(ORDERS), "RUNNING", "FAILED", Reason.SOURCE_RECREATED,
-                  "why", "ops@vm3: geo broker", 3)  # fmt: skip
-    told = "RUNNING -> FAILED (3 times)  SOURCE_RECREATED: why  ops@vm3: geo broker"
-    assert event_lines([event]) == [f"  2026-11-28T03:12:04Z  eu  LINK  us->eu {ORDERS}  {told}"]
+                  "why. Do: geo links restart --source us", "ops@vm3: geo broker", 3)  # fmt: skip
+    told = "RUNNING -> FAILED (3 times)  SOURCE_RECREATED: why. Do: geo links restart --config geo.yaml --source us  ops@vm3: geo broker"
+    assert event_lines([event], "geo.yaml") == [f"  2026-11-28T03:12:04Z  eu  LINK  us->eu {ORDERS}  {told}"]

@@ -173,7 +173,7 @@ def test_any_text_is_shown_on_lines_of_its_own_and_moves_no_cursor(
     status = status_of(StatusFacts(NOW_US, [away, dead], [("us", "eu"), (name, "us")], [one]))
     lines = _shown(status, width)
     assert not [line for line in lines if re.search(r"[\x00-\x1f\x7f-\x9f]", line)]
-    json.dumps(to_json(as_json(status)), allow_nan=False)
+    json.dumps(to_json(as_json(status, "geo.yaml")), allow_nan=False)
     assert status.fails("warn") >= (health not in (Health.OK, Health.CATCHING_UP))
 
 

@@ -50,7 +50,7 @@ def test_a_storage_that_may_not_be_written_is_told_also_where_it_cannot_be_read(
         "ok",
         (
             f"{tmp_path / 'eu'} is a local disk: commits of all processes of this host are serialised by file locks; a user's own OPTIMIZE, "
-            "UPDATE, DELETE or VACUUM takes none and may lose commits: use geo maintain and geo erase"
+            "UPDATE, DELETE or VACUUM takes none and may lose commits: use `geo maintain` and `geo erase`"
         ),
     )
     assert [what for level, what in eu if level != "ok"] == [f"nothing was ever published or replicated at {tmp_path / 'eu'}"]

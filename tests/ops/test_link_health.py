@@ -124,7 +124,7 @@ def test_what_is_stopped_is_told_with_since_verb_and_exit_code(far: Far, topic: 
     assert (code, told["lag_messages"]) == (1, 10)
     found = told["finding"]
     assert (found["health"], found["code"], found["level"]) == ("STOPPED", "NO_OWNER", "error")
-    assert found["do"] == "geo replicate --cluster eu"
+    assert found["do"] == f"geo replicate --config {far.config.path} --cluster eu"
     assert found["since"] is not None
     far.replicate(topic)
     code, (told,) = typed("")

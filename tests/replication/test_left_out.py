@@ -88,7 +88,7 @@ def test_what_a_link_left_out_is_not_ok_until_a_person_takes_the_source_as_it_is
     assert typed("links", "status", "--fail-on", "error") == 1
     told = capsys.readouterr().out
     assert "BEHIND" in told
-    assert "do: geo reconcile --source us --target eu" in told
+    assert f"do: geo reconcile --config {world.path} --source us --target eu" in told
     since = world.link_state("eu", "us").impossible_since
     assert typed("reconcile", "--source", "us", "--target", "eu", "--topic", str(TOPIC)) == 0
     assert health() == (Health.OK, None)
