@@ -46,7 +46,7 @@ class Verbs:
         parser: argparse.ArgumentParser = self._parsers.add_parser(
             name, help=does, description=does, epilog=EPILOG, allow_abbrev=False
         )
-        parser.set_defaults(verb=run, was_stopped=False, noted=None)
+        parser.set_defaults(verb=run, was_stopped=False, noted=None, tells_itself=False)
         parser.add_argument(
             "-o", "--output", choices=("text", "json"), default="text", help="text for people, or JSON with stable keys"
         )

@@ -63,6 +63,7 @@ def broker(args: argparse.Namespace, output: Output) -> int:
         stop_on_signals(args, runner.stop)
         at_signal("SIGHUP", runner.reload)
         health.wait(LOOKS_S)
+        args.tells_itself = True
         reports = runner.run()
     if ends:
         output.data([_fields(report) for report in reports])

@@ -39,7 +39,7 @@ WRITES: Mapping[str, EventKind] = {
 """By noun and verb. Others only look, or run on, and tell what they do themselves."""
 
 RUNS: Mapping[str, EventKind] = dict.fromkeys(("broker", "replicate"), EventKind.OWNER)
-"""Those of which it is told alone that they were refused, or failed: what they do they tell themselves."""
+"""Those of which it is told alone that they were refused, or failed: what they do they tell themselves, and a broker that ran also why it ended."""
 
 _NOT_TOLD = {"--where"}
 """Arguments whose value may be of a person."""
@@ -56,7 +56,7 @@ def note_verb(
     kinds = WRITES if error is None else {**WRITES, **RUNS}
     verb = next((words for words in (" ".join(arguments[:2]), arguments[0]) if words in kinds), None)
     is_rehearsal = getattr(args, "dry_run", False) or (verb == "subscriptions reset" and not args.yes)
-    if verb is None or code not in _ENDED or is_rehearsal:
+    if verb is None or code not in _ENDED or is_rehearsal or (verb in RUNS and args.tells_itself):
         return
     from geo.config import load
     from geo.faults import reason_of

@@ -20,7 +20,7 @@ from geo.journal.event_rate import EventKind
 from geo.journal.events import Events
 from geo.names import Topic
 from geo.ops.health import Finding, Health
-from geo.ops.noted import events_told
+from geo.ops.noted import events_told, goes_on
 from geo.ops.status import of_regions
 from geo.ops.status_facts import facts_of
 from geo.reasons import Reason
@@ -40,6 +40,9 @@ REGIONS_S = 3600.0
 Of = tuple[str, Topic]
 """A topic of the link from a source."""
 
+What = tuple[str, Reason | None]
+"""A subject, and of a region the cause too: it may be unwell for several at once."""
+
 
 class NotOk(NamedTuple):
     """What was not OK when it was looked at. `of`: None of what is no link's."""
@@ -55,8 +58,7 @@ class HealthEvents:
 
     def __init__(self, cluster: str, events: Events, say: Callable[[str], None]) -> None:
         self._cluster, self._events, self._say = cluster, events, say
-        self._known: dict[str, NotOk] = {}
-        """By subject."""
+        self._known: dict[What, NotOk] = {}
         self._looked: dict[Of, int] = {}
         """The number of the look at which each was, of those that are behind."""
         self._number = 0
@@ -110,24 +112,37 @@ class HealthEvents:
                 if regions:
                     self._regions_at = time.monotonic()
                     found += [(finding, None) for finding in of_regions(facts) if finding.topic is None]
-                for finding, of_one in found:
+                # Of two of one cause the worse counts.
+                worst = {_what(one): (one, of) for one, of in sorted(found, key=lambda each: -each[0].health.rank)}
+                unread = {one.cluster for one in facts.clusters if one.unreadable is not None}
+                looked: set[Of | None] = {None} if regions else set()
+                if self._cluster not in unread:  # a topic that is not told is no longer brought
+                    looked |= chosen - {of for one, of in found if one.health is Health.AWAY and of is not None}
+                for what in self._over(looked, worst, unread):
+                    self._end(what, [one.health for one, _ in worst.values() if one.shown == what[0]], at_us)
+                for finding, of_one in worst.values():
                     self._note(finding, of_one, at_us)
-                looked = {*((one.source, one.topic) for one in facts.topics), *([None] if regions else [])}
-                for subject in self._over(looked, {finding.shown for finding, _ in found}):
-                    self._note(Finding(subject, None, None, Health.OK, None, None, "", None), None, at_us)
             if tried.fault is not None:
                 log.info("how %s and its links are doing cannot be seen now: %s", self._cluster, first_line(tried.fault))
         except NoSparkError as error:  # it is in a catalog: who asks by a verb may start Spark
             log.debug("how %s and its links are doing is not looked at: %s", self._cluster, error)
 
-    def _over(self, looked: Collection[Of | None], found: Collection[str]) -> list[str]:
-        """What was known, and is not found any more where it was looked for."""
-        return [subject for subject, one in self._known.items() if one.of in looked and subject not in found]
+    def _over(self, looked: Collection[Of | None], found: Collection[What], unread: Collection[str]) -> list[What]:
+        """What was known, and is not found any more where it was looked for. Of a region that cannot be read nobody knows."""
+        gone = {what: one for what, one in self._known.items() if one.of in looked and what not in found}
+        return [what for what, one in gone.items() if what[0] not in unread or one.health is Health.AWAY]
+
+    def _end(self, what: What, others: Iterable[Health], at_us: int) -> None:
+        """Note that this is over; `others`: what goes on of its subject."""
+        subject, of, still = what[0], self._known[what].of, ", ".join(one.value for one in others)
+        topic = None if of is None else str(of[1])
+        reason = still and f"that is over, and it is {still}"
+        self._note(Finding(subject, None, topic, Health.OK, None, what[1], reason, None), of, at_us)
 
     def _note(self, finding: Finding, of: Of | None, at_us: int) -> None:
-        was, now = self._known.pop(finding.shown, None), finding.health
+        was, now = self._known.pop(_what(finding), None), finding.health
         if now is not Health.OK:
-            self._known[finding.shown] = NotOk(now, finding.code, of)
+            self._known[_what(finding)] = NotOk(now, finding.code, of)
         if (now, finding.code) == ((Health.OK, None) if was is None else was[:2]):
             return
         self._events.note(
@@ -144,6 +159,10 @@ class HealthEvents:
         self._say(f"{finding.shown}: {now.value}{before}{finding.reason and f': {finding.reason}'}")
 
 
+def _what(finding: Finding) -> What:
+    return finding.shown, finding.code if finding.topic is None else None
+
+
 def _told(finding: Finding) -> str | None:
     """A finding as an event says it: why, since when, and what to do."""
     since = None if finding.since_us is None else f"since {from_us(finding.since_us):%Y-%m-%dT%H:%M:%SZ}"
@@ -151,15 +170,13 @@ def _told(finding: Finding) -> str | None:
     return ". ".join(filter(None, (why, finding.do and f"Do: {finding.do}"))) or None
 
 
-def _recorded(tables: ClusterTables) -> dict[str, NotOk]:
+def _recorded(tables: ClusterTables) -> dict[What, NotOk]:
     """What was not OK, as far as events tell."""
-    newest = {one.subject: one for one in events_told(tables, EventKind.HEALTH)}
     found = {}
-    for subject, one in newest.items():
-        source = re.split("->|, ", subject)[0]
-        if one.to_state in Health.__members__ and one.to_state != Health.OK.value:
-            of = None if one.topic is None else (source, Topic.parse(one.topic))
-            found[subject] = NotOk(Health(one.to_state), one.reason_code, of)
+    for what, one in goes_on(events_told(tables, EventKind.HEALTH)).items():
+        if one.to_state in Health.__members__:
+            of = None if one.topic is None else (re.split("->|, ", one.subject)[0], Topic.parse(one.topic))
+            found[what] = NotOk(Health(one.to_state), one.reason_code, of)
     return found
 
 

@@ -1,4 +1,4 @@
-"""What an event says, and how often one is written: of each subject and kind one row a minute, which counts the others of that minute. Pure."""
+"""What an event says, and how often one is written: of each subject, kind and cause one row a minute, which counts the others of that minute. Pure."""
 
 from __future__ import annotations
 
@@ -72,6 +72,12 @@ class Event:
     by: str
     count: int = 1
 
+    @property
+    def cause(self) -> Reason | None:
+        """What tells it from others of its kind and subject: a region may be unwell for several reasons at once, each of which begins and ends for
+        itself. None of all else, which is in one state at a time."""
+        return self.reason_code if self.kind is EventKind.HEALTH and self.topic is None else None
+
     def may_be_about(self, glob: str) -> bool:
         """Whether it is of a topic for which the glob stands, or of topics of which some may be."""
         if self.topic is None:
@@ -86,8 +92,8 @@ class EventRate:
 
     def __init__(self, writer: str, most: int = MOST) -> None:
         self._writer, self._most, self._number = writer, most, 0
-        self._newest: dict[tuple[EventKind, str], tuple[int, Event | None]] = {}
-        """By kind and subject: the minute of the last event, and its row."""
+        self._newest: dict[tuple[EventKind, str, Reason | None], tuple[int, Event | None]] = {}
+        """By kind, subject and cause: the minute of the last event, and its row."""
         self._due: dict[str, Event] = {}
         """By id: rows that are not written as they are now."""
         self.forgotten = 0
@@ -95,7 +101,7 @@ class EventRate:
 
     def note(self, event: Event) -> None:
         """`event`: without an id."""
-        key, minute = (event.kind, event.subject), in_us(event.at) // _MINUTE_US
+        key, minute = (event.kind, event.subject, event.cause), in_us(event.at) // _MINUTE_US
         of_minute, before = self._newest.pop(key, (minute, None))  # the last noted is the last to be forgotten
         code, reason, id_, from_state, count = event.reason_code, event.reason, "", event.from_state, 1
         if before is not None and of_minute == minute:

@@ -9,7 +9,9 @@ from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import Event, EventKind
 from geo.journal.events import KEPT, is_of_this_host, read_events
 from geo.now import utc_now
+from geo.ops.health import Health
 from geo.ops.problems import THIS_HOST, Noted
+from geo.reasons import Reason
 from geo.times import in_us
 
 
@@ -21,9 +23,19 @@ def events_told(tables: ClusterTables, *kinds: EventKind) -> list[Event]:
 
 
 def noted_since(events: Iterable[Event]) -> Noted:
-    """Since when each subject has been as the newest of its events of health say. Of a host only its own events tell."""
-    newest = {}
+    """Since when what goes on has been so, as its events say (`goes_on`)."""
+    return {(one.subject, one.reason_code): in_us(one.at) for one in goes_on(events).values() if one.reason_code is not None}
+
+
+def goes_on(events: Iterable[Event]) -> dict[tuple[str, Reason | None], Event]:
+    """The newest event of health of all that is not OK, by subject and cause (`Event.cause`). An OK without a cause ends all of its subject. Of a
+    host only its own events tell."""
+    found: dict[tuple[str, Reason | None], Event] = {}
     for one in sorted(events, key=lambda one: one.at):
-        if one.kind is EventKind.HEALTH and (one.subject != THIS_HOST or is_of_this_host(one)):
-            newest[one.subject] = one
-    return {(one.subject, one.reason_code): in_us(one.at) for one in newest.values() if one.reason_code is not None}
+        if one.kind is not EventKind.HEALTH or (one.subject == THIS_HOST and not is_of_this_host(one)):
+            continue
+        if one.to_state != Health.OK.value:
+            found[one.subject, one.cause] = one
+        else:
+            found = {key: was for key, was in found.items() if key[0] != one.subject or one.cause not in (None, key[1])}
+    return found

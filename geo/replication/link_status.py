@@ -97,22 +97,23 @@ def link_statuses(
     only: Collection[tuple[str, Topic]] | None = None,
 ) -> Iterator[LinkStatus]:
     """Every topic that the links into a cluster carry, and that matches; of a source that cannot be read those that were
-    recorded. `only`: of these, sources and topics. Raises what is in the way of reading the target."""
+    recorded, and those of `only`. `only`: of these, sources and topics. Raises what is in the way of reading the target."""
     rows, requests, known = read_links(target), read_requests(target), known_topics(target)
     gone = {one.topic for one in known if one.is_deleted}
     lacks = None if rows or known else nothing_in_target(target.cluster.name, target.place)
     for link in config.inbound(target.cluster.name):
         source, replicated = sources[link.source], [Topic.parse(topic) for name, topic in rows if name == link.source]
+        asked = [] if only is None else [topic for name, topic in only if name == link.source]
         with Tried(OtherClusterError) as tried:
             source.refuse_no_folder()
             registered = topics_of_source(source, replicated)
-            if replicated and not registered:
+            if (replicated or asked) and not registered:
                 raise gone_error(source, [link.target])
             # Those too of which nobody knows whether the link may carry them: what is in the way is said.
             carried = [one for one in registered if replicates(config, link, one) and one.topic not in gone]
         away = None
         if tried.fault is not None:
-            carried = [Registered.unknown(topic, None) for topic in replicated]
+            carried = [Registered.unknown(topic, None) for topic in dict.fromkeys((*replicated, *asked))]
             away = wrong_of(tried.fault)
         matching = [
             one for one in carried if topic_glob_matches(glob, one.topic) and (only is None or (link.source, one.topic) in only)

@@ -41,6 +41,24 @@ def test_a_row_says_what_was_before_the_first_and_why_as_the_last_that_knew() ->
     assert [(one.reason_code, len(one.reason or "")) for one in rate.due] == [(Reason.NO_ANSWER, MOST_CHARACTERS)]
 
 
+def test_a_region_that_is_unwell_for_two_reasons_has_a_row_of_each_and_a_topic_one_of_all() -> None:
+    rate, of_region = EventRate("w"), {"subject": "eu", "kind": EventKind.HEALTH}
+    for second, state, code in (
+        (1, "NO_BROKER", Reason.NO_OWNER),
+        (2, "AT_RISK", Reason.KEYS_REFUSED),
+        (3, "OK", Reason.NO_OWNER),
+    ):
+        rate.note(event(second, state, reason_code=code, **of_region))  # type: ignore[arg-type]  # as `of_region` says
+    assert [(one.to_state, one.reason_code, one.count) for one in rate.due] == [
+        ("OK", Reason.NO_OWNER, 2),
+        ("AT_RISK", Reason.KEYS_REFUSED, 1),
+    ]
+    of_topic = EventRate("w")
+    for code in (Reason.NO_OWNER, Reason.NOT_MOVING):
+        of_topic.note(replace(event(1, kind=EventKind.HEALTH, reason_code=code), topic="persistent://shop/web/orders"))
+    assert [one.count for one in of_topic.due] == [2]
+
+
 _NOTED = st.lists(
     st.tuples(st.integers(0, 200), st.sampled_from(["a", "b"]), st.sampled_from([EventKind.LINK, EventKind.OWNER]), st.booleans())
 )

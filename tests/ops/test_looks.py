@@ -130,6 +130,23 @@ def test_a_second_process_is_told_while_it_is_refused_again_and_again(
     assert [one.since_us for one in found] == ([] if since_s_ago is None else [NOW_US - since_s_ago * 1_000_000])
 
 
+@pytest.mark.parametrize(
+    ("subject", "to_state", "typed"),
+    [
+        ("broker of eu", "FAILED", "broker --cluster eu"),
+        ("broker b-2 of eu", "FAILED", "broker --cluster eu --name b-2"),
+        ("eu", "broker refused", "broker --cluster eu"),
+        ("eu", "replicate refused", "replicate --cluster eu"),
+    ],
+)
+def test_what_ends_the_first_process_is_the_verb_that_was_refused(subject: str, to_state: str, typed: str) -> None:
+    """Another one would take the links of a broker that is well, and leave it where it is."""
+    at, code = from_us(NOW_US), Reason.OWNED_ELSEWHERE
+    refused = Event("", at, "eu", EventKind.OWNER, subject, None, None, to_state, code, "somebody runs it", "u@h 1", count=2)
+    (found,) = second.refused("eu", [refused], [NOW_US - 1], NOW_US)
+    assert found.fix.endswith(f": geo {typed} --take-over")
+
+
 def test_a_reference_that_leads_nowhere_is_told_and_no_secret_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GEO_LOOKS_THERE", "canary")
     (tmp_path / "empty").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from geo.journal.event_rate import Event, EventKind
@@ -11,6 +12,9 @@ from geo.times import in_us
 
 LATELY_US = 600 * 1_000_000
 """Who starts one again and again does that sooner."""
+
+_BROKER = re.compile(r"broker (?:(\S+) )?of ")
+"""The subject of what a broker tells of itself, and its name where several share a cluster."""
 
 
 def refused(cluster: str, events: Iterable[Event], owned_since_us: Iterable[int], now_us: int) -> Iterator[Symptom]:
@@ -27,5 +31,13 @@ def refused(cluster: str, events: Iterable[Event], owned_since_us: Iterable[int]
     if times > 1:
         why = (told[-1].reason or "").partition(". ")[0]
         what = f"a second process is to run what another one runs, and was refused {times:,} times ({told[-1].by}): {why}"
-        fix = f"end the one of both that is not to run it; if that is the first: geo replicate --cluster {cluster} --take-over"
+        fix = f"end the one of both that is not to run it; if that is the first: {_take_over(cluster, told[-1])}"
         yield Symptom("error", f"cluster {cluster}", what, fix, Reason.OWNED_ELSEWHERE, in_us(first.at))
+
+
+def _take_over(cluster: str, one: Event) -> str:
+    """The verb that was refused, as it ends the process that it met."""
+    if (broker := _BROKER.match(one.subject)) is None and not one.to_state.startswith("broker "):
+        return f"geo replicate --cluster {cluster} --take-over"
+    name = f" --name {broker[1]}" if broker is not None and broker[1] is not None else ""
+    return f"geo broker --cluster {cluster}{name} --take-over"
