@@ -163,6 +163,7 @@ def reconcile(args: argparse.Namespace, output: Output) -> int:
         start=args.to,
         dry_run=args.dry_run,
         take_over=args.take_over,
+        accept_impossible=args.to is None,
     )
     _say_reconciled(args, output, done, begins="" if args.to is None else f"begins at {args.to}, ")
     return 0
@@ -179,16 +180,26 @@ def _say_reconciled(
     link = f"{args.source}->{args.target}"
     output.data([
         *({"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
-           "dry_run": args.dry_run, "beside": r.beside} for r in done),
+           "impossible": r.impossible, "impossible_not_accepted": r.not_accepted, "dry_run": args.dry_run, "beside": r.beside} for r in done),
         *({"link": link, "topic": topic, "not_resolved": why} for topic, why in not_done.items()),
     ])  # fmt: skip
     for r in done:
         missing, appended = counted(r.missing, "message"), counted(r.appended, "missing message")
         what = f"{missing} missing, nothing written" if args.dry_run else f"{appended} appended"
         output.text(f"{r.link} {r.topic}: {begins}{what}, compared with version {r.source_version} of the source")
+        if r.impossible:
+            ends = f"--source {args.source} --target {args.target} --topic {r.topic}"
+            accepts = f"; nobody has accepted {r.not_accepted:,} of them, as geo reconcile {ends} does" if r.not_accepted else ""
+            output.text(f"  {_left_out(r.impossible, is_accepted=not r.not_accepted)}{accepts}")
         if r.beside:
             output.text(f"  {r.beside}")
     output.text(*(f"{link} {topic}: not resolved: {why}" for topic, why in not_done.items()))
+
+
+def _left_out(impossible: int, *, is_accepted: bool) -> str:
+    return (
+        f"{counted(impossible, 'row')} left out that no producer can have written{', which was accepted' if is_accepted else ''}"
+    )
 
 
 def links_status(args: argparse.Namespace, output: Output) -> int:
@@ -233,8 +244,7 @@ def _reason(one: LinkStatus) -> str | None:
     if one.impossible is None and one.at is not None:
         told.append("how many rows it left out that no producer can have written is unknown; its next start counts them")
     if one.impossible:
-        accepted = "" if one.not_accepted else ", which was accepted"
-        told.append(f"{counted(one.impossible, 'row')} left out that no producer can have written{accepted}")
+        told.append(_left_out(one.impossible, is_accepted=not one.not_accepted))
     if one.expired:
         told.append(f"{counted(one.expired, 'message')} left out that had expired")
     return "; ".join(told) or None

@@ -16,7 +16,7 @@ from geo.journal.events import events_of
 from geo.names import Topic
 from geo.now import utc_now
 from geo.reasons import Reason
-from geo.replication.link_state import LinkState
+from geo.replication.link_state import LinkState, accepted_of
 from geo.replication.link_table import append_links
 from geo.streams.life import State, Why
 from geo.text import counted
@@ -113,6 +113,18 @@ class LinkRow:
         if self._impossible == self._accepted:
             self._impossible_since = utc_now()
         self._impossible = None if self._impossible is None else self._impossible + impossible
+        self._append_counts()
+
+    def accept(self) -> None:
+        """Record that a person has accepted all that is left out since no producer can have written it. Who calls it has told how many rows
+        these are."""
+        if left_out := self.not_accepted:
+            self._accepted, self._impossible_since = self._accepted + left_out, None
+            self._append_counts()
+            self._note_rejected("accepted", left_out)
+
+    def _append_counts(self) -> None:
+        """Record what is counted now. For the rest the row says what the recorded one says."""
         if (recorded := self.recorded) is not None:
             now = self.following(recorded.state, recorded.reason, recorded.cursor, recorded.target, recorded.reason_code)
             self.append(replace(now, origins=recorded.origins))
@@ -121,13 +133,14 @@ class LinkRow:
         """The source has so many such rows up to the cursor, which runs before this one left out."""
         self._impossible = impossible
 
-    def found(self, impossible: int, expired: int, *, accepts: bool) -> None:
-        """Both logs were compared. The source has so many rows that no producer can have written, which whoever asked for it `accepts`; so many
-        messages were left out because they had expired, of which some may be counted already. 0: nobody can tell."""
+    def found(self, impossible: int, expired: int) -> None:
+        """Both logs were compared. The source has so many rows that no producer can have written; so many messages were left out because they
+        had expired, of which some may be counted already. 0: nobody can tell."""
         self.expired += max(0, expired - self._all_expired)
         self.impossible += max(0, impossible - (self._impossible or 0))
         knew = self._impossible is not None and self._impossible > self._accepted
-        self._impossible, self._accepted = impossible, impossible if accepts else min(self._accepted, impossible)
+        self._accepted = accepted_of(impossible, self._accepted, self.not_accepted)
+        self._impossible = impossible
         if impossible == self._accepted:
             self._impossible_since = None
         elif not knew:
@@ -174,9 +187,12 @@ class LinkRow:
         """`now` was recorded, by whoever records many rows in one commit."""
         before = (self.recorded.not_accepted or 0) if self.recorded is not None else 0
         if (left_out := now.not_accepted or 0) > before:
-            events_of(self._target).note(
-                EventKind.REJECT, f"{self._source}->{self._target.cluster.name} {self._topic}", "left out", topic=self._topic,
-                code=Reason.IMPOSSIBLE_ROWS, reason=f"{counted(left_out, 'row')} that no producer can have written",
-            )  # fmt: skip
+            self._note_rejected("left out", left_out)
         self.recorded, self._expired_recorded, self._noted_at = now, self.expired, time.monotonic()
         self._unrecorded = None
+
+    def _note_rejected(self, what: str, impossible: int) -> None:
+        events_of(self._target).note(
+            EventKind.REJECT, f"{self._source}->{self._target.cluster.name} {self._topic}", what, topic=self._topic,
+            code=Reason.IMPOSSIBLE_ROWS, reason=f"{counted(impossible, 'row')} that no producer can have written",
+        )  # fmt: skip

@@ -17,6 +17,12 @@ from geo.reasons import Reason
 from geo.streams.life import State
 
 
+def accepted_of(impossible: int, accepted: int, not_accepted: int | None) -> int:
+    """Of so many rows of a source that no producer can have written, those that a person has accepted, where so many were `accepted` before and so
+    many not. Which of them are gone since nobody can tell: rather those that were accepted, so that none is accepted by itself."""
+    return 0 if not_accepted is None else min(accepted, impossible - min(impossible, not_accepted))
+
+
 def backfill_record(link: str, origins: Iterable[str], source: CommitName) -> str:
     """What a commit of a backfill says: which link's way it went, and at which commit of the source it read."""
     at = [source.table_id, source.version, source.commit_id]

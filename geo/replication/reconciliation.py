@@ -124,7 +124,7 @@ class Reconciliation:
         self._refuse_ahead(source.version, promises, decision.target_touched)
         # Later, nobody can tell what it leaves out from what the target had and dropped.
         expired = logs.count_expired(source.version, row.floors) if is_first else 0
-        row.found(impossible=logs.count_impossible(source.version), expired=expired, accepts=decision.why is None)
+        row.found(impossible=logs.count_impossible(source.version), expired=expired)
         looked = into.look_on(target)
         self.reached = source
         row.append(row.following(State.STOPPED, None, source, looked.newest))

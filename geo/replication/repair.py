@@ -24,27 +24,33 @@ from geo.progress import set_step
 from geo.replication.both_logs import BothLogs
 from geo.replication.carried import has_log, replicates, topics_of_source, unclear
 from geo.replication.link_start import begins_at
-from geo.replication.link_state import LinkState
+from geo.replication.link_state import LinkState, accepted_of
 from geo.replication.link_table import read_links
 from geo.replication.source_history import beside_words
 from geo.replication.source_look import open_source_log
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
 from geo.streams.life import State
-from geo.text import first_line
+from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What a reconcile of one topic found and did."""
+    """What a reconcile of one topic found and did.
+
+    `impossible`: the rows of the source that no producer can have written, which are left out; `not_accepted`: those of them that nobody has
+    accepted, also after it.
+    """
 
     link: str
     topic: str
     missing: int
     appended: int
     source_version: int
+    impossible: int
+    not_accepted: int
     beside: str = ""
     """What the target holds beside it of another log that the source had before, for people; empty: nothing."""
 
@@ -59,11 +65,13 @@ def reconcile_links(
     start: Start | datetime | None = None,
     dry_run: bool = False,
     take_over: bool = False,
+    accept_impossible: bool = False,
 ) -> list[Reconciled]:
     """Bring each matching topic of one link up to the source as it is now, and let the link go on from there.
 
     This is the verb that resolves a FAILED link: it takes the source as right. Idempotent; `dry_run` counts and writes nothing.
     With `start` the link begins there anew: what was published before is not fetched any more, what is there stays.
+    Rows that no producer can have written are left out and counted; `accept_impossible` says that they are rightly, once it has told how many.
     Raises UsageError for a link or topic that is not there, AlreadyOwnedError if the link runs.
     """
     require_delta(spark)
@@ -81,8 +89,14 @@ def reconcile_links(
         with giving_back([ownership]):
             recorded = read_links(tables[target]).get((source, str(topic)))
             work.prepare(ownership, recorded, accept_source=True, start_at=start, take_over=take_over)
-        brought = work.row.replicated
-        done.append(Reconciled(link.name, str(topic), brought, brought, work.running.cursor.version))
+            if accept_impossible and (left_out := work.row.not_accepted):
+                log.warning(
+                    "%s: accepts that %s are left out, which no producer can have written", work, counted(left_out, "row")
+                )
+                work.row.accept()
+        brought, row, version = work.row.replicated, work.row.recorded, work.running.cursor.version
+        assert row is not None, "a comparison that ended is recorded"
+        done.append(Reconciled(link.name, str(topic), brought, brought, version, row.impossible or 0, row.not_accepted or 0))
     return done
 
 
@@ -96,9 +110,12 @@ def _preview(work: TopicLink, recorded: LinkState | None, start: Start | datetim
     floors = logs.floors(begin, version) if begin is not None else recorded.floors if recorded is not None else None
     cursor = recorded.cursor if recorded is not None else None
     is_new = cursor is not None and cursor.table_id != log_table.table_id()
-    missing = logs.count_missing(version, floors)
+    missing, impossible = logs.count_missing(version, floors), logs.count_impossible(version)
+    left_out = impossible
+    if recorded is not None:
+        left_out -= accepted_of(impossible, recorded.impossible_accepted or 0, recorded.not_accepted)
     beside = beside_words(logs.beside(version) if is_new else 0, link.source, link.target, str(topic)).rstrip()
-    return Reconciled(link.name, str(topic), missing, 0, version, beside)
+    return Reconciled(link.name, str(topic), missing, 0, version, impossible, left_out, beside)
 
 
 def carried_topics(config: Config, link: Link, source: ClusterTables, target: ClusterTables, glob: str) -> list[Topic]:

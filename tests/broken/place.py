@@ -134,12 +134,12 @@ class Place:
         log.append_rows(rows_table(TOPIC_LOG.types, rows), Batch("w", time_us, (span,), {}).encode())
         self._appended += count
 
-    def forge(self, count: int) -> None:
+    def forge(self, count: int, ledger_id: int = 7) -> None:
         """A producer whose storage had a wrong clock appends messages of the year 2200 to the log of us."""
         late = datetime(2200, 1, 1, tzinfo=timezone.utc)
-        of_all = {"origin": "us", "ledger_id": 7, "publish_time": late, "producer": "x", "publish_date": late.date()}
+        of_all = {"origin": "us", "ledger_id": ledger_id, "publish_time": late, "producer": "x", "publish_date": late.date()}
         rows = [{**of_all, "entry_id": entry, "key": f"x{entry}"} for entry in range(count)]
-        batch = Batch("x", in_us(late), (Span(LedgerKey("", None), 7, 0, count - 1),), {})
+        batch = Batch("x", in_us(late), (Span(LedgerKey("", None), ledger_id, 0, count - 1),), {})
         self.far.log("us", TOPIC).append_rows(rows_table(TOPIC_LOG.types, rows), batch.encode())
 
     def replicate(self, *targets: str) -> list[LinkReport]:

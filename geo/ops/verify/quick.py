@@ -65,7 +65,7 @@ def _check(seen: Pinned, topic: Topic) -> TopicResult:
         if left_out := not_accepted(end, (end.impossible or 0) if end is not None else 0):
             findings += (Difference(Category.IMPOSSIBLE, left_out, ()),)
         if link.name in due_before and any(finding.category is Category.IN_FLIGHT for finding in findings):
-            young = ledger_parts(logs[link.source], pins[1][link.source], from_us(due_before[link.name]))
+            young = ledger_parts(logs[link.source], pins[1][link.source], from_us(due_before[link.name]), possible)
             late_counts[link.name] = overdue_in(link, middle[link.source], young, targets[1], floors[link.target])
         state, version = (end.state, end.version) if end is not None else (None, None)
         results.append(LinkResult(str(topic), link.name, state, version, both, findings))
