@@ -250,10 +250,10 @@ def _reason(one: LinkStatus) -> str | None:
     return "; ".join(told) or None
 
 
-def _lag(lag: Lag | None) -> tuple[str | None, ...]:
+def _lag(lag: Lag | None) -> tuple[str, ...]:
     """Messages, bytes and seconds as people read them; `?` where nobody knows."""
     if lag is None:
-        return None, None, None
+        return "?", "?", "?"
     more = "" if lag.complete else ">"
     counts = ("?" if count is None else f"{more}{count:,}" for count in (lag.messages, lag.bytes))
     return *counts, "?" if lag.seconds is None else f"{more}{lag.seconds:,.1f}"

@@ -161,14 +161,14 @@ def _cluster(one: ClusterLine, now_us: int) -> tuple[object, ...]:
 
 def _lost(one: IfLost) -> str:
     backlog, acks = one.backlog, one.acks
-    if backlog.messages is None or not (backlog.messages or backlog.complete):
+    if backlog.messages is None:
         told = "unknown"
     else:
         least = "" if backlog.complete else "at least "
         age = "of unknown age" if backlog.seconds is None else f"up to {_age(backlog.seconds)}" if backlog.messages else "0 s"
         told = f"{least}{counted(backlog.messages, 'message')}, {age}"
     if not acks.is_nothing and told != "unknown":
-        age = "of unknown age" if acks.seconds is None or not acks.messages else f"of {_age(acks.seconds)}"
+        age = "of unknown age" if acks.seconds is None else f"of {_age(acks.seconds)}"
         told += f"; acknowledgements {age} come again"
     if one.alone:
         told += f"; all of {counted(one.alone, 'topic')} that no link carries"
@@ -186,7 +186,7 @@ def _link(one: LinkLine) -> tuple[object, ...]:
 
 
 def _messages(one: Backlog) -> str:
-    if one.messages is None or not (one.messages or one.complete):
+    if one.messages is None:
         return "unknown"
     return f"{one.messages:,}" if one.complete else f">{one.messages:,}"
 

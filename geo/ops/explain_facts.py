@@ -202,7 +202,7 @@ def _explained(
     if link is not None and row is not None and row.cursor is not None:
         with Tried():
             cursor = _cursor(clusters[target], clusters[source], link, topic, row, before)
-    status, finding = (None, None) if stands is None else stands
+    status, finding = (None, None) if stands is None or at_target.rows is None else stands  # its rows tell where it stands
     then, since_us = list[Then](), None
     if link is not None and row is not None and status is not None:
         with Tried():

@@ -317,7 +317,7 @@ def _stalled(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: in
 def _measures(samples: Sequence[Sample]) -> list[int]:
     """What was lacking at each, in messages where all of them tell that, else in versions."""
     messages = [one.lag.messages for one in samples if one.lag.complete and one.lag.messages is not None]
-    return messages if len(messages) == len(samples) else [one.lag.versions for one in samples]
+    return messages if len(messages) == len(samples) else [one.lag.versions or 0 for one in samples]
 
 
 def _lacks_since(link: LinkNow, before: LinkBefore, now_us: int) -> int | None:

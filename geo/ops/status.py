@@ -16,7 +16,7 @@ from geo.ops.health import Finding, Health, limited
 from geo.ops.looks.clocks import of_host
 from geo.ops.problems import THIS_HOST, Noted, Problem, dated, fails, grouped, worst_first
 from geo.ops.region_process import RegionProcess, fault_of_region
-from geo.reasons import Level, Wrong
+from geo.reasons import Level, Reason, Wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,11 @@ class Backlog:
     @property
     def is_nothing(self) -> bool:
         return self.messages == 0 and self.complete
+
+    @property
+    def shown(self) -> Backlog:
+        """As people are told. A lower bound of 0 says nothing."""
+        return self if self.complete else Backlog(self.messages or None, self.seconds or None, complete=False)
 
     def __add__(self, other: Backlog) -> Backlog:
         """Of two topics. What is known of one is a lower bound if nothing is known of the other."""
@@ -130,11 +135,12 @@ class StatusFacts:
 @dataclass(frozen=True, slots=True)
 class IfLost:
     """What would be lost with a region that is lost at this moment: `backlog` is what no other region holds. `acks`: the
-    acknowledgements that none holds; what they acknowledge is delivered again. `alone`: topics that no link carries anywhere."""
+    acknowledgements that none holds; what they acknowledge is delivered again. `alone`: topics that no link carries anywhere; None: nobody
+    knows."""
 
     backlog: Backlog
-    acks: Backlog = Backlog()
-    alone: int = 0
+    acks: Backlog
+    alone: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,25 +292,40 @@ def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], now_us
     return worst_first([*of_others, *grouped(of_topics, now_us), *told])
 
 
+_SOURCE_LACKS = (Reason.SOURCE_GONE, Reason.SOURCE_RECREATED, Reason.SOURCE_RESTORED)
+
+
+def _may_lack(topic: TopicOfLink) -> bool:
+    """Whether the source may lack what the target has of it."""
+    return topic.finding.code in _SOURCE_LACKS or (topic.finding.health is Health.AWAY and not topic.backlog.complete)
+
+
 def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[TopicOfLink], away: Collection[str]) -> IfLost:
     """What is held by one region alone. What one other region holds is not lost, however far the rest are behind."""
     least: dict[Topic, Backlog] = {}
+    unsure = set[Topic]()
     for topic in topics:
         if topic.source == one.cluster:
             before = least.get(topic.topic)
             least[topic.topic] = topic.backlog if before is None else _less(before, topic.backlog)
+        elif topic.target == one.cluster and _may_lack(topic):
+            unsure.add(topic.topic)
     if one.unreadable is not None:
-        return IfLost(UNKNOWN, UNKNOWN)
+        return IfLost(UNKNOWN, UNKNOWN, None)
     messages, acks = Backlog(), Backlog()
-    for topic_name, backlog in least.items():
+    for topic_name in least.keys() | unsure:
+        backlog = least.get(topic_name, Backlog())
+        backlog = backlog + UNKNOWN if topic_name in unsure else backlog
         if topic_name == topic_name.acks:
             acks += backlog
         else:
             messages += backlog
     not_carried = [topic for topic in one.own if topic not in least]
-    if not_carried and any(source == one.cluster and target in away for source, target in links):
-        return IfLost(messages + UNKNOWN, UNKNOWN)  # a region that cannot be read may hold them
-    return IfLost(messages, acks, len(not_carried))
+    goes_nowhere = any(topic not in least for topic in one.topics)
+    if goes_nowhere and any(source == one.cluster and target in away for source, target in links):
+        # Who cannot be read may hold them.
+        return IfLost((messages + UNKNOWN).shown, (acks + UNKNOWN).shown, None if not_carried else 0)
+    return IfLost(messages.shown, acks.shown, len(not_carried))
 
 
 def _less(one: Backlog, other: Backlog) -> Backlog:
@@ -334,7 +355,7 @@ def _link(source: str, target: str, topics: Iterable[TopicOfLink], away: Collect
         knows_before &= one.before is not None
         before += one.before or Backlog()
     known = before if knows_before else None
-    return LinkLine(source, target, states, backlog, known, _trend(backlog, known))
+    return LinkLine(source, target, states, backlog.shown, known and known.shown, _trend(backlog, known))
 
 
 STEADY = 0.05

@@ -185,8 +185,6 @@ def _topic_of_link(
 ) -> TopicOfLink:
     """`running`: what living processes own."""
     backlog = _backlog(one.lag)
-    if one.stale is not None or one.rewound is not None or one.unbegun:  # what a comparison would find is more
-        backlog = replace(backlog, complete=False)
     before = None if history is None else history.at(now - BEFORE_US)
     known = _backlog(before.lag) if before is not None else None
     if history is None and backlog.is_nothing:

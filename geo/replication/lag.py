@@ -19,11 +19,11 @@ class Lag:
     `versions`: commits of the source above the cursor, those too that bring nothing. `messages` and `bytes` are of those that
     bring something, as their writers counted them: an upper bound, since some may have expired, or be routed elsewhere where
     another link brought them. `seconds`: the age of the oldest of them. None: a commit does not tell, so nobody knows.
-    If it is not `complete`, commits above the cursor are gone (log cleanup) or do not count their rows, and all three are of what
-    is known: a lower bound.
+    If it is not `complete`, commits above the cursor are gone (log cleanup) or do not count their rows, or nobody knows whether the
+    target still holds what came before: all are of what is known, a lower bound, and None where that is 0.
     """
 
-    versions: int = 0
+    versions: int | None = 0
     messages: int | None = 0
     bytes: int | None = 0
     seconds: float | None = 0.0
@@ -32,6 +32,11 @@ class Lag:
     @property
     def in_sync(self) -> bool:
         return self.complete and self.seconds is not None and self.seconds <= REPLICA_LAG_MAX_S
+
+    @property
+    def at_least(self) -> Lag:
+        """The same as a lower bound. One of 0 says nothing."""
+        return Lag(self.versions or None, self.messages or None, self.bytes or None, self.seconds or None, complete=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,8 @@ def lag_of(cursor: int, newest: int, commits: Iterable[Due], now_us: int) -> Lag
         elif age_s is not None:
             age_s = max(age_s, (now_us - due.at_us) / 1e6)
     versions = max(0, newest - cursor)
-    return Lag(versions, messages, size, age_s, complete=messages is not None and seen >= versions)
+    lag = Lag(versions, messages, size, age_s)
+    return lag if messages is not None and seen >= versions else lag.at_least
 
 
 def _rows_due(commit: Commit, rule: Rule) -> int | None:

@@ -44,7 +44,8 @@ class LinkStatus:
 
     `at`: the version of the source up to which the target holds everything; None where that is not known, because the link has
     never run, its next start compares both logs, or its source cannot be read. `newest`: the source's newest version, `lag`: how
-    far the link is behind it; None where the source cannot be read.
+    far the link is behind it; None where the source cannot be read. It is a lower bound where a comparison may find more: of a link that is
+    `stale`, `rewound` or `unbegun`, or whose target, or the log there, is gone.
     """
 
     link: Link
@@ -166,13 +167,14 @@ def _status(
                 raise RetryableError(f"{log}: there is no table now.", code=Reason.SOURCE_GONE)
             stood = _behind(log, seen, stands, link, now_us, begins_at_end=at_end)
             told = "; ".join(filter(None, (reason or stood.why, lacks))) or None
-            away = next(iter(lacking), None)
             if row is not None and row.cursor is not None and row.target is not None and stands.cursor is None:
-                away = away or log_gone_in_target(str(topic), link.source, link.target)
+                of_target = of_target or log_gone_in_target(str(topic), link.source, link.target)
+            stale, unbegun = stood.why if stands.cursor is not None else None, row is None and at_end and seen.version > 0
+            is_known = of_target is None and stood.rewound is None and stale is None and not unbegun
             return replace(
-                so_far, reason=told, at=stood.at, newest=seen.version, came_us=None if came is None else in_us(came), lag=stood.lag,
-                lacks=lacks, away=away, rewound=stood.rewound, stale=stood.why if stands.cursor is not None else None,
-                unbegun=row is None and at_end and seen.version > 0,
+                so_far, reason=told, at=stood.at, newest=seen.version, came_us=None if came is None else in_us(came),
+                lag=stood.lag if is_known else stood.lag.at_least, lacks=lacks, away=next(iter(lacking), of_target),
+                rewound=stood.rewound, stale=stale, unbegun=unbegun,
             )  # fmt: skip
         assert tried.fault is not None
         away = lacking[0] if lacking else wrong_of(tried.fault)

@@ -82,9 +82,12 @@ class Told:
             case ["links", *links]:
                 self.facts = StatusFacts(NOW_US, [], [(one.split("->")[0], one.split("->")[1]) for one in links])
             case ["cluster", name, published, *topics]:
-                own = tuple(Topic.parse(f"persistent://{topic}") for topic in topics)
+                all_of, own = (
+                    tuple(Topic.parse(f"persistent://{topic.lstrip('~')}") for topic in topics if is_shown(topic))
+                    for is_shown in (bool, lambda topic: not topic.startswith("~"))
+                )
                 rate = None if published == "?" else float(published)
-                one = ClusterFacts(name, published=rate, topics=own, own=own)
+                one = ClusterFacts(name, published=rate, topics=all_of, own=own)
                 self.facts = replace(facts, clusters=[*facts.clusters, one])
             case ["away", name, code, *why]:
                 what, _, do = " ".join(why).partition(" | ")

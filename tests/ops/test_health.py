@@ -53,7 +53,7 @@ def _samples(lags: Sequence[int | Lag], cursors: Sequence[int | None]) -> tuple[
     for at, (lacks, cursor) in enumerate(zip(lags, cursors, strict=True)):
         lag = Lag(lacks, lacks, lacks, 1200.0 if lacks else 0.0) if isinstance(lacks, int) else lacks
         at_us = NOW_US - (len(lags) - 1 - at) * APART_US
-        found.append(Sample(at_us, cursor, (cursor if cursor is not None else -1) + lag.versions, lag))
+        found.append(Sample(at_us, cursor, (cursor if cursor is not None else -1) + (lag.versions or 0), lag))
     return tuple(found)
 
 

@@ -98,6 +98,46 @@ def test_all_who_tell_of_a_link_tell_the_same(place: Place, name: str, health: H
         assert (event.reason or "").endswith(f", since {(answer[1] or '').replace(' ', 'T')}. Do: {noted}")
 
 
+def test_what_nobody_knows_is_0_on_no_screen(place: Place) -> None:
+    """How far links are behind, and what is in no other region, once a log in a region, or that region, is not what it was."""
+    older, all_of, both = place.older_log("us"), {"us", "eu"}, {"us->eu", "eu->us"}
+    place.publish(20)
+    place.replicate()
+    assert _unknown(place) == (set(), set(), set(), 2)
+    place.remove_log("us")
+    assert _unknown(place) == (all_of, both, both, 0)
+    place.publish(20)
+    assert _unknown(place) == (all_of, both, both, 0), "it is another log"
+    place.replace_log("us", older)
+    assert _unknown(place) == (all_of, both, both, 0)
+    place.move_away("")
+    assert _unknown(place) == (all_of, both, {"us->eu"}, 0), "of links into a region it tells itself"
+
+
+def _unknown(place: Place) -> tuple[set[str], set[str], set[str], int]:
+    """The regions of which nobody knows what would be lost, the links of which nobody knows how far they are behind, by status and by links status,
+    and how often the topic is said to be nothing behind."""
+    status, links = (place.geo(*verb, "--engine", "native", "-o", "json").data for verb in (["status"], ["links", "status"]))
+    lost = {one["cluster"] for one in status["clusters"] if one["lost"]["messages"] is None}
+    lags = {one["link"] for one in status["links"] if one["lag"]["messages"] is None}
+    of_topic = {one["link"] for one in links if "link" in one and one["lag_messages"] is one["lag_seconds"] is None}
+    return lost, lags, of_topic, place.geo("explain", str(TOPIC)).text.count(", 0 messages behind")
+
+
+def test_a_link_that_will_begin_at_the_end_is_judged_by_one_lag(tmp_path: Path) -> None:
+    with without_spark():
+        place = Place(tmp_path, None)
+        place.rewrite(lambda text: text.replace("target: eu", "target: eu, start: latest"))
+        place.publish(10)
+        tables = place.far.tables("eu")
+        owned = claim(tables, [[broker_runner(tables)]])
+        codes = [
+            place.geo(*verb, *more).code for verb in (["status"], ["links", "status"]) for more in ([], ["--max-lag", "60s"])
+        ]
+        release(owned)
+    assert codes == [0, 1, 0, 1]
+
+
 def test_a_broker_that_is_halted_or_died_is_told_alike_while_nothing_is_lacking(place: Place) -> None:
     with owner(place.path, TOPIC, broker=True) as process:
         assert _of_region(place) == ([], [])

@@ -79,3 +79,6 @@ def test_rows_that_somebody_changed_are_due_in_an_unknown_number() -> None:
 def test_of_commits_that_are_gone_it_says_that_there_may_be_more() -> None:
     found = _lag(4, 7, _brought(7, 1))
     assert (found.messages, found.complete, found.in_sync) == (1, False, False)
+    assert _lag(4, 7, _echo(7)) == Lag(3, None, None, None, complete=False), "a lower bound of 0 is not 0"
+    assert Lag().at_least == Lag(None, None, None, None, complete=False)
+    assert Lag(2, 7, 70, 5.0).at_least == Lag(2, 7, 70, 5.0, complete=False)
