@@ -28,9 +28,9 @@ _lock = threading.Lock()
 _held: dict[str, HeldClock] = {}
 """By the place of a cluster's tables."""
 
-_asking = threading.Lock()
+_asking: dict[str, threading.Lock] = {}
 _told: dict[str, HeldClock] = {}
-"""As `_held`, by what a store's answers say."""
+"""As `_held`, by what a store's answers say. Of several threads one asks a place."""
 
 
 def storage_now_us(tables: ClusterTables, *, writes: bool = True) -> int:
@@ -92,7 +92,7 @@ def _hold(tables: ClusterTables, *, writes: bool) -> HeldClock | None:
 
 def _asked(place: str, port: ObjectStore) -> HeldClock:
     """As a store's answers tell it, to the second: for who looks, and for nothing that is written."""
-    with _asking:
+    with _asking.setdefault(place, threading.Lock()):
         held = _told.get(place)
         if held is None or held.is_old(now_us(), steady_us(), HOLD_US):
             before = now_us()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NoReturn, TypeVar
 
-from geo.asking import Late, ask_all
+from geo.asking import Late, ask, ask_all
 from geo.config.model import Cluster
 from geo.coordination.signs import take_hands
 from geo.coordination.storage_clock import storage_now_us
@@ -110,8 +110,9 @@ class Regions:
                 below = self._below[tables.cluster.name] = port.all_below(f"{tables.cluster.root}/system")
                 with Tried():  # the files themselves are there
                     take_hands(tables, below)
-            reads = {schema.kind: partial(self._prefetch, tables, schema) for schema in self._reads}
-            ask_all({**reads, "its time": partial(_ask_time, tables)}, ANSWERS_S)
+            ask("its time", partial(storage_now_us, tables, writes=False))  # whoever needs it waits for the rest of that
+            # The list is an answer: what takes long to be read is left to who needs it.
+            ask_all({schema.kind: partial(self._prefetch, tables, schema) for schema in self._reads}, ANSWERS_S / 2)
         with self._as_seen():
             refuse_gone(tables, self.clusters.values())
 
@@ -131,10 +132,6 @@ class Regions:
             return
         with may_be_old(time.monotonic() - self._began), as_listed(tuple(self._below.values())):
             yield
-
-
-def _ask_time(tables: ClusterTables) -> None:
-    storage_now_us(tables, writes=False)
 
 
 def _is_for_spark(cluster: Cluster) -> bool:

@@ -11,22 +11,27 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from geo import asking
 from geo.asking import Late
 from geo.cli.main import main
 from geo.cli.running import LookedAt
 from geo.config import load
+from geo.coordination import storage_clock
 from geo.coordination.signs import sign
-from geo.delta import mirror, put_commit
+from geo.coordination.storage_clock import storage_now_us
+from geo.delta import mirror, put_commit, server_time
 from geo.delta.commits import commit_file
 from geo.delta.writer import forget_committed
 from geo.errors import RetryableError
 from geo.fleet.health_events import HealthEvents
-from geo.journal.cluster import without_spark
+from geo.journal.cluster import ClusterTables, without_spark
 from geo.journal.events import events_of
 from geo.log.topics import ensure_topic
 from geo.names import ALL_TOPICS, Topic
@@ -127,6 +132,39 @@ def test_a_picture_is_of_now_and_a_link_that_goes_on_meanwhile_is_not_rewound(
         elsewhere.setattr(put_commit, "_put_at", {})
         ask(far.on_host("two").tables("eu"), "us", str(TOPIC), Action.RESUME)
     assert healths() == [Health.OK]
+
+
+def test_a_region_that_answers_is_not_away_while_it_is_asked_for_the_time_and_others_are_told_theirs(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far, asked, told = Far.made(s3, tmp_path), threading.Event(), threading.Event()
+    far.publish(1)
+    monkeypatch.setattr(storage_clock, "_held", {})  # as of a process that only looks
+    answer = HTTPConnection.getresponse
+
+    def late(connection: HTTPConnection) -> HTTPResponse:
+        if not asked.is_set():
+            asked.set()
+            told.wait(60)
+        return answer(connection)
+
+    monkeypatch.setattr(HTTPConnection, "getresponse", late)
+    monkeypatch.setattr(server_time, "ANSWER_S", 60.0)
+    monkeypatch.setattr(regions, "ANSWERS_S", 5.0)
+    of_us = asking.ask("us", partial(storage_now_us, far.tables("us"), writes=False))
+    try:
+        assert asked.wait(20)
+
+        def read(tables: ClusterTables) -> list[str]:
+            if tables.cluster.name == "eu":
+                storage_now_us(tables, writes=False)
+            return [tables.cluster.name]
+
+        assert LookedAt("geo status", far.config, "native", picture=OF_ALL).read_each(read) == (["us", "eu"], [])
+        assert not of_us.done()
+    finally:
+        told.set()
+        of_us.result(60)
 
 
 _RAN = "from geo.delta import object_store; object_store.FRESH_S = 60.0; from geo.cli.main import main; raise SystemExit(main())"
