@@ -8,8 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from geo.coordination.ownership import claim, filling_runners, release
 from geo.crash import CrashPoint, InjectedCrash, arm, watched
 from geo.delta.commits import EXPIRED
+from geo.errors import AlreadyOwnedError
+from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.now import utc_now
 from geo.ops.date_files import date_files, remove_dates
@@ -89,7 +92,7 @@ def test_a_link_that_stops_here_brings_everything_once_after_a_restart(far: Far,
 
 @pytest.mark.parametrize("point", FILE_POINTS, ids=lambda point: point.value)
 def test_a_backfill_by_files_that_stops_here_brings_all_once_when_it_is_run_again(far: Far, point: CrashPoint) -> None:
-    """Into a region without the topic, whose log is made beside the claim."""
+    """Into a region without the topic, whose log is made under the claim."""
     topic = _topic("filled", point)
     far.publish(10, topic)
     far.publish(20, topic)
@@ -103,6 +106,19 @@ def test_a_backfill_by_files_that_stops_here_brings_all_once_when_it_is_run_agai
     assert far.messages("eu", topic) == far.messages("us", topic)
     assert len(far.messages("eu", topic)) == 20
     assert far.replicate(topic) == 0, "the link finds nothing missing"
+
+
+def test_a_backfill_that_is_refused_makes_nothing(far: Far) -> None:
+    topic = Topic.parse("persistent://shop/filled/refused")
+    far.publish(3, topic)
+    other = far.on_host("elsewhere").tables("eu")
+    (held,) = claim(other, [filling_runners({"us"}, topic, "eu")])  # as another backfill does, or who deletes the topic
+    with pytest.raises(AlreadyOwnedError):
+        far.backfill(topic)
+    assert not far.log("eu", topic).exists()
+    assert topic not in {one.topic for one in registered_topics(far.tables("eu"))}
+    release([held])
+    assert far.backfill(topic).messages == 3
 
 
 @pytest.mark.parametrize("point", CHANGE_POINTS, ids=lambda point: point.value)

@@ -169,10 +169,11 @@ def backfill(
 
 
 class _Filling:
-    """The backfill of one topic. In this order, with a crash point after each arrow: claim, fence → look where the link stands, pin
-    both logs, derive what is missing; then each step: (copy files →) append →. A crash loses nothing: the next run derives it anew.
+    """The backfill of one topic. In this order, with a crash point after each arrow: claim, make the log if it is missing, fence → look where
+    the link stands, pin both logs, derive what is missing; then each step: (copy files →) append →. A crash loses nothing: the next run derives
+    it anew. Who is refused makes nothing; whoever deletes the topic owns its filling, so nobody makes it anew before that ends.
 
-    Where a look is a request the log is made, and files are looked at for one that is not there, beside the claim: neither is an append."""
+    Where a look is a request files are looked at, for a log that is not there, beside the claim."""
 
     def __init__(
         self,
@@ -225,14 +226,12 @@ class _Filling:
         with meanwhile(self._target.port) as begin:
             found = begin(partial(self._log.find_checked, TOPIC_LOG))
             self._source_log, source = open_source_log(self._source, self._topic, self._link, str(self))
-            columns = user_columns(source.columns)
-            made = begin(lambda: self._made(found(), columns))
             begin(lambda: self._look_ahead(source) if found() is None else None)
             owned = self._claimed()
-        filling = owned[0]
+        filling, columns = owned[0], user_columns(source.columns)
         # Also after a fault, unless an append is in doubt: so that the link, or whoever resolves it, can have it.
         with giving_back(owned, lambda error: self._watch is None or not self._watch.in_doubt):
-            self._columns = grow(self._log, made(), columns, str(self))
+            self._columns = grow(self._log, self._made(found(), columns), columns, str(self))
             filling.fence(self._log, CrashPoint.BACKFILL_FENCED)
             with ExitStack() as held:
                 if is_instead := len(owned) > 1:
