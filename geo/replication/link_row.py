@@ -45,6 +45,7 @@ class LinkRow:
         after a crash, and misses none."""
         self._accepted = 0
         """Of these those that somebody has accepted."""
+        self._was_failed = False
         self._impossible_since: datetime | None = None
         """Since when there are others; None: there are none, or nobody knows."""
         self._generation = 0
@@ -59,6 +60,7 @@ class LinkRow:
         self.floors = recorded.floors if recorded is not None else None
         self._impossible = recorded.impossible if recorded is not None else 0
         self._accepted = (recorded.impossible_accepted or 0) if recorded is not None else 0
+        self._was_failed = recorded is not None and recorded.state is State.FAILED
         self._impossible_since = recorded.impossible_since if recorded is not None else None
 
     def count_on(self, before: LinkRow) -> None:
@@ -139,7 +141,7 @@ class LinkRow:
         self.expired += max(0, expired - self._all_expired)
         self.impossible += max(0, impossible - (self._impossible or 0))
         knew = self._impossible is not None and self._impossible > self._accepted
-        self._accepted = accepted_of(impossible, self._accepted, self.not_accepted)
+        self._accepted = accepted_of(impossible, self._accepted, self.not_accepted, was_failed=self._was_failed)
         self._impossible = impossible
         if impossible == self._accepted:
             self._impossible_since = None

@@ -17,10 +17,11 @@ from geo.reasons import Reason
 from geo.streams.life import State
 
 
-def accepted_of(impossible: int, accepted: int, not_accepted: int | None) -> int:
+def accepted_of(impossible: int, accepted: int, not_accepted: int | None, *, was_failed: bool) -> int:
     """Of so many rows of a source that no producer can have written, those that a person has accepted, where so many were `accepted` before and so
-    many not. Which of them are gone since nobody can tell: rather those that were accepted, so that none is accepted by itself."""
-    return 0 if not_accepted is None else min(accepted, impossible - min(impossible, not_accepted))
+    many not. Which of them are gone since nobody can tell: rather those that were accepted, so that none is accepted by itself.
+    Of a link that `was_failed` all may be others: its source was changed."""
+    return 0 if was_failed or not_accepted is None else min(accepted, impossible - min(impossible, not_accepted))
 
 
 def backfill_record(link: str, origins: Iterable[str], source: CommitName) -> str:

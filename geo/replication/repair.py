@@ -113,7 +113,8 @@ def _preview(work: TopicLink, recorded: LinkState | None, start: Start | datetim
     missing, impossible = logs.count_missing(version, floors), logs.count_impossible(version)
     left_out = impossible
     if recorded is not None:
-        left_out -= accepted_of(impossible, recorded.impossible_accepted or 0, recorded.not_accepted)
+        was_failed = recorded.state is State.FAILED
+        left_out -= accepted_of(impossible, recorded.impossible_accepted or 0, recorded.not_accepted, was_failed=was_failed)
     beside = beside_words(logs.beside(version) if is_new else 0, link.source, link.target, str(topic)).rstrip()
     return Reconciled(link.name, str(topic), missing, 0, version, impossible, left_out, beside)
 

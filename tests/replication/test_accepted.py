@@ -47,7 +47,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 def test_of_rows_left_out_rather_those_are_gone_that_were_accepted(
     impossible: int, accepted: int, not_accepted: int | None, still_accepted: int
 ) -> None:
-    assert accepted_of(impossible, accepted, not_accepted) == still_accepted
+    assert accepted_of(impossible, accepted, not_accepted, was_failed=False) == still_accepted
+    assert accepted_of(impossible, accepted, not_accepted, was_failed=True) == 0
 
 
 def _row(place: Place) -> LinkState:
@@ -55,12 +56,16 @@ def _row(place: Place) -> LinkState:
 
 
 def test_what_nobody_was_told_of_nobody_has_accepted(place: Place) -> None:
+    def fail() -> LinkState:
+        """The source is made anew, with rows that no producer can have written."""
+        place.remove_log("us")
+        place.publish(10)
+        place.forge(3)
+        place.replicate("eu")
+        return _row(place)
+
     place.replicate("eu")
-    place.remove_log("us")
-    place.publish(10)
-    place.forge(3)
-    place.replicate("eu")
-    row = _row(place)
+    row = fail()
     assert (row.state, row.impossible) == (State.FAILED, 0), "it has not read them"
 
     def said(*verb: str) -> tuple[object, int | None, int | None]:
@@ -85,6 +90,11 @@ def test_what_nobody_was_told_of_nobody_has_accepted(place: Place) -> None:
         (Reason.IMPOSSIBLE_ROWS, "3 rows that no producer can have written")
     }
     assert (noted[-1].to_state, sum(one.count for one in noted)) == ("accepted", 2)
+
+    row = fail()
+    assert (row.state, row.impossible, row.not_accepted) == (State.FAILED, 3, 0)
+    assert said("links", "resolve", "--dry-run") == (3, 3, 0)
+    assert said("links", "resolve") == (3, 3, 3), "as many others"
 
 
 def test_an_overdue_message_is_told_though_its_ledger_has_a_row_of_a_later_time_that_no_producer_can_have_written(
