@@ -34,7 +34,7 @@ def add_doctor(verbs: Verbs, does: str) -> None:
 def doctor(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     spark = None if args.engine == "native" else start_spark("geo doctor", config)
-    findings = examine(spark, config, LookedAt("geo doctor", config, args.engine).clusters, args.write_check)
+    findings = examine(spark, config, LookedAt("geo doctor", config, args.engine).regions, args.write_check)
     told = [replace(one, fix=typed(one.fix, args.config)) for one in findings]
     output.data(told)
     output.lines(line for one in told for line in _lines(one))

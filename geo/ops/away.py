@@ -1,4 +1,4 @@
-"""When a region that is away was there last, by what others tell of it: since when it is away is not before that. Pure: no Spark, clock or I/O."""
+"""Since when a region is away, and when it was there last, by what others tell of it: since when it is away is not before that. Pure: no Spark, clock or I/O."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ def _was_read(one: Event) -> bool:
     if one.kind is EventKind.HEALTH:
         return one.to_state != Health.AWAY.value
     return one.kind is EventKind.LINK and one.to_state == State.RUNNING.value
+
+
+def met_since(source: str, links: Iterable[Finding]) -> int | None:
+    """Since when the first of some links has met that the region that it reads is away. None: none has."""
+    met = (one.since_us for one in links if one.health is Health.AWAY and (one.link or "").startswith(f"{source}->"))
+    return min((at_us for at_us in met if at_us is not None), default=None)
 
 
 def not_before(found: Finding, source: str, there_us: int | None) -> Finding:

@@ -7,7 +7,9 @@ Each finding says what was found, where, and the fix.
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -21,7 +23,7 @@ from geo.delta.store import StorePath
 from geo.errors import GeoError, SchemaError, UsageError
 from geo.faults import Tried, faults_here, reason_of, wrong_of
 from geo.journal.cluster import ClusterTables
-from geo.journal.event_rate import EventKind
+from geo.journal.event_rate import Event, EventKind
 from geo.journal.events import KEPT, read_events
 from geo.locations import authority_of, storage_of
 from geo.log.absence import is_new, nothing_in_target
@@ -29,7 +31,9 @@ from geo.log.topic_log import open_log
 from geo.log.topics import absent, all_topics, known_topics
 from geo.names import ALL_TOPICS, Topic
 from geo.now import now_us
+from geo.ops.away import met_since
 from geo.ops.bucket import look_at
+from geo.ops.health import Finding
 from geo.ops.link_health import LinksBefore, link_findings
 from geo.ops.looks.clocks import of_host, of_regions
 from geo.ops.looks.overdue import overdue
@@ -44,10 +48,10 @@ from geo.ops.noted import events_told, noted_since
 from geo.ops.problems import grouped, symptom_dated
 from geo.ops.region_process import fault_of_region
 from geo.ops.region_processes import region_processes
+from geo.ops.regions import Regions
 from geo.ops.rights import rights
 from geo.ops.symptom import Symptom
 from geo.reasons import Level, Reason
-from geo.replication.absent_regions import refuse_gone
 from geo.replication.carried import replicates
 from geo.replication.link_table import read_links
 from geo.session import HOW_TO_START, SPARK_DEFAULTS, require_delta
@@ -71,48 +75,87 @@ _MATTERS = {
 _NO_SESSION = [Symptom("ok", "session", "was not looked at")]
 
 
-def examine(
-    spark: SparkSession | None, config: Config, clusters: Mapping[str, ClusterTables], write_check: Collection[str] = ()
-) -> list[Symptom]:
-    """All findings, the good ones too, so that one sees what was looked at: of the session, if one is given, and of the clusters,
-    which are connected. In those of `write_check` it is tried what their keys may write; UsageError for one whose root is not on S3."""
+@dataclass
+class _Region:
+    """What was found of a region, until there was a `fault`. `ahead_us`: how far this host's clock is ahead of its storage's; None: that was not
+    found. `links`: how those are doing that lead into it. `events`: those of health. `listed`: its subscriptions."""
+
+    symptoms: list[Symptom] = field(default_factory=list)
+    fault: BaseException | None = None
+    ahead_us: int | None = None
+    links: list[Finding] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    listed: list[Listed] = field(default_factory=list)
+
+    def look(self, *looks: Callable[[], Iterable[Symptom]]) -> _Region:
+        try:
+            for look in looks:
+                self.symptoms.extend(look())  # also what it found before it failed
+        except faults_here() as error:
+            self.fault = error
+        return self
+
+    @classmethod
+    def answered(cls, answer: Future[_Region]) -> _Region:
+        """What was found of one that may not have answered."""
+        try:
+            return answer.result()
+        except faults_here() as error:
+            return cls(fault=error)
+
+
+def examine(spark: SparkSession | None, config: Config, regions: Regions, write_check: Collection[str] = ()) -> list[Symptom]:
+    """All findings, the good ones too, so that one sees what was looked at: of the session, if one is given, and of the regions.
+    In those of `write_check` it is tried what their keys may write; UsageError for one whose root is not on S3."""
     for name in write_check:
         if storage_of(config.cluster(name).root or "") != "s3a":
             raise UsageError(f"cluster {name}: what may be written is tried on S3 alone, and its root is elsewhere")
-    noted = noted_since(event for tables in clusters.values() for event in events_told(tables, EventKind.HEALTH))
     findings = [*_packages(), *(_NO_SESSION if spark is None else [*_java(spark), *_session(spark)]), *references(config)]
-    clocks: dict[str, int] = {}
-    for name, tables in clusters.items():
-        before = LinksBefore(tables)
-        looks = (
-            partial(_storage, tables),
-            partial(free_space, tables),
-            partial(_store, tables, config, clocks, writes=name in write_check),
-            partial(_clock, tables, clocks),
-            partial(_region, tables, clusters, config),
-            partial(_tables, tables, config),
-            partial(_owners, tables, before),
-            partial(_links, tables, clusters, config, before),
-            partial(_overdue, tables),
-        )
-        try:
-            for look in looks:
-                findings.extend(look())  # also what it found before it failed
-        except faults_here() as error:
-            findings.append(_unreadable(f"cluster {name}", error))
-    return [symptom_dated(one, noted) for one in (*findings, *of_regions(clocks), *_subscriptions(clusters))]
+    there = regions.ask(lambda tables: _of_tables(tables, regions.clusters, config))
+    places = regions.ask_places(lambda tables: _of_place(tables, config, writes=tables.cluster.name in write_check))
+    found = {name: (_Region.answered(places[name]), _Region.answered(there[name])) for name in there}
+    links = [finding for _, in_it in found.values() for finding in in_it.links]
+    for name, (at_it, in_it) in found.items():
+        findings += [*at_it.symptoms, *in_it.symptoms]
+        if (fault := in_it.fault or at_it.fault) is not None:
+            findings.append(replace(_unreadable(f"cluster {name}", fault), since_us=met_since(name, links)))
+    clocks = {name: at_it.ahead_us for name, (at_it, _) in found.items() if at_it.ahead_us is not None}
+    # Of all regions at once: who consumes in one acknowledges for the others. Of a region that cannot be read nothing more is said.
+    subscriptions = forgotten([one for _, in_it in found.values() for one in in_it.listed], now_us())
+    noted = noted_since(event for _, in_it in found.values() for event in in_it.events)
+    return [symptom_dated(one, noted) for one in (*findings, *of_regions(clocks), *subscriptions)]
 
 
-def _subscriptions(clusters: Mapping[str, ClusterTables]) -> Iterator[Symptom]:
-    """Of all regions at once: who consumes in one acknowledges for the others. Of a region that cannot be read nothing more is said."""
-    listed: list[Listed] = []
-    for tables in clusters.values():
-        with Tried():
-            if any(one.topic == one.topic.acks for one in known_topics(tables)):
-                from geo.subscription.status import subscriptions_in  # brings Spark's types
+def _of_place(tables: ClusterTables, config: Config, *, writes: bool) -> _Region:
+    """Of where a region lies, whether or not there is one."""
+    one = _Region()
+    return one.look(
+        partial(_storage, tables),
+        partial(free_space, tables),
+        partial(_store, tables, config, one, writes=writes),
+        partial(_clock, tables, one),
+    )
 
-                listed += subscriptions_in(tables, backlog=True)
-    yield from forgotten(listed, now_us())
+
+def _of_tables(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config) -> _Region:
+    before, one = LinksBefore(tables), _Region(events=events_told(tables, EventKind.HEALTH))
+    with Tried():
+        one.listed += _subscriptions(tables)
+    return one.look(
+        partial(_region, tables, clusters, config),
+        partial(_tables, tables, config),
+        partial(_owners, tables, before),
+        partial(_links, tables, clusters, config, before, one),
+        partial(_overdue, tables),
+    )
+
+
+def _subscriptions(tables: ClusterTables) -> Iterable[Listed]:
+    if not any(one.topic == one.topic.acks for one in known_topics(tables)):
+        return ()
+    from geo.subscription.status import subscriptions_in  # brings Spark's types
+
+    return subscriptions_in(tables, backlog=True)
 
 
 def _unreadable(where: str, error: BaseException) -> Symptom:
@@ -186,16 +229,15 @@ def _storage(tables: ClusterTables) -> Iterator[Symptom]:
         yield from _locks(where, folder)
 
 
-def _clock(tables: ClusterTables, clocks: dict[str, int]) -> Iterator[Symptom]:
+def _clock(tables: ClusterTables, one: _Region) -> Iterator[Symptom]:
     """Of a local disk, by a file without a name; of an object store `_store` tells it."""
     if tables.is_near:
-        clocks[tables.cluster.name] = ahead_us = now_us() - storage_now_us(tables, writes=False)
-        yield of_host(f"cluster {tables.cluster.name}", ahead_us)
+        one.ahead_us = now_us() - storage_now_us(tables, writes=False)
+        yield of_host(f"cluster {tables.cluster.name}", one.ahead_us)
 
 
 def _region(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config) -> Iterator[Symptom]:
-    """Whether it is where the configuration says. Raises as `refuse_gone`."""
-    refuse_gone(tables, clusters.values())
+    """Whether it is where the configuration says, of one that may be new."""
     if known_topics(tables):
         return
     name, place = tables.cluster.name, tables.place
@@ -218,7 +260,7 @@ def _is_to_be_brought(link: Link, source: ClusterTables, config: Config) -> bool
     return False
 
 
-def _store(tables: ClusterTables, config: Config, clocks: dict[str, int], *, writes: bool) -> Iterator[Symptom]:
+def _store(tables: ClusterTables, config: Config, one: _Region, *, writes: bool) -> Iterator[Symptom]:
     root, port = tables.location, tables.port
     if root is None or port is None:
         return
@@ -227,7 +269,7 @@ def _store(tables: ClusterTables, config: Config, clocks: dict[str, int], *, wri
     roots = (cluster.root for cluster in config.clusters.values() if cluster.root is not None)
     found = yield from look_at(port, where, root, {authority_of(at) for at in roots if storage_of(at) == "s3a"})
     if found is not None:
-        clocks[name] = found.ahead_us
+        one.ahead_us = found.ahead_us
 
 
 def _locks(where: str, folder: Path) -> Iterator[Symptom]:
@@ -296,12 +338,13 @@ def _overdue(tables: ClusterTables) -> Iterator[Symptom]:
 
 
 def _links(
-    tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, before: LinksBefore
+    tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, before: LinksBefore, one: _Region
 ) -> Iterator[Symptom]:
     name, now = tables.cluster.name, storage_now_us(tables, writes=False)
     with Tried() as tried:
         read = {one.source: clusters.get(one.source) or tables.beside(config.cluster(one.source)) for one in config.inbound(name)}
         found = [(status, finding) for status, finding, _ in link_findings(tables, read, config, ALL_TOPICS, before=before)]
+        one.links += [finding for _, finding in found]
         for problem in grouped((finding for _, finding in found), now):
             first = problem.first
             of = first.topic if problem.count == 1 else f"{problem.count:,} of {problem.of:,} topics, such as {first.topic}"

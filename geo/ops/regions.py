@@ -79,6 +79,11 @@ class Regions:
             answers[name].set_exception(why)
         return {name: answers[name] for name in self.clusters}
 
+    def ask_places(self, read: Callable[[ClusterTables], T]) -> dict[str, Future[T]]:
+        """As `ask`, of where each region lies, whatever is in the way of reading it. One that has not answered is not asked again."""
+        self._answer()
+        return ask_all({name: partial(read, tables) for name, tables in self.given.items()}, READ_S, self._late)
+
     def within(self, what: str, read: Callable[[], T]) -> T:
         """What `read` returns, of who reads them by `clusters`: within the same time."""
 

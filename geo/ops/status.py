@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.names import Topic
-from geo.ops.away import not_before
+from geo.ops.away import met_since, not_before
 from geo.ops.health import Finding, Health, limited
 from geo.ops.looks.clocks import of_host
 from geo.ops.problems import THIS_HOST, Noted, Problem, dated, fails, grouped, worst_first
@@ -276,10 +276,9 @@ def _since_links(found: Finding, topics: Iterable[TopicOfLink]) -> Finding:
     """The finding of a region that is away: since the first link from it has met that; else not before its links read it last."""
     if found.since_us is not None or found.health is not Health.AWAY:
         return found
-    away = [one.finding for one in topics if one.source == found.subject and one.finding.health is Health.AWAY]
-    met = min((one.since_us for one in away if one.since_us is not None), default=None)
-    there = max((one.there_us for one in away if one.there_us is not None), default=None)
-    return not_before(replace(found, since_us=met), found.subject, there)
+    links = [one.finding for one in topics if one.source == found.subject and one.finding.health is Health.AWAY]
+    there = max((one.there_us for one in links if one.there_us is not None), default=None)
+    return not_before(replace(found, since_us=met_since(found.subject, links)), found.subject, there)
 
 
 def _problems(topics: Sequence[TopicOfLink], findings: Sequence[Finding], now_us: int) -> list[Problem]:

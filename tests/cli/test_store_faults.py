@@ -24,6 +24,7 @@ from geo.delta import object_store, s3_store
 from geo.errors import ConfigError
 from geo.journal.cluster import ClusterTables, connect_later
 from geo.ops.doctor import examine
+from geo.ops.regions import Regions
 from geo.text import first_line
 from schemas import OWNERS
 from tests.object_store import ObjectStore as S3
@@ -146,7 +147,7 @@ def test_no_secret_is_in_anything_that_is_written(
         s3.refuse(code, status, methods)
     monkeypatch.setattr(logging.getLogger("botocore"), "level", logging.NOTSET)
     with caplog.at_level(logging.DEBUG):
-        for do in (_admit, _read, _append, lambda tables: examine(None, config, {"eu": tables}, ["eu"])):
+        for do in (_admit, _read, _append, lambda tables: examine(None, config, Regions({"eu": tables}), ["eu"])):
             try:
                 written.append(str(do(tables)))
             except Exception as error:

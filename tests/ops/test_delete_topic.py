@@ -18,6 +18,7 @@ from geo.log.topics import Unended, create_partitions, create_single, create_top
 from geo.names import ALL_TOPICS, Topic
 from geo.ops.delete_topic import Deleted, delete_topics
 from geo.ops.doctor import examine
+from geo.ops.regions import Regions
 from geo.ops.remove_cluster import remove_cluster
 from geo.replication.link_requests import Action
 from geo.replication.link_status import link_statuses
@@ -173,7 +174,7 @@ def test_a_delete_that_stops_here_is_ended_by_another_one_and_nobody_takes_half_
                 world.publish("eu", 9, producer=producer)
         with pytest.raises(UnsafeError, match=left):
             create_single(world.tables("eu"), TOPIC)
-        symptoms = [one.what for one in examine(None, world.config, {"eu": world.tables("eu")})]
+        symptoms = [one.what for one in examine(None, world.config, Regions({"eu": world.tables("eu")}))]
         assert sum(what.startswith("it was deleted, and ") for what in symptoms) == 1
     else:
         assert len(world.messages("eu")) == 45

@@ -20,6 +20,7 @@ from geo.delta.process import this_process
 from geo.journal.cluster import connect, connect_later
 from geo.names import Topic
 from geo.ops.doctor import examine
+from geo.ops.regions import Regions
 from geo.ops.symptom import Symptom
 from geo.reasons import Reason
 from schemas import OWNERS
@@ -28,7 +29,7 @@ from tests.world import TOPIC, World
 
 
 def _examined(spark: SparkSession, config: Config) -> list[Symptom]:
-    return examine(spark, config, {n: connect_later(lambda: spark, c) for n, c in config.clusters.items()})
+    return examine(spark, config, Regions({n: connect_later(lambda: spark, c) for n, c in config.clusters.items()}))
 
 
 def _of(findings: list[Symptom], where: str) -> list[tuple[str, str]]:
