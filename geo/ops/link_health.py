@@ -65,10 +65,8 @@ def link_findings(
     """Of each of `link_statuses` how it is doing, and the history that tells it; None where nothing had to be looked at. Since when is
     told by events of the target where nothing else tells. Raises as that. `before`: what
     the target tells, for who asks it for more."""
-    before, links = (
-        before or LinksBefore(target),
-        {(link.source, link.target): link for link in config.inbound(target.cluster.name)},
-    )
+    before = before or LinksBefore(target)
+    links = {(link.source, link.target): link for link in config.inbound(target.cluster.name)}
 
     def judged(status: LinkStatus) -> tuple[LinkStatus, Finding, LagHistory | None]:
         now = _now(status)

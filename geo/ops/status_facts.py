@@ -61,8 +61,8 @@ def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:
             for one, _ in of_links:
                 if one.newest is not None:
                     newest.setdefault(one.link.source, {})[one.topic] = one.newest, one.came_us
-            for key, here in subscriptions_here.items():
-                subscribed.setdefault(key, {})[name] = here
+            for key, one_here in subscriptions_here.items():
+                subscribed.setdefault(key, {})[name] = one_here
         if tried.fault is not None:
             read.append(ClusterFacts(name, wrong_of(tried.fault)))
     read.sort(key=lambda one: list(clusters).index(one.cluster))
@@ -74,8 +74,7 @@ def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:
     read = [replace(one, published=_published(clusters[one.cluster], one.topics, newest.get(one.cluster, {}))) for one in read]
     links = [(link.source, link.target) for link in config.links]
     subscriptions = [
-        _subscribed(topic, name, _with_others(topic, regions, read, clusters))
-        for (topic, name), regions in sorted(subscribed.items())
+        _subscribed(topic, name, _with_others(topic, here, read, clusters)) for (topic, name), here in sorted(subscribed.items())
     ]
     return StatusFacts(now_us(), read, links, topics, subscriptions, noted_since(events))
 
