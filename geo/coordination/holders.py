@@ -22,6 +22,8 @@ live: set[tuple[str, str]] = set()
 """Token and runner of the ownerships of this process that are in use. One that was abandoned after an error is not among them, so
 that a notebook can try again without a restart; its row still says owned, so the next owner fences."""
 
+_MAY_HAVE_RELEASED = (Liveness.DEAD, Liveness.LEFT)
+
 
 def seen_here(process: Process | None, claims: Iterable[Owner]) -> SeenHere | None:
     """What this host says of a process that has some claims; None: nothing."""
@@ -72,14 +74,14 @@ class RegionHolders:
         return None if (one := self.newest.get(runner)) is None else self.of(one)
 
     def of(self, claim: Owner) -> Holder:
-        """Of a newest claim or release. Of a process that is gone what it released meanwhile counts."""
+        """Of a newest claim or release. Of a process that is gone, or runs it no longer, what it released meanwhile counts."""
         found = self._of(claim)
-        newest = claim if found.liveness is not Liveness.DEAD else self._read_again.get(claim.runner, claim)
+        newest = self._read_again.get(claim.runner, claim) if found.liveness in _MAY_HAVE_RELEASED else claim
         return found if (newest.token, newest.state) == (claim.token, claim.state) else self._of(newest)
 
     @cached_property
     def _read_again(self) -> dict[str, Owner]:
-        """The newest claims and releases, read after a process was seen to be gone: it may have ended by itself since they were read. Also who makes a
+        """The newest claims and releases, read after a process was seen to be gone, or to run something no longer: it may have released it since they were read. Also who makes a
         picture of how all was a moment ago reads them as they are now."""
         with may_be_old(0.0), as_listed(()):
             return {one.runner: one for one in self._tables.journal(OWNERS).read(Owner)}

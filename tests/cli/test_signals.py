@@ -121,7 +121,7 @@ def test_ctrl_c_while_spark_starts_leaves_no_java_machine(tmp_path: Path) -> Non
 
         def has_begun() -> bool:
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            return any("spark-submit" in Path(f"/proc/{child}/cmdline").read_text() for child in children)
+            return any("spark" in Path(f"/proc/{child}/cmdline").read_text() for child in children)
 
         until(has_begun, every_s=0.01, goes_on=lambda: process.poll() is None)
         process.send_signal(signal.SIGINT)

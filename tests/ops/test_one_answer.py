@@ -192,6 +192,17 @@ def test_who_ended_by_itself_since_owners_were_read_did_not_die(
     assert processes == []
 
 
+def test_what_this_process_released_since_owners_were_read_did_not_die(place: Place) -> None:
+    tables = place.far.tables("eu")
+    (owned,) = claim(tables, [[broker_runner(tables)]])
+    holders = RegionHolders(tables)
+    assert holders.newest[broker_runner(tables).name].is_owned
+    release([owned])
+    found = holders.of_runner(broker_runner(tables).name)
+    assert found is not None
+    assert found.liveness is Liveness.ENDED
+
+
 def _config(place: Place) -> str:
     return f"--config {shlex.quote(str(place.path))}"
 
