@@ -40,8 +40,8 @@ shift
     die "a standalone master runs no Python job in cluster mode (Spark refuses it). Leave DEPLOY_MODE out, and start this on a host of the cluster."
 [[ ${1:-} != -- ]] || shift
 if [[ $job != *://* && ! -f $job ]]; then
-    [[ -f $root/$job ]] || die "there is no job file $job, neither here nor in $root. Ours are in jobs/."
-    job=$root/$job
+    [[ -f $root/geo/$job || -f $root/$job ]] || die "there is no job file $job, neither here nor in $root. Ours are in geo/jobs, named jobs/JOB.py."
+    if [[ -f $root/geo/$job ]]; then job=$root/geo/$job; else job=$root/$job; fi
 fi
 
 # --- Python, Java and Spark.
@@ -79,12 +79,11 @@ from pathlib import Path
 root, dist = map(Path, sys.argv[1:])
 content = io.BytesIO()
 with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-    for package in ("geo", "jobs", "schemas"):
-        for path in sorted((root / package).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                entry = zipfile.ZipInfo(path.relative_to(root).as_posix(), date_time=(1980, 1, 1, 0, 0, 0))
-                entry.external_attr = 0o644 << 16
-                archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+    for path in sorted((root / "geo").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            entry = zipfile.ZipInfo(path.relative_to(root).as_posix(), date_time=(1980, 1, 1, 0, 0, 0))
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
 target = dist / f"delta-geo-{hashlib.sha256(content.getvalue()).hexdigest()[:12]}.zip"
 if not target.exists():
     handle, scratch = tempfile.mkstemp(dir=dist)
@@ -94,7 +93,7 @@ if not target.exists():
     os.replace(scratch, target)
 print(target)
 PYTHON
-) || die "could not pack geo, jobs and schemas of $root into $dist."
+) || die "could not pack geo of $root into $dist."
 
 # --- Jars: Delta's, and those that reach the storages of the job's --config.
 config=() before=''

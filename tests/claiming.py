@@ -24,7 +24,7 @@ from geo.delta.process import Process
 from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError
 from geo.names import Topic
-from schemas import OWNERS, TOPIC_LOG
+from geo.schemas import OWNERS, TOPIC_LOG
 from tests.delta.logs import rows_of
 from tests.far import Far
 

@@ -46,9 +46,9 @@ from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import TopicLink
+from geo.schemas import LINKS, TOPIC_LOG, TOPICS
 from geo.streams.life import State
 from geo.times import from_us
-from schemas import LINKS, TOPIC_LOG, TOPICS
 from tests.clock_off import set_clock_off
 from tests.delta.on_s3 import no_spark
 from tests.object_store import KEY, SECRET

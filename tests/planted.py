@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
-_COPIED = ("geo", "jobs", "schemas", "tests", "conf", "notebooks", "pyproject.toml")
+_COPIED = ("geo", "tests", "conf", "notebooks", "pyproject.toml")
 _LIMIT_S = 400
 
 

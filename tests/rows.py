@@ -8,7 +8,7 @@ from typing import Any
 from geo.coordination.claims import OWNED, Owner
 from geo.delta.process import Process
 from geo.names import Topic
-from schemas import LEDGERS
+from geo.schemas import LEDGERS
 
 
 def owner(

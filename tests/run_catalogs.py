@@ -22,9 +22,9 @@ from geo.errors import UnsafeError
 from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.ops.maintain import maintain
+from geo.schemas import TOPIC_LOG
 from geo.session import session
 from geo.subscription.version_subscriptions import create, drop_view, make_view
-from schemas import TOPIC_LOG
 from tests.elsewhere import *  # noqa: F403
 from tests.elsewhere import Elsewhere
 from tests.object_store import KEY, SECRET

@@ -20,7 +20,7 @@ from geo.coordination.ownership import owners_of
 from geo.fleet.assignments import read_assignments
 from geo.fleet.load_reports import read_reports
 from geo.replication.link_table import read_links
-from schemas import OWNERS
+from geo.schemas import OWNERS
 from tests.clock_actor import end, run, start
 from tests.clock_world import OWNER_TIMEOUT_S, REFUSED_S, WORKS_S, clock_world, ready
 from tests.members import bundle_owners, leader

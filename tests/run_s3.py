@@ -16,8 +16,8 @@ from geo.crash import CrashPoint
 from geo.journal.journal import Journal
 from geo.now import utc_now
 from geo.ops.date_files import compact_date
+from geo.schemas import OWNERS
 from geo.session import session
-from schemas import OWNERS
 from tests.crashing import dies_at
 from tests.elsewhere import *  # noqa: F403
 from tests.elsewhere import Elsewhere

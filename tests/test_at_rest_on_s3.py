@@ -39,11 +39,11 @@ from geo.reasons import Reason
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import LinkReport
 from geo.replication.topic_link import TopicLink
+from geo.schemas import OWNERS, PROCESSES
 from geo.streams import timetable
 from geo.streams.life import State
 from geo.subscription.consumer.ack_exchange import look_every_s
 from geo.times import EPOCH, in_us
-from schemas import OWNERS, PROCESSES
 from tests.delta.on_s3 import opened_on
 from tests.far import Far
 from tests.object_store import ObjectStore as S3

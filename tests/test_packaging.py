@@ -23,15 +23,15 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_an_installation_replaces_no_spark_of_a_runtime_unless_asked_to() -> None:
     required = distribution("delta-geo").requires or []
     asking = {line.partition("extra == ")[2].strip("'\"") for line in required if line.startswith(("pyspark", "delta-spark"))}
-    assert asking == {"spark", "demo", "notebooks", "test"}, "'': everybody; fold and kafka are for runtimes too"
+    assert asking == {"spark", "all", "demo", "notebooks", "test"}, "'': everybody; fold and kafka are for runtimes too"
 
 
 def test_every_job_has_an_entry_point() -> None:
     scripts = {point.name: point for point in distribution("delta-geo").entry_points if point.group == "console_scripts"}
-    jobs = {path.stem for path in (ROOT / "jobs").glob("*.py")} - {"__init__"}
+    jobs = {path.stem for path in (ROOT / "geo/jobs").glob("*.py")} - {"__init__"}
     assert scripts.keys() == {"geo", *(f"geo-{job}" for job in jobs)}
     for job in jobs:
-        assert scripts[f"geo-{job}"].load() is import_module(f"jobs.{job}").main
+        assert scripts[f"geo-{job}"].load() is import_module(f"geo.jobs.{job}").main
 
 
 @pytest.mark.slow
@@ -46,7 +46,7 @@ def test_a_job_ends_its_process_with_an_exit_code_and_returns_without_one(
     """A runtime that calls the entry point of a wheel looks at what it raises, not at what it returns."""
     (tmp_path / "geo.yaml").write_text(config)
     (tmp_path / "eu").mkdir()
-    call = [sys.executable, "-c", "from jobs.subscriptions import main; main(); print('returned')"]
+    call = [sys.executable, "-c", "from geo.jobs.subscriptions import main; main(); print('returned')"]
     done = subprocess.run(
         [*call, "list", "--engine", "native", "--config", "geo.yaml"],
         cwd=tmp_path,

@@ -19,7 +19,7 @@ TIMEOUT_S = 120  # a start takes 7 to 15 s; this only bounds a hang
 
 TABLE_JOB = """
 import sys
-import geo, schemas
+import geo, geo.schemas
 from geo.session import require_delta, session, set_what_is_needed
 
 spark = session("spark-submit test", conf={"spark.sql.session.timeZone": "Europe/Paris"})

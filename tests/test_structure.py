@@ -53,7 +53,7 @@ ROOMS = (
     *("delta", "journal", "coordination"),
     *("streams", "log", "replication", "subscription", "ops", "fleet", "cli", "__main__", "jobs"),
 )
-"""From the ground up. A room is a folder or a file of geo, or a folder beside it; what it imports lies below it."""
+"""From the ground up. A room is a folder or a file of geo; what it imports lies below it."""
 
 
 @cache
@@ -89,7 +89,7 @@ def _imported(name: str) -> frozenset[str]:
 
 def _files(modules: Iterable[str]) -> set[str]:
     """The files of this repository among the modules."""
-    paths = {module.replace(".", "/") for module in modules if module.split(".")[0] in ("geo", "schemas")}
+    paths = {module.replace(".", "/") for module in modules if module.split(".")[0] == "geo"}
     return {f"{path}{end}" for path in paths for end in (".py", "/__init__.py") if (ROOT / f"{path}{end}").exists()}
 
 
@@ -108,11 +108,7 @@ def _says_so(path: Path) -> bool:
     return re.match(r'"""(?:(?!""").)*\bPure\b', path.read_text(), re.DOTALL) is not None
 
 
-PURE = sorted(
-    str(path.relative_to(ROOT))
-    for path in [*ROOT.glob("geo/**/*.py"), *ROOT.glob("schemas/*.py")]
-    if path.parent.name == "schemas" or _says_so(path)
-)
+PURE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("geo/**/*.py") if path.parent.name == "schemas" or _says_so(path))
 """The files that say so of themselves, and the schemas."""
 
 
@@ -129,12 +125,11 @@ def test_pure_files_import_no_spark_clock_random_or_io_nor_does_what_they_import
 
 
 def _room(name: str) -> str:
-    first, second = Path(name).parts[:2]
-    return Path(second).stem if first == "geo" else first
+    return Path(Path(name).parts[1]).stem
 
 
 def test_what_a_room_imports_lies_below_it() -> None:
-    files = {str(path.relative_to(ROOT)) for folder in ("geo", "schemas", "jobs") for path in ROOT.glob(f"{folder}/**/*.py")}
+    files = {str(path.relative_to(ROOT)) for path in ROOT.glob("geo/**/*.py")}
     files -= {"geo/__init__.py"}
     homeless = sorted(name for name in files if _room(name) not in ROOMS)
     assert homeless == [], "give each its place in ROOMS"
@@ -145,13 +140,13 @@ def test_what_a_room_imports_lies_below_it() -> None:
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Also not for types alone."""
-    files = {str(path.relative_to(ROOT)) for folder in ("geo", "schemas", "jobs") for path in ROOT.glob(f"{folder}/**/*.py")}
+    files = {str(path.relative_to(ROOT)) for path in ROOT.glob("geo/**/*.py")}
     TopologicalSorter({name: _imported(name) - {name} for name in files}).prepare()  # raises CycleError, which names them
 
 
 def test_nobody_outside_geo_delta_imports_an_engine() -> None:
     """Which engine answers is chosen by `geo.delta.table.Table`."""
-    files = [str(path.relative_to(ROOT)) for folder in ("geo", "jobs") for path in ROOT.glob(f"{folder}/**/*.py")]
+    files = [str(path.relative_to(ROOT)) for path in ROOT.glob("geo/**/*.py")]
     outside = [name for name in files if not name.startswith("geo/delta/")]
     found = {name for name in outside if any(module.startswith("geo.delta.engines") for module in _imports(name))}
     assert len(outside) > 200
@@ -205,12 +200,12 @@ def test_one_file_alone_reads_this_hosts_clock() -> None:
     reads = re.compile(
         r"\btime\.time(_ns)?\(|\bdatetime\.(now|utcnow|today)\(|\bdate\.today\(|\bcurrent_(timestamp|date)\(|from time import"
     )
-    sources = [path for folder in ("geo", "schemas", "jobs") for path in ROOT.glob(f"{folder}/**/*.py")]
+    sources = ROOT.glob("geo/**/*.py")
     assert [str(path.relative_to(ROOT)) for path in sources if reads.search(path.read_text())] == ["geo/now.py"]
 
 
 def test_nothing_reaches_into_the_jvm() -> None:
-    sources = [*ROOT.glob("geo/**/*.py"), *ROOT.glob("jobs/*.py")]
+    sources = ROOT.glob("geo/**/*.py")
     handles = {"_jvm", "_jsc", "_jdf", "_jsparkSession", "_gateway"}
     found = [
         (str(path.relative_to(ROOT)), node.attr)
@@ -225,7 +220,7 @@ def test_nothing_reaches_into_the_jvm() -> None:
 def test_a_name_means_one_thing() -> None:
     """Of a class that others may use."""
     files: dict[str, list[str]] = {}
-    for path in [*ROOT.glob("geo/**/*.py"), *ROOT.glob("schemas/*.py")]:
+    for path in ROOT.glob("geo/**/*.py"):
         for node in _parsed(path.relative_to(ROOT).as_posix()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 files.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
@@ -234,7 +229,7 @@ def test_a_name_means_one_thing() -> None:
 
 
 def test_every_module_says_what_belongs_in_it() -> None:
-    sources = [*ROOT.glob("geo/**/*.py"), *ROOT.glob("schemas/*.py"), *ROOT.glob("jobs/*.py")]
+    sources = ROOT.glob("geo/**/*.py")
     silent = [str(path) for path in sources if path.read_text().strip() and not re.match(r'"""[^"]', path.read_text())]
     assert silent == []
 

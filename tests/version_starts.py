@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from geo.now import now_us
+from geo.schemas import MARKERS, VERSION_STARTS
 from geo.subscription.version_starts import VersionStart
-from schemas import MARKERS, VERSION_STARTS
 from tests.world import TOPIC, World
 
 

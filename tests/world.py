@@ -32,9 +32,9 @@ from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import LinkReport
 from geo.replication.topic_link import TopicLink
+from geo.schemas import TOPIC_LOG
 from geo.streams.life import State
 from geo.times import from_us
-from schemas import TOPIC_LOG
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 

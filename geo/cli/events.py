@@ -26,8 +26,8 @@ from geo.names import ALL_TOPICS, check_topic_glob
 from geo.now import utc_now
 from geo.ops.regions import ANSWERS_S
 from geo.reasons import Reason
+from geo.schemas import EVENTS
 from geo.text import show
-from schemas import EVENTS
 
 LOOK_S, REMOTE_LOOK_S = 1.0, 5.0
 """How often `--follow` looks."""

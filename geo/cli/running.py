@@ -29,10 +29,10 @@ from geo.late import pyspark, spark_sql
 from geo.locations import scheme_of
 from geo.ops.regions import Regions
 from geo.remedies import NO_SPACE
+from geo.schemas import TableSchema
 from geo.session import session
 from geo.streams.trigger import parse_trigger
 from geo.text import first_line
-from schemas import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from geo.delta.object_store import as_listed
 from geo.delta.process import Process
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import from_row
+from geo.schemas import OWNERS
 from geo.times import in_us
-from schemas import OWNERS
 
 live: set[tuple[str, str]] = set()
 """Token and runner of the ownerships of this process that are in use. One that was abandoned after an error is not among them, so

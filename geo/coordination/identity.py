@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from geo.coordination.ownership import RunnerName
 from geo.journal.cluster import ClusterTables, Identity
-from schemas import OWNERS, TOPICS
-from schemas.table import CLUSTER_PROPERTY
+from geo.schemas import OWNERS, TOPICS
+from geo.schemas.table import CLUSTER_PROPERTY
 
 
 def identify(tables: ClusterTables, *, rehearsal: bool = False) -> None:

@@ -70,9 +70,9 @@ from geo.late import F
 from geo.names import Topic
 from geo.now import now_us
 from geo.reasons import Reason
+from geo.schemas import OWNERS
 from geo.sql_text import identifier
 from geo.times import from_us, in_us
-from schemas import OWNERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

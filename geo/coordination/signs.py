@@ -15,10 +15,10 @@ from geo.delta.object_store import Below, ObjectStore
 from geo.delta.process import Process
 from geo.delta.store import read_each
 from geo.journal.cluster import ClusterTables
+from geo.schemas import PROCESSES
 from geo.text import first_line
 from geo.times import from_us, in_us
 from geo.version import program_version
-from schemas import PROCESSES
 
 log = logging.getLogger(__name__)
 

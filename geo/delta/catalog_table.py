@@ -16,8 +16,8 @@ from geo.delta.engines.spark.engine import MISSING, SparkEngine
 from geo.delta.table import Table
 from geo.errors import UnsafeError
 from geo.late import spark_errors
+from geo.schemas import TableSchema
 from geo.sql_text import literal
-from schemas import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField

@@ -21,7 +21,7 @@ from geo.delta.store import ReadPath, WritePath, parquet, read_each
 from geo.delta.young import RETENTION, retention_us
 from geo.errors import DamagedError
 from geo.now import now_us
-from schemas.table import duration_s
+from geo.schemas.table import duration_s
 
 _MOST_FILES = 20_000
 """Of more the library takes less of this process."""

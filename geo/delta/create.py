@@ -25,7 +25,7 @@ from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.store import ReadPath, WritePath
 from geo.errors import DamagedError, UsageError
 from geo.now import now_us
-from schemas import TableSchema
+from geo.schemas import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField

@@ -16,7 +16,7 @@ from geo.delta.derived_checksum import NOTHING
 from geo.delta.protocol import with_local_times
 from geo.errors import UsageError
 from geo.late import arrow_types, spark_types
-from schemas import TableSchema
+from geo.schemas import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField

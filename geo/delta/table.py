@@ -62,11 +62,11 @@ from geo.errors import GeoError, RetryableError, SchemaError, UnknownAnswerError
 from geo.faults import is_conflict
 from geo.late import F, spark_errors, spark_sql, spark_types
 from geo.reasons import Reason
+from geo.schemas import TableSchema
+from geo.schemas.table import BEFORE_RELEASE, KIND_PROPERTY, VERSION_PROPERTY
 from geo.session import own_session
 from geo.sql_text import identifier, literal
 from geo.text import first_line
-from schemas import TableSchema
-from schemas.table import BEFORE_RELEASE, KIND_PROPERTY, VERSION_PROPERTY
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable

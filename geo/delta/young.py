@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from geo.delta.store import Head, WritePath, read_each
 from geo.errors import RetryableError
 from geo.now import now_us
-from schemas.table import duration_s
+from geo.schemas.table import duration_s
 
 RETENTION = "delta.deletedFileRetentionDuration"
 

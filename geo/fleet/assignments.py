@@ -19,8 +19,8 @@ from geo.fleet.placement.leading import Orders
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import Row, as_row, from_row
 from geo.now import utc_now
+from geo.schemas import ASSIGNMENTS, BUNDLES, LOAD_AVERAGES, OWNERS
 from geo.text import first_line
-from schemas import ASSIGNMENTS, BUNDLES, LOAD_AVERAGES, OWNERS
 
 log = logging.getLogger(__name__)
 

@@ -56,11 +56,11 @@ from geo.replication.rule import Rule, messages_wanted
 from geo.replication.source_history import Fault
 from geo.replication.source_look import SourceLook, open_source_log
 from geo.replication.whole_files import Ahead, Whole, all_files, copied, look_ahead, plain_state, whole_files, without
+from geo.schemas import TOPIC_LOG
 from geo.session import require_delta
 from geo.slices import slices
 from geo.text import first_line
 from geo.times import in_us
-from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
 

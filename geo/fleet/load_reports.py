@@ -11,8 +11,8 @@ from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.fleet.placement.load_data import BrokerLoad, decode, encode
 from geo.journal.cluster import ClusterTables
+from geo.schemas import LOAD_REPORTS
 from geo.version import program_version
-from schemas import LOAD_REPORTS
 
 UP, LEAVING, LEFT = "up", "leaving", "left"
 

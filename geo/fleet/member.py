@@ -44,13 +44,13 @@ from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Watched
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import utc_now
+from geo.schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWNERS, PLACEMENT_POLICIES
 from geo.streams import timetable
 from geo.streams.life import State
 from geo.subscription.acks.folding import FOLD
 from geo.subscription.version_sync import PLACE
 from geo.text import first_line
 from geo.times import from_us
-from schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWNERS, PLACEMENT_POLICIES
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from geo.fleet.placement.leading import SPLIT, TRANSFER, UNLOAD, BundleRequest
 from geo.fleet.placement.policies import Isolation, Policies
 from geo.journal.cluster import ClusterTables
 from geo.now import utc_now
+from geo.schemas import BUNDLE_REQUESTS, PLACEMENT_POLICIES
 from geo.text import first_line
-from schemas import BUNDLE_REQUESTS, PLACEMENT_POLICIES
 
 log = logging.getLogger(__name__)
 

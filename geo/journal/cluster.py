@@ -33,9 +33,9 @@ from geo.late import spark_errors
 from geo.locations import scheme_of
 from geo.names import Topic
 from geo.reasons import Reason, Wrong
+from geo.schemas import TOPICS, TableSchema
+from geo.schemas.table import CLUSTER_PROPERTY
 from geo.session import set_what_is_needed
-from schemas import TOPICS, TableSchema
-from schemas.table import CLUSTER_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

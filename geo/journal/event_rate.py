@@ -57,7 +57,7 @@ class EventKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A row of `system/events`: see schemas.system.EVENTS for each field."""
+    """A row of `system/events`: see geo.schemas.system.EVENTS for each field."""
 
     id: str
     at: datetime

@@ -30,9 +30,9 @@ from geo.journal.rows import from_row
 from geo.names import Topic
 from geo.now import utc_now
 from geo.reasons import Reason
+from geo.schemas import EVENTS, TOPICS
 from geo.text import first_line
 from geo.times import in_us
-from schemas import EVENTS, TOPICS
 
 log = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from geo.delta.table import Table
 from geo.delta.tail import REMOTE_PRESENCE_S, Tail, passes_journal
 from geo.journal.rows import Row, as_row, from_row
 from geo.late import F
+from geo.schemas import TableSchema
+from geo.schemas.table import VERSION_PROPERTY
 from geo.times import with_zone
-from schemas import TableSchema
-from schemas.table import VERSION_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,10 +11,10 @@ from geo.errors import UsageError
 from geo.faults import SPARK_ERRORS
 from geo.log.topic_log import user_columns
 from geo.names import Topic
+from geo.schemas import ENVELOPE
+from geo.schemas.topic_log import MESSAGE_INPUT
 from geo.sql_text import identifier, literal
 from geo.text import first_line, show
-from schemas import ENVELOPE
-from schemas.topic_log import MESSAGE_INPUT
 
 MAX_PAYLOAD_BYTES = 5 * 1024 * 1024
 """As Pulsar's maxMessageSize. A larger payload belongs in a file whose name is published."""

@@ -21,9 +21,9 @@ from geo.journal.cluster import ClusterTables
 from geo.log.ledgers import SourceEnd
 from geo.log.sources.json_mark import IS_MARKED, SAME, STAMP
 from geo.names import Topic
+from geo.schemas import FINISHED, LEDGERS
 from geo.sql_text import literal
 from geo.times import in_us
-from schemas import FINISHED, LEDGERS
 
 log = logging.getLogger(__name__)
 

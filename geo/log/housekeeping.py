@@ -34,10 +34,10 @@ from geo.log.finished import move_ended
 from geo.log.log_cutter import LogCutter
 from geo.log.topics import registered_topics
 from geo.names import Topic
+from geo.schemas import EVENTS, JOURNALS, LEDGERS, LOAD_REPORTS, PROCESSES, TableSchema
 from geo.streams import timetable
 from geo.text import first_line
 from geo.times import from_us, in_us
-from schemas import EVENTS, JOURNALS, LEDGERS, LOAD_REPORTS, PROCESSES, TableSchema
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from geo.log.promises import LOST
 from geo.log.sources.json_mark import is_newer
 from geo.names import Topic
 from geo.now import utc_now
+from geo.schemas import LEDGERS
 from geo.times import from_us, in_us
-from schemas import LEDGERS
 
 log = logging.getLogger(__name__)
 

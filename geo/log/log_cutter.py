@@ -26,9 +26,9 @@ from geo.journal.cluster import ClusterTables
 from geo.journal.rows import Row
 from geo.log.ledgers import Batch
 from geo.names import Topic
+from geo.schemas import LEDGERS, LINKS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 from geo.text import first_line
 from geo.times import from_us
-from schemas import LEDGERS, LINKS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 
 log = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ from geo.log.sources.kafka_arrived import KafkaMessages
 from geo.log.sources.source import Place, Position, SourceReader
 from geo.log.topic_log import is_message
 from geo.names import Topic
+from geo.schemas import LEDGERS, LINKS
 from geo.text import first_line
-from schemas import LEDGERS, LINKS
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from geo.journal.cluster import ClusterTables
 from geo.log.promises import Promise, promise_of
 from geo.names import Topic
-from schemas import LEDGERS
+from geo.schemas import LEDGERS
 
 Promised = Mapping[Topic, Sequence[Promise]]
 

@@ -42,10 +42,10 @@ from geo.log.sources.source import SourceBatch
 from geo.log.topics import ensure_topic, partitions, refuse_deleted, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
+from geo.schemas import TOPIC_LOG
+from geo.schemas.topic_log import MESSAGE_INPUT
 from geo.streams import timetable
 from geo.streams.checkpoint import forget
-from schemas import TOPIC_LOG
-from schemas.topic_log import MESSAGE_INPUT
 
 _AT_HAND = {name: TOPIC_LOG.types[name] for name in (*MESSAGE_INPUT, "marker")}
 """The columns that rows at hand may have."""

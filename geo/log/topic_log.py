@@ -18,7 +18,7 @@ from geo.journal.cluster import ClusterTables
 from geo.late import F
 from geo.log.conditions import IS_MESSAGE
 from geo.names import Topic
-from schemas import ENVELOPE, TOPIC_LOG
+from geo.schemas import ENVELOPE, TOPIC_LOG
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -32,9 +32,9 @@ from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
 from geo.reasons import Reason, Wrong
+from geo.schemas import LEDGERS, LINKS, TOPIC_LOG, TOPICS
+from geo.schemas.table import POLICIES_PROPERTY
 from geo.times import EPOCH
-from schemas import LEDGERS, LINKS, TOPIC_LOG, TOPICS
-from schemas.table import POLICIES_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType

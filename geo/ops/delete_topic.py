@@ -26,12 +26,12 @@ from geo.names import Topic, check_topic_glob, is_glob, topic_glob_matches
 from geo.ops.holdings import Holdings
 from geo.ops.removal import TopicFacts, refusal_of_topic
 from geo.replication.link_table import read_links
+from geo.schemas import LEDGERS, LINKS, REQUESTS, VERSION_STARTS
 from geo.session import require_delta
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import parse_key
 from geo.subscription.marker_journal import markers_producer
 from geo.subscription.version_subscriptions import delete, drop_view, version_subscriptions
-from schemas import LEDGERS, LINKS, REQUESTS, VERSION_STARTS
 
 _NOT_DONE = "Nothing was deleted."
 

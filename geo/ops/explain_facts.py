@@ -29,9 +29,9 @@ from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_status import LinkStatus
 from geo.replication.link_table import read_links
 from geo.replication.rule import Rule
+from geo.schemas.table import POLICIES_PROPERTY
 from geo.text import first_line
 from geo.times import from_us
-from schemas.table import POLICIES_PROPERTY
 
 MINUTES_AGO = (60, 30, 15, 5)
 """When the lag of the last hour is told, before that of now."""

@@ -21,9 +21,9 @@ from geo.journal.cluster import ClusterTables
 from geo.log.topic_log import is_message
 from geo.log.topics import deleted_topics, replication_clusters, told_clusters
 from geo.names import Topic
+from geo.schemas import CURSORS, LINKS
 from geo.subscription.acks.record import RefusedRecordError, parse_key
 from geo.text import first_line
-from schemas import CURSORS, LINKS
 
 GRACE = timedelta(days=1)
 """After this long without a sign of life a link is silent: whether it will ever read on, a person must say."""

@@ -34,9 +34,9 @@ from geo.reasons import Reason
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_status import LinkStatus, link_statuses
 from geo.replication.rule import Rule
+from geo.schemas import LINKS
 from geo.streams.life import State
 from geo.times import in_us
-from schemas import LINKS
 
 MOST, MOST_FAR = 5_000, 50
 """So many commits of each log are read at most: a tenth of a second, and where each may be a request some."""

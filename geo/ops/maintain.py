@@ -29,9 +29,9 @@ from geo.ops.date_files import DateFiles, compact_date, counted_by_spark, date_f
 from geo.ops.held_dates import Held, held_dates
 from geo.progress import Progress, set_step
 from geo.reasons import Reason
+from geo.schemas import EVENTS, JOURNALS, LEDGERS
+from geo.schemas.topic_log import RETENTION_PROPERTIES, retention_days
 from geo.times import from_us
-from schemas import EVENTS, JOURNALS, LEDGERS
-from schemas.topic_log import RETENTION_PROPERTIES, retention_days
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
 from geo.locations import storage_of
 from geo.replication.absent_regions import refuse_gone
-from schemas import EVENTS, LINKS, OWNERS, REQUESTS, TOPICS, TableSchema
+from geo.schemas import EVENTS, LINKS, OWNERS, REQUESTS, TOPICS, TableSchema
 
 T = TypeVar("T")
 

@@ -32,9 +32,9 @@ from geo.ops.removal import LeftBehind, OnlyThere, lacking, refusal_of_cluster
 from geo.replication.link_requests import Action
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
+from geo.schemas import LINKS, REQUESTS, VERSION_STARTS
 from geo.session import require_delta
 from geo.text import first_line
-from schemas import LINKS, REQUESTS, VERSION_STARTS
 
 
 @dataclass(frozen=True, slots=True)

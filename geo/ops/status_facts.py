@@ -30,6 +30,7 @@ from geo.ops.regions import Regions
 from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, OfVersions, StatusFacts, SubscriptionFacts, TopicOfLink, Verified
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
+from geo.schemas import LEDGERS
 from geo.streams.life import State
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
@@ -38,7 +39,6 @@ from geo.subscription.acks.record import parse_key
 from geo.subscription.in_region import InRegion, in_region, ready
 from geo.subscription.version_subscriptions import version_subscriptions, versions_behind
 from geo.times import in_us
-from schemas import LEDGERS
 
 BEFORE_US = 300 * 1_000_000
 """The lag of so long ago is shown beside that of now."""

@@ -22,10 +22,10 @@ from geo.names import Topic, topic_glob_matches
 from geo.ops.commit_rates import newest_commits
 from geo.ops.topic_stats import WINDOWS_S, OfLedger, Produced, Rates, produced, rates
 from geo.replication.link_table import read_links
+from geo.schemas import LEDGERS, OWNERS
 from geo.subscription.status import Listed, subscriptions_in
 from geo.subscription.version_subscriptions import version_subscriptions, versions_behind
 from geo.times import in_us
-from schemas import LEDGERS, OWNERS
 
 T = TypeVar("T")
 

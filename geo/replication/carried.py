@@ -11,7 +11,7 @@ from geo.log.absence import lost_by_registry
 from geo.log.topics import Registered, all_topics
 from geo.names import Topic
 from geo.replication.link_state import LinkState
-from schemas import TOPICS
+from geo.schemas import TOPICS
 
 
 def topics_of_source(source: ClusterTables, replicated: Iterable[Topic]) -> list[Registered]:

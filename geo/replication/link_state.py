@@ -81,7 +81,7 @@ class LinkRecord:
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """One row of `system/links`: see schemas.system.LINKS for each field.
+    """One row of `system/links`: see geo.schemas.system.LINKS for each field.
 
     It says: of `origins` the target holds all that the source had up to `cursor`, and did so when `target` was its newest commit.
     """

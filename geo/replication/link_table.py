@@ -8,7 +8,7 @@ from geo.journal.cluster import ClusterTables
 from geo.journal.rows import as_row
 from geo.now import utc_now
 from geo.replication.link_state import LinkState
-from schemas import LINKS
+from geo.schemas import LINKS
 
 
 def read_links(tables: ClusterTables) -> dict[tuple[str, str], LinkState]:

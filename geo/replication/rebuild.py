@@ -28,7 +28,7 @@ from geo.replication.carried import has_carried
 from geo.replication.link_table import read_links
 from geo.replication.link_target import TargetWatch, newest_commit
 from geo.replication.missing import count_rows, find_missing
-from schemas import TOPIC_LOG, TOPICS
+from geo.schemas import TOPIC_LOG, TOPICS
 
 
 @dataclass(frozen=True, slots=True)

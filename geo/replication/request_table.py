@@ -8,8 +8,8 @@ import logging
 from geo.journal.cluster import ClusterTables
 from geo.now import utc_now
 from geo.replication.link_requests import Action, Request, Requests
+from geo.schemas import REQUESTS
 from geo.times import in_us
-from schemas import REQUESTS
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from geo.log.topic_log import seen_log
 from geo.names import Topic
 from geo.reasons import Reason
 from geo.replication.source_history import CompareLogs, Fault, judge
-from schemas.table import POLICIES_PROPERTY
+from geo.schemas.table import POLICIES_PROPERTY
 
 LOOKED_FOR = (*RECORDS, ERASED, EXPIRED)
 """Records that matter when commits are looked at."""

@@ -31,6 +31,7 @@ from geo.log.publisher import Publisher
 from geo.log.topic_log import open_log
 from geo.log.topics import refuse_deleted
 from geo.names import MARKERS_PRODUCER, Topic
+from geo.schemas import MARKERS, VERSION_STARTS
 from geo.session import ROCKSDB
 from geo.streams.query import BatchQuery
 from geo.streams.workers import Workers
@@ -51,7 +52,6 @@ from geo.subscription.source_offsets import DeltaEnd, goes_on, read_ends
 from geo.subscription.version_starts import VersionStart
 from geo.text import first_line
 from geo.times import from_us
-from schemas import MARKERS, VERSION_STARTS
 
 log = logging.getLogger(__name__)
 

@@ -24,11 +24,11 @@ from geo.journal.cluster import ClusterTables
 from geo.journal.rows import as_row, from_row, in_columns
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import now_us
+from geo.schemas import MARKERS
 from geo.streams.checkpoint import goes_on_from
 from geo.subscription.controller import STATE_VERSION
 from geo.subscription.controller_rows import Again, FinishedUpTo, MarkerRow, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.times import from_us
-from schemas import MARKERS
 
 
 def markers_producer(tables: ClusterTables, topic: Topic) -> Runner:

@@ -36,6 +36,7 @@ from geo.log.ledgers import LINK_KEY
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_state import LinkRecord
+from geo.schemas import OWNERS
 from geo.streams import timetable
 from geo.streams.life import State
 from geo.subscription.answers import Answers
@@ -49,7 +50,6 @@ from geo.subscription.peers import PEER_ANSWER_S, Peer, Registries, Said
 from geo.subscription.version_subscriptions import VersionSubscription, said_by, unused_subscriptions
 from geo.text import first_line
 from geo.times import in_us
-from schemas import OWNERS
 
 log = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from geo.log.topics import Registered, known_topics
 from geo.names import Topic
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
+from geo.schemas import LINKS, TOPICS, VERSION_SUBSCRIPTIONS
 from geo.streams import timetable
 from geo.subscription.version_subscriptions import VersionSubscription, replicated_subscriptions
 from geo.text import first_line
-from schemas import LINKS, TOPICS, VERSION_SUBSCRIPTIONS
 
 PEER_ANSWER_S = 30.0
 """One that has not answered by then is away."""

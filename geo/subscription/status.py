@@ -28,6 +28,7 @@ from geo.names import ALL_TOPICS, Topic, check_subscription, namespace_glob_matc
 from geo.now import now_us, utc_now
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_table import read_links
+from geo.schemas import TOPICS
 from geo.streams.life import State
 from geo.subscription.acks.ack_publisher import ConsumerState, lacking_shares, of_shares, shares_by_prefix
 from geo.subscription.acks.ack_state import AckState
@@ -41,7 +42,6 @@ from geo.subscription.newest_records import Newest, newest_records
 from geo.subscription.readiness import RATE_S, Readiness, drained_in_s
 from geo.text import first_line
 from geo.times import from_us
-from schemas import TOPICS
 
 Subscribed = tuple[Topic, str]
 """A topic and the name of a subscription of it."""

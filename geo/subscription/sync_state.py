@@ -9,9 +9,9 @@ from geo.delta.scan import added_where
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
 from geo.now import utc_now
+from geo.schemas import MARKERS
 from geo.subscription.controller import concerns
 from geo.subscription.version_subscriptions import VersionSubscription
-from schemas import MARKERS
 
 SOON_S = 60.0
 """So long, beyond the frequency of snapshots, a version of a log may be unread before that is said: a busy tail is some rounds behind."""

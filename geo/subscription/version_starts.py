@@ -11,7 +11,7 @@ from geo.journal.cluster import ClusterTables
 from geo.journal.rows import in_columns
 from geo.names import Topic, topic_glob_matches
 from geo.now import utc_now
-from schemas import VERSION_STARTS
+from geo.schemas import VERSION_STARTS
 
 
 @dataclass(frozen=True, slots=True)

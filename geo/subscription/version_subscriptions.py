@@ -23,6 +23,7 @@ from geo.late import spark_errors
 from geo.log.topic_log import open_log
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.now import utc_now
+from geo.schemas import VERSION_SUBSCRIPTIONS
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import key_of
 from geo.subscription.controller import MAX_SUBSCRIPTIONS
@@ -30,7 +31,6 @@ from geo.subscription.stream_progress import read_progress
 from geo.subscription.version_reader import VIEW_SUFFIX, query
 from geo.subscription.version_starts import forget
 from geo.text import first_line
-from schemas import VERSION_SUBSCRIPTIONS
 
 log = logging.getLogger(__name__)
 

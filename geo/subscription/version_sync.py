@@ -20,6 +20,7 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.journal.events import events_of
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic
+from geo.schemas import MARKERS
 from geo.session import require_delta
 from geo.streams import timetable
 from geo.streams.life import Life, State, Why
@@ -36,7 +37,6 @@ from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.peers import Peer
 from geo.subscription.version_subscriptions import replicated_subscriptions
 from geo.text import counted
-from schemas import MARKERS
 
 log = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from geo.delta.history import CommitName
 from geo.fleet.replicator import Replicator
 from geo.names import Topic
 from geo.replication.link_table import append_links, read_links
+from geo.schemas import TOPICS
 from geo.session import session
 from geo.streams.life import State
-from schemas import TOPICS
 from tests.benchmarks.bench import Bench, grown
 
 _SETTLES_S = 20.0

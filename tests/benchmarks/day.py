@@ -25,8 +25,8 @@ from geo.journal.cluster import ClusterTables
 from geo.log import log_cutter
 from geo.log.housekeeping import Housekeeper, open_for_writing
 from geo.replication.link_table import append_links, read_links
+from geo.schemas import LEDGERS, LINKS, PROCESSES
 from geo.streams import timetable
-from schemas import LEDGERS, LINKS, PROCESSES
 from tests.benchmarks.bench import Bench, grown
 from tests.rows import ledger_row
 

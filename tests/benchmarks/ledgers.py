@@ -16,7 +16,7 @@ from pathlib import Path
 from geo.journal.cluster import connect
 from geo.log.finished import move_ended
 from geo.log.publish import publish_json_lines
-from schemas import LEDGERS
+from geo.schemas import LEDGERS
 from tests.benchmarks.bench import Bench
 
 _NEW, _OLD = 10, 100

@@ -17,7 +17,7 @@ from geo.cli.demo import TOPIC
 from geo.config import load
 from geo.journal.cluster import ClusterTables, connect, without_spark
 from geo.names import Topic
-from schemas import LINKS, TOPICS
+from geo.schemas import LINKS, TOPICS
 from tests.far import Far
 from tests.world import config_text
 

@@ -36,9 +36,9 @@ from geo.log.topics import Registered, known_topics
 from geo.names import Topic
 from geo.now import now_us, utc_now
 from geo.replication.link_topics import LinkReport
+from geo.schemas import JOURNALS, TOPIC_LOG, TOPICS, TableSchema
+from geo.schemas.table import CLUSTER_PROPERTY, POLICIES_PROPERTY
 from geo.times import from_us, in_us
-from schemas import JOURNALS, TOPIC_LOG, TOPICS, TableSchema
-from schemas.table import CLUSTER_PROPERTY, POLICIES_PROPERTY
 from tests.clock_off import clock_off
 from tests.delta.on_s3 import no_spark
 from tests.far import Far

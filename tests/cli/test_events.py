@@ -26,9 +26,9 @@ from geo.journal.event_rate import Event, EventKind, EventRate
 from geo.journal.events import SETTING, Events
 from geo.now import utc_now
 from geo.reasons import Reason
+from geo.schemas import EVENTS
 from geo.text import printable
 from geo.times import EPOCH
-from schemas import EVENTS
 from tests.examples import examples
 from tests.journal.test_events import region
 from tests.processes import environment

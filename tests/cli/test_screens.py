@@ -28,11 +28,11 @@ from geo.log.topics import Registered, ensure_topic
 from geo.names import Topic
 from geo.now import now_us, utc_now
 from geo.reasons import Reason
+from geo.schemas import TOPIC_LOG, TOPICS
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import encode, key_of
 from geo.times import from_us
-from schemas import TOPIC_LOG, TOPICS
 from tests.examples import examples
 from tests.far import ALL, TOPIC, Far
 from tests.object_store import ObjectStore as S3

@@ -25,8 +25,8 @@ from geo.errors import ConfigError
 from geo.journal.cluster import ClusterTables, connect_later
 from geo.ops.doctor import examine
 from geo.ops.regions import Regions
+from geo.schemas import OWNERS
 from geo.text import first_line
-from schemas import OWNERS
 from tests.object_store import ObjectStore as S3
 from tests.rows import owner
 

@@ -14,9 +14,9 @@ from geo.journal.cluster import Identity
 from geo.names import Topic
 from geo.ops.verify.report import Category
 from geo.ops.verify.verify import verify
+from geo.schemas import TOPICS
+from geo.schemas.table import CLUSTER_PROPERTY
 from geo.streams.life import State
-from schemas import TOPICS
-from schemas.table import CLUSTER_PROPERTY
 from tests.world import TOPIC, World
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from geo.delta.arrow_rows import rows_table
 from geo.delta.driver import Driver
 from geo.delta.table import Table
-from schemas import TOPIC_LOG
+from geo.schemas import TOPIC_LOG
 
 NOW = datetime(2026, 11, 24, 10, 11, 12, 131415, tzinfo=timezone.utc)
 

@@ -29,7 +29,7 @@ from geo.delta.store import WritePath, parquet
 from geo.delta.table import Table
 from geo.delta.young import retention_us
 from geo.now import now_us
-from schemas import LINKS, TOPIC_LOG
+from geo.schemas import LINKS, TOPIC_LOG
 from tests.delta.on_s3 import opened_on
 from tests.delta.test_features_on_store import OWN
 from tests.delta.typed_rows import rows_for

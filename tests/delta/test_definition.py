@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-import schemas
+from geo import schemas
 from geo.delta.commits import checksum_file, commit_file
 from geo.delta.definition import first_version
 from geo.delta.delta_state import DeltaState, require_state
@@ -21,7 +21,7 @@ from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.metadata import commit_columns, commit_properties
 from geo.delta.table import Table
-from schemas import TOPIC_LOG, TableSchema
+from geo.schemas import TOPIC_LOG, TableSchema
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,7 @@ from geo.delta.scan import few_added, few_rows, files_at
 from geo.delta.table import Table
 from geo.delta.writer import commit_actions, forget_committed
 from geo.errors import UnsafeError
-from schemas import TOPIC_LOG
+from geo.schemas import TOPIC_LOG
 from tests.delta.on_s3 import opened_on
 from tests.delta.typed_rows import listed, rows_for
 from tests.object_store import ObjectStore as S3

@@ -21,7 +21,7 @@ from geo.delta.file_rows import FileRows
 from geo.delta.predicate import Compare
 from geo.delta.store import StorePath, WritePath, parquet
 from geo.delta.writer import commit_files, write_files
-from schemas import TOPIC_LOG
+from geo.schemas import TOPIC_LOG
 from tests.delta.memory_store import MemoryStore
 
 _ORDER = ("publish_date", "origin", "ledger_id", "entry_id")

@@ -17,9 +17,9 @@ from geo.delta.table import Table
 from geo.disk import SETTING
 from geo.fleet.backfill import Backfill, Mode, backfill
 from geo.log.publish import publish_json_lines
+from geo.schemas import TOPIC_LOG
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.consumer.subscription import Subscription
-from schemas import TOPIC_LOG
 from tests.delta.logs import rows_of
 from tests.world import TOPIC, World
 

@@ -19,8 +19,8 @@ from geo.delta.predicate import Compare
 from geo.delta.table import Table
 from geo.journal.journal import Journal
 from geo.journal.rows import Row
+from geo.schemas import CURSORS, LEDGERS, TableSchema
 from geo.times import with_zone
-from schemas import CURSORS, LEDGERS, TableSchema
 from tests.delta.engines import refuses
 
 pytestmark = pytest.mark.spark

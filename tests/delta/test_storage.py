@@ -20,7 +20,7 @@ from geo.locations import scheme_of
 from geo.log.topic_log import user_columns
 from geo.log.topics import create_partitions, create_topic, set_replication_clusters
 from geo.names import Topic
-from schemas import LEDGERS, OWNERS, TOPICS
+from geo.schemas import LEDGERS, OWNERS, TOPICS
 from tests.rows import ledger_row, owner
 
 _DYNAMO = "io.delta.storage.S3DynamoDBLogStore"

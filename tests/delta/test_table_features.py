@@ -23,7 +23,7 @@ from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.scan import few_added, few_rows
 from geo.delta.table import Table
 from geo.ops.date_files import compact_date
-from schemas import TOPIC_LOG
+from geo.schemas import TOPIC_LOG
 from tests.delta.logs import NOW, actions_of, checksum_of, log_of
 from tests.delta.typed_rows import ALL_TYPES, listed, rows_for
 

@@ -33,8 +33,8 @@ from geo.delta.table import Table
 from geo.delta.tail import Tail
 from geo.delta.writer import commit_files, forget_committed, write_files
 from geo.errors import RetryableError, UnknownAnswerError, UnsafeError, UsageError
-from schemas import OWNERS, TOPIC_LOG
-from schemas.table import Column
+from geo.schemas import OWNERS, TOPIC_LOG
+from geo.schemas.table import Column
 from tests.delta.on_s3 import no_spark, table_on
 from tests.delta.on_s3 import opened_on as _table
 from tests.object_store import ObjectStore as S3

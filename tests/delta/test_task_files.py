@@ -27,7 +27,7 @@ from geo.delta.scan import added, few_rows
 from geo.delta.store import parquet
 from geo.delta.table import Table
 from geo.errors import RetryableError, UnsafeError
-from schemas import TOPIC_LOG
+from geo.schemas import TOPIC_LOG
 from tests.delta.on_s3 import keys_in_files, table_on
 from tests.delta.typed_rows import ALL_TYPES, listed, rows_for
 from tests.object_store import ObjectStore as S3

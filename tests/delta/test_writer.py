@@ -41,7 +41,7 @@ from geo.delta.writer import Added, commit_files, write_files
 from geo.errors import FencedError, UnknownAnswerError
 from geo.journal.cluster import connect
 from geo.now import now_us
-from schemas import TOPIC_LOG
+from geo.schemas import TOPIC_LOG
 from tests.crashing import dies_at
 from tests.delta.logs import NOW, actions_of, checksum_of, log_of, made_log, row_of, rows_of
 

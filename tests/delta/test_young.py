@@ -24,7 +24,7 @@ from geo.delta.table import Table
 from geo.delta.writer import Written, commit_files, write_files
 from geo.delta.young import RETENTION, retention_us
 from geo.errors import RetryableError
-from schemas import TOPIC_LOG
+from geo.schemas import TOPIC_LOG
 from tests.clock_off import clock_off
 from tests.delta.logs import rows_of
 from tests.delta.on_s3 import table_on

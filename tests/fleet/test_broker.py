@@ -18,11 +18,11 @@ from geo.log.topics import create_single, registered_topics
 from geo.names import Topic
 from geo.ops.delete_topic import delete_topics
 from geo.replication.link_topics import LinkTopics
+from geo.schemas import OWNERS
 from geo.streams import timetable
 from geo.streams.life import State
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.version_subscriptions import create
-from schemas import OWNERS
 from tests.running import TRIGGER
 from tests.subscription.consuming import consume
 from tests.waiting import InThread

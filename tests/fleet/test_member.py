@@ -22,8 +22,8 @@ from geo.fleet.placement_requests import ISOLATION, ask, set_policy
 from geo.journal.cluster import ClusterTables
 from geo.log.topics import create_topic
 from geo.names import Topic
+from geo.schemas import LOAD_REPORTS, OWNERS
 from geo.version import program_version
-from schemas import LOAD_REPORTS, OWNERS
 from tests.clock_off import clock_off
 from tests.members import Alone, bundle_owners, leader
 from tests.processes import geo

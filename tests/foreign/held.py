@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from geo.log.ledgers import LINK_KEY
-from schemas.topic_log import ENVELOPE
+from geo.schemas.topic_log import ENVELOPE
 from tests.foreign.place import Place
 
 Id = tuple[str, int, int]

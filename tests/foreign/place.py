@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from geo.delta.arrow_rows import rows_frame, rows_table
 from geo.delta.table import Table
 from geo.log.ledgers import Batch, LedgerKey, SourceEnd, Span
+from geo.schemas import TOPIC_LOG
 from geo.session import own_session
 from geo.times import in_us
-from schemas import TOPIC_LOG
 
 LEDGER, STRANGE_LEDGER = 1, 9
 """The ledger that each region's own producer writes, and one that only foreign commits write."""

@@ -31,9 +31,9 @@ from geo.journal.events import KEPT, SETTING, Events, flush_all, read_events
 from geo.now import utc_now
 from geo.reasons import Reason
 from geo.replication.link_table import read_links
+from geo.schemas import EVENTS, TOPICS
 from geo.streams.life import State
 from geo.times import EPOCH
-from schemas import EVENTS, TOPICS
 from tests.crashing import points
 from tests.delta.on_s3 import cluster_on
 from tests.examples import examples

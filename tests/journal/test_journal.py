@@ -26,8 +26,8 @@ from geo.delta.writer import Written
 from geo.journal import journal as journals
 from geo.journal.journal import Journal
 from geo.log.housekeeping import SILENT_FOR, rows_kept
-from schemas import LINKS, OWNERS, PROCESSES, TableSchema
-from schemas.table import VERSION_PROPERTY
+from geo.schemas import LINKS, OWNERS, PROCESSES, TableSchema
+from geo.schemas.table import VERSION_PROPERTY
 from tests.delta.engines import refuses
 from tests.rows import owner
 

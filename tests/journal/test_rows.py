@@ -11,10 +11,10 @@ from geo.errors import InvalidNameError
 from geo.journal.rows import as_row, from_row
 from geo.log.topics import Registered
 from geo.replication.link_state import LinkState
+from geo.schemas import LINKS, TOPICS, VERSION_SUBSCRIPTIONS, TableSchema
 from geo.streams.life import State
 from geo.subscription.version_subscriptions import VersionSubscription
 from geo.times import EPOCH
-from schemas import LINKS, TOPICS, VERSION_SUBSCRIPTIONS, TableSchema
 from tests.world import TOPIC
 
 CURSOR = CommitName("t", 4, None)

@@ -18,8 +18,8 @@ from geo.log.publish import publish
 from geo.log.publisher import Published
 from geo.log.topics import create_single
 from geo.ops.delete_topic import delete_topics
-from schemas import FINISHED, LEDGERS
-from schemas.table import VERSION_PROPERTY
+from geo.schemas import FINISHED, LEDGERS
+from geo.schemas.table import VERSION_PROPERTY
 from tests.crashing import dies_at
 from tests.delta.engines import refuses
 from tests.world import TOPIC, World

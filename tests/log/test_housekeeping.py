@@ -25,8 +25,8 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.log import housekeeping
 from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, open_for_writing, wait_for_tidying
 from geo.now import now_us
+from geo.schemas import LINKS, OWNERS, PROCESSES
 from geo.times import in_us
-from schemas import LINKS, OWNERS, PROCESSES
 from tests.rows import owner
 from tests.waiting import until
 

@@ -28,7 +28,7 @@ from geo.log.ledgers import Batch
 from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.topics import create_topic
 from geo.names import Topic
-from schemas import LEDGERS, LINKS
+from geo.schemas import LEDGERS, LINKS
 from tests.rows import ledger_row
 from tests.world import TOPIC, World
 

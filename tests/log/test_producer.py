@@ -26,8 +26,8 @@ from geo.log.publish_stream import FrameStream
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_order
 from geo.now import now_us
+from geo.schemas import LEDGERS
 from geo.streams import timetable
-from schemas import LEDGERS
 from tests.crashing import dies_at
 from tests.world import TOPIC, World
 

@@ -13,8 +13,8 @@ from geo.delta.commits import Kind
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.ids import MessageId
+from geo.schemas import TOPIC_LOG
 from geo.times import from_us
-from schemas import TOPIC_LOG
 from tests.model.log import Log, Row, Rows
 
 pytestmark = pytest.mark.spark

@@ -28,7 +28,7 @@ from geo.fleet.placement.handover import (
     together,
 )
 from geo.journal.rows import as_row
-from schemas import ASSIGNMENTS
+from geo.schemas import ASSIGNMENTS
 from tests.examples import examples
 
 BROKERS, BUNDLES = ("a", "b", "c"), ("x", "y")

@@ -17,9 +17,9 @@ from geo.log.topics import create_topic, registered_topics
 from geo.names import Topic
 from geo.now import now_us
 from geo.ops.verify import verify
+from geo.schemas import LINKS, TOPICS
 from geo.streams.life import State
 from geo.times import utc
-from schemas import LINKS, TOPICS
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

@@ -22,8 +22,8 @@ from geo.delta.locks import without_waiting
 from geo.delta.table import Table
 from geo.errors import LockedError
 from geo.ops.date_files import compact_date, counted_by_spark, date_files, footers, remove_dates
+from geo.schemas import TOPIC_LOG
 from geo.times import from_us
-from schemas import TOPIC_LOG
 from tests.delta.logs import actions_of
 
 pytestmark = pytest.mark.spark

@@ -27,11 +27,11 @@ from geo.replication.link_work import LinkWork
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.replication.request_table import ask
+from geo.schemas import LEDGERS, LINKS, MARKERS, OWNERS, REQUESTS, TOPIC_LOG, TOPICS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 from geo.streams.life import State, Why
 from geo.subscription import changes
 from geo.subscription.status import subscriptions_in
 from geo.subscription.version_subscriptions import create, version_subscriptions
-from schemas import LEDGERS, LINKS, MARKERS, OWNERS, REQUESTS, TOPIC_LOG, TOPICS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 from tests.crashing import dies_at, points
 from tests.running import TRIGGER, running
 from tests.version_starts import found_start, read_up_to

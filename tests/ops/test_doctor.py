@@ -23,7 +23,7 @@ from geo.ops.doctor import examine
 from geo.ops.regions import Regions
 from geo.ops.symptom import Symptom
 from geo.reasons import Reason
-from schemas import OWNERS
+from geo.schemas import OWNERS
 from tests.rows import owner
 from tests.world import TOPIC, World
 

@@ -18,11 +18,11 @@ from geo.ops.looks.overdue import overdue
 from geo.ops.looks.secrets import references
 from geo.ops.symptom import Symptom
 from geo.reasons import Level, Reason
+from geo.schemas import TOPIC_LOG
+from geo.schemas.table import duration_s
+from geo.schemas.topic_log import RETENTION_PROPERTIES
 from geo.subscription.status import Listed
 from geo.times import from_us
-from schemas import TOPIC_LOG
-from schemas.table import duration_s
-from schemas.topic_log import RETENTION_PROPERTIES
 
 DAY_S, DAY_US, NOW_US = 86_400, 86_400 * 1_000_000, 1_700_000_000_000_000
 

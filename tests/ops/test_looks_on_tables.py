@@ -14,8 +14,8 @@ from geo.log.topics import Registered
 from geo.now import now_us, utc_now
 from geo.ops.looks.owners import CLAIMED_US
 from geo.reasons import Reason
+from geo.schemas import PROCESSES, TOPICS
 from geo.version import program_version
-from schemas import PROCESSES, TOPICS
 from tests.broken.place import TOPIC, Place, without_spark
 from tests.broken.screens import doctor
 

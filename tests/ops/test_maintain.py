@@ -22,7 +22,7 @@ from geo.ops.delete_topic import delete_topics
 from geo.ops.held_dates import held_dates
 from geo.ops.maintain import MARGIN, expired_days, maintain
 from geo.replication.repair import reconcile_links
-from schemas import LINKS, PROCESSES
+from geo.schemas import LINKS, PROCESSES
 from tests.running import running
 from tests.world import TOPIC, World
 

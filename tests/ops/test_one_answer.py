@@ -28,8 +28,8 @@ from geo.ops.region_process import RegionProcess
 from geo.ops.region_processes import region_processes
 from geo.ops.regions import OF_ALL, Regions
 from geo.reasons import Reason
+from geo.schemas import OWNERS
 from geo.times import from_us
-from schemas import OWNERS
 from tests.broken.owner import owner
 from tests.broken.place import TOPIC, Place, without_spark
 from tests.broken.set_ups import SET_UPS, SOON_S

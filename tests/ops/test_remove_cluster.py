@@ -16,8 +16,8 @@ from geo.ops.remove_cluster import RemovedCluster, remove_cluster
 from geo.replication.link_requests import Action
 from geo.replication.link_table import read_links
 from geo.replication.request_table import ask
+from geo.schemas import REQUESTS, VERSION_STARTS
 from geo.streams.life import State
-from schemas import REQUESTS, VERSION_STARTS
 from tests.crashing import dies_at, points
 from tests.running import running
 from tests.version_starts import found_start

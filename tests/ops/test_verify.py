@@ -30,7 +30,7 @@ from geo.journal.cluster import connect
 from geo.names import Topic
 from geo.ops.verify.report import Category, LinkResult, VerifyReport
 from geo.ops.verify.verify import verify
-from schemas import LINKS, TOPIC_LOG, TOPICS
+from geo.schemas import LINKS, TOPIC_LOG, TOPICS
 
 pytestmark = pytest.mark.spark
 

@@ -21,8 +21,8 @@ from geo.log.topics import create_topic
 from geo.now import now_us
 from geo.replication.both_logs import BothLogs
 from geo.replication.rule import Floors, Rule, Verdict
+from geo.schemas import TOPIC_LOG
 from geo.times import from_us, in_us
-from schemas import TOPIC_LOG
 from tests.routed import RoutedRow, verdict
 from tests.world import TOPIC, World
 

@@ -19,8 +19,8 @@ from geo.names import Topic
 from geo.ops.held_dates import held_dates
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
+from geo.schemas.table import POLICIES_PROPERTY
 from geo.streams.life import State
-from schemas.table import POLICIES_PROPERTY
 from tests.crashing import dies_at
 from tests.world import TOPIC, World
 

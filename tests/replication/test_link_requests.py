@@ -11,8 +11,8 @@ from geo.names import Topic
 from geo.replication.link_requests import Action, Next, Request, Requests, what_next
 from geo.replication.link_status import LinkStatus, high_watermarks, link_statuses
 from geo.replication.request_table import ask, read_requests
+from geo.schemas import REQUESTS
 from geo.streams.life import State
-from schemas import REQUESTS
 from tests.running import Running, running
 from tests.world import TOPIC, World
 

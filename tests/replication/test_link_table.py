@@ -14,9 +14,9 @@ from geo.now import utc_now
 from geo.reasons import Reason
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
+from geo.schemas import LINKS
 from geo.streams.life import State
 from geo.times import EPOCH
-from schemas import LINKS
 from tests.delta.on_s3 import cluster_on
 from tests.object_store import KEY, SECRET
 from tests.object_store import ObjectStore as S3

@@ -34,8 +34,8 @@ from geo.names import Topic
 from geo.reasons import Reason
 from geo.replication.link_table import append_links
 from geo.replication.topic_link import TopicLink
+from geo.schemas import OWNERS, PROCESSES
 from geo.streams.life import State, Why
-from schemas import OWNERS, PROCESSES
 from tests.clock_off import clock_off
 from tests.crashing import dies_at
 from tests.rows import owner

@@ -7,10 +7,10 @@ import pytest
 from geo.coordination.ownership import claim, version_sync_runner
 from geo.delta.history import CommitName
 from geo.ids import Position
+from geo.schemas import MARKERS
 from geo.subscription import marker_journal
 from geo.subscription.controller_rows import FinishedUpTo, MarkerRow, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import Heard, LookedUpTo, MarkerJournal, decode, encode
-from schemas import MARKERS
 from tests.world import World
 
 

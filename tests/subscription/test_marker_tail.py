@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from geo.coordination.ownership import claim, filling_runners, release, version_sync_runner
 from geo.ids import Position
 from geo.replication.link_state import LinkRecord
+from geo.schemas import MARKERS
 from geo.streams import timetable
 from geo.subscription import marker_tail
 from geo.subscription.controller_rows import Again, FinishedUpTo, MarkerRow, Notes, Row, Subscribed, Tick, Unsubscribed, Void
@@ -19,7 +20,6 @@ from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.markers import SnapshotResponse, encode
 from geo.subscription.peers import Peer
 from geo.subscription.version_subscriptions import create, delete, finish
-from schemas import MARKERS
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

@@ -11,11 +11,11 @@ import pytest
 from geo.delta import mirror, put_commit
 from geo.delta.mirror import may_be_old
 from geo.log.topics import known_topics, set_replication_clusters
+from geo.schemas import PROCESSES, TOPICS
 from geo.streams import timetable
 from geo.subscription.peers import Peer
 from geo.subscription.version_subscriptions import create
 from geo.subscription.version_sync import Versions
-from schemas import PROCESSES, TOPICS
 from tests.far import TOPIC, Far
 from tests.object_store import ObjectStore as S3
 

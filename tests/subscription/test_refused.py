@@ -13,6 +13,7 @@ from geo.delta.arrow_rows import rows_table
 from geo.errors import UnsafeError
 from geo.log.topics import create_topic
 from geo.now import now_us
+from geo.schemas import CURSORS, TOPIC_LOG
 from geo.subscription.acks.ack_publisher import ADMIN, AckPublisher
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.acks_topic import read_known
@@ -25,7 +26,6 @@ from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription
 from geo.subscription.failover import failover
 from geo.times import LAST_US, from_us
-from schemas import CURSORS, TOPIC_LOG
 from tests.subscription.consuming import NAME, NONE, consume, consuming, ids, known, letters
 from tests.world import TOPIC, World
 

@@ -12,6 +12,7 @@ import pytest
 
 from geo.config.model import TopicPolicy
 from geo.errors import UnsafeError, UsageError
+from geo.schemas import CURSORS, MARKERS, VERSION_SUBSCRIPTIONS
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
@@ -25,7 +26,6 @@ from geo.subscription.version_subscriptions import create as create_version
 from geo.subscription.version_subscriptions import finish, version_subscription
 from geo.subscription.version_subscriptions import switch as switch_version
 from geo.subscription.version_sync import VersionSync
-from schemas import CURSORS, MARKERS, VERSION_SUBSCRIPTIONS
 from tests.delta.logs import commit_of
 from tests.subscription.consuming import NAME, NONE, consume, consuming, ids, known
 from tests.world import TOPIC, World

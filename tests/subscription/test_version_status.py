@@ -19,11 +19,11 @@ from geo.delta.driver import Reads
 from geo.delta.process import Process
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables, connect_later
+from geo.schemas import OWNERS
 from geo.subscription import sync_state
 from geo.subscription.going_on import WhyUnfinished
 from geo.subscription.version_status import StartElsewhere, VersionStanding, start_elsewhere, version_standings
 from geo.subscription.version_subscriptions import create, delete, finish
-from schemas import OWNERS
 from tests.rows import owner
 from tests.subscription.streams_of_others import DeltaStream
 from tests.version_starts import found_refused, found_start, found_waits, read_up_to

@@ -10,6 +10,7 @@ import pytest
 
 from geo.errors import SchemaError, UnsafeError, UsageError
 from geo.names import Topic
+from geo.schemas import VERSION_SUBSCRIPTIONS
 from geo.subscription import changes
 from geo.subscription import version_subscriptions as module
 from geo.subscription.version_status import version_standings
@@ -22,7 +23,6 @@ from geo.subscription.version_subscriptions import (
     version_subscription,
     version_subscriptions,
 )
-from schemas import VERSION_SUBSCRIPTIONS
 from tests.subscription.streams_of_others import OTHER, DeltaStream, write_batch
 from tests.world import TOPIC, World
 

@@ -27,6 +27,7 @@ from geo.errors import AlreadyOwnedError, RetryableError
 from geo.log.topics import create_single
 from geo.names import Topic
 from geo.ops.delete_topic import delete_topics
+from geo.schemas import MARKERS, VERSION_STARTS
 from geo.streams import timetable
 from geo.subscription import marker_journal
 from geo.subscription.controller_query import REPLAYS
@@ -37,7 +38,6 @@ from geo.subscription.version_starts import VersionStart, read_starts
 from geo.subscription.version_status import VersionStanding, version_standings
 from geo.subscription.version_subscriptions import create, delete, finish
 from geo.subscription.version_sync import Synced, VersionSync
-from schemas import MARKERS, VERSION_STARTS
 from tests.crashing import dies_at
 from tests.running import Running
 from tests.subscription.consuming import consume

@@ -54,9 +54,9 @@ from geo.log.numbering.tallies import LEDGER_KEY, REPEATED, Common, Rejected, Ta
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, RowIdentity
 from geo.log.sources.source import SourceBatch
 from geo.log.topic_log import user_columns
+from geo.schemas import TOPIC_LOG
+from geo.schemas.topic_log import MESSAGE_INPUT
 from geo.sql_text import identifier
-from schemas import TOPIC_LOG
-from schemas.topic_log import MESSAGE_INPUT
 
 _SOME_ROWS = 1_000
 """So many first rows are looked at for their order: a job of one task. Of rows that are shuffled, some of them fall."""

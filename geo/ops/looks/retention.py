@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from geo.ops.symptom import Symptom
 from geo.reasons import Reason
-from schemas import TOPIC_LOG
-from schemas.topic_log import DELTAS_OWN, RETENTION_PROPERTIES, retention_days
+from geo.schemas import TOPIC_LOG
+from geo.schemas.topic_log import DELTAS_OWN, RETENTION_PROPERTIES, retention_days
 
 HEADROOM = 2
 """So many times as long as a link is behind a log should keep what it has not read."""

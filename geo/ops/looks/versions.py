@@ -11,9 +11,9 @@ from geo.faults import Tried, reason_of
 from geo.journal.cluster import ClusterTables
 from geo.ops.symptom import Symptom
 from geo.reasons import Reason
+from geo.schemas import JOURNALS, MARKERS, PROCESSES
 from geo.text import first_line
 from geo.version import program_version
-from schemas import JOURNALS, MARKERS, PROCESSES
 
 
 def of_tables(tables: ClusterTables) -> Iterator[Symptom]:

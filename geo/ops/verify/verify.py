@@ -29,9 +29,9 @@ from geo.ops.verify.faults import faults, gone
 from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
 from geo.ops.verify.report import ClusterResult, LinkResult, VerifyReport
 from geo.progress import Progress, set_step
+from geo.schemas import LINKS
 from geo.text import counted
 from geo.times import in_us
-from schemas import LINKS
 
 log = logging.getLogger(__name__)
 

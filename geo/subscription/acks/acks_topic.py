@@ -15,12 +15,12 @@ from geo.errors import UnsafeError
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import Row
 from geo.names import Topic, check_subscription
+from geo.schemas import CURSORS, TOPIC_LOG
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.gathered import joined
 from geo.subscription.acks.gathered_frames import news
 from geo.subscription.acks.record import RecordRefusal, decode_all, key_of, told_unreadable
 from geo.subscription.acks.subscription_state import SubscriptionState
-from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)
 

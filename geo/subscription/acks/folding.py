@@ -30,6 +30,7 @@ from geo.journal.rows import Row
 from geo.log.ledger_parts import ledger_parts
 from geo.names import Topic
 from geo.now import now_us
+from geo.schemas import CURSORS, TOPIC_LOG
 from geo.slices import slices
 from geo.streams import timetable
 from geo.streams.loop import BatchLoop
@@ -44,7 +45,6 @@ from geo.subscription.acks.gathered_frames import keys_of, news
 from geo.subscription.acks.record import parse_key
 from geo.text import first_line
 from geo.times import in_us
-from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)
 

@@ -26,11 +26,11 @@ from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.routing import crossing
 from geo.replication.rule import Rule
+from geo.schemas import TOPIC_LOG
 from geo.streams.life import State
 from geo.subscription.acks.ack_tail import AckTail, read_records
 from geo.subscription.acks.fold import Fold, Received
 from geo.text import first_line
-from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from geo.log.source_identity import by_columns
 from geo.log.topic_log import ID, user_columns
 from geo.log.topics import grow
 from geo.replication.rule import AHEAD_US
+from geo.schemas import TOPIC_LOG
 from geo.subscription.acks.ack_state import Epoch
 from geo.subscription.consumer.settings import Settings, dead_letter_topic
 from geo.times import utc
-from schemas import TOPIC_LOG
 
 REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPTION", "ORIGIN_MESSAGE_ID"
 """Properties of a dead letter, as Pulsar names them."""

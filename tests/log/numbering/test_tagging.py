@@ -18,7 +18,7 @@ from geo.log.numbering.holding import KEY
 from geo.log.numbering.tagging import Tagging
 from geo.log.source_identity import PUBLISHED, SOURCE, by_columns
 from geo.log.sources.jsonl import BLOCK, FILE, LINE
-from schemas import TOPIC_LOG
+from geo.schemas import TOPIC_LOG
 
 ROUTES = Routes("eu", {"us": (), "far": ("hub",), "hub": (), "lost": None})
 ENDS = {"a": 4, "b": -1, "gone": 100}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from geo.delta.definition import columns_of
 from geo.log.numbering.held_rows import workspace_of
-from schemas import TOPIC_LOG
-from schemas.table import Column
+from geo.schemas import TOPIC_LOG
+from geo.schemas.table import Column
 from tests.delta.on_s3 import opened_on
 from tests.object_store import ObjectStore as S3
 

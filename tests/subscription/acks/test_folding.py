@@ -19,6 +19,7 @@ from geo.log.publisher import Publisher
 from geo.now import now_us
 from geo.ops.maintain import maintain
 from geo.replication.repair import reconcile_links
+from geo.schemas import CURSORS
 from geo.streams import timetable
 from geo.subscription.acks import folding
 from geo.subscription.acks.ack_state import AckState
@@ -29,7 +30,6 @@ from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import decode, encode, key_of
 from geo.subscription.changes import reset
 from geo.times import in_us, utc
-from schemas import CURSORS
 from tests.crashing import dies_at
 from tests.delta.engines import refuses
 from tests.subscription.consuming import NAME, consume, ids, known

@@ -14,6 +14,7 @@ from geo.delta.arrow_rows import rows_table
 from geo.ids import LedgerId
 from geo.log.topics import create_topic
 from geo.now import now_us
+from geo.schemas import CURSORS, TOPIC_LOG
 from geo.subscription.acks.ack_state import AckState, merged
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold import Fold, Received, longest_end
@@ -22,7 +23,6 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import encode, key_of
 from geo.times import from_us
-from schemas import CURSORS, TOPIC_LOG
 from tests.examples import examples
 from tests.subscription.acks.test_ack_state import states
 from tests.subscription.consuming import NAME, consume, ids

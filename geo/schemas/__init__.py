@@ -7,7 +7,7 @@ only added to a journal, and means nothing to who does not know it, needs no new
 who writes the next row adds it.
 """
 
-from schemas.system import (
+from geo.schemas.system import (
     ASSIGNMENTS,
     BUNDLE_REQUESTS,
     BUNDLES,
@@ -28,8 +28,8 @@ from schemas.system import (
     VERSION_STARTS,
     VERSION_SUBSCRIPTIONS,
 )
-from schemas.table import Column, TableSchema
-from schemas.topic_log import ENVELOPE, TOPIC_LOG
+from geo.schemas.table import Column, TableSchema
+from geo.schemas.topic_log import ENVELOPE, TOPIC_LOG
 
 __all__ = [
     "ASSIGNMENTS",

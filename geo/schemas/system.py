@@ -5,7 +5,7 @@ clock may step back). Appends of several writers never conflict, so nobody waits
 also the number of a Delta transaction, so that of two takers only one appends.
 """
 
-from schemas.table import Column, TableSchema
+from geo.schemas.table import Column, TableSchema
 
 _VERSION = 2
 """Nothing of a version below is read (BEFORE_RELEASE says why)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.table import Column, TableSchema, duration_s
+from geo.schemas.table import Column, TableSchema, duration_s
 
 ENVELOPE = (
     Column("origin", "STRING", "cluster in which the message was first written", nullable=False),
