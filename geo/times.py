@@ -1,7 +1,8 @@
-"""Times as numbers and back: microseconds since 1970, UTC, are what protocols compare. No clock is read here."""
+"""Times as numbers and as text, and back: microseconds since 1970, UTC, are what protocols compare. No clock is read here."""
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 from typing import Any, TypeGuard, overload
 
@@ -49,3 +50,30 @@ def is_time(value: object) -> TypeGuard[datetime]:
 def from_us(time_us: int) -> datetime:
     """The inverse of `in_us`."""
     return EPOCH + timedelta(microseconds=time_us)
+
+
+_ISO = re.compile(
+    r"(\d{4})(-?)(\d\d)\2(\d\d)(?:[Tt ](\d\d)(:?)(\d\d)(?:\6(\d\d)(?:[.,](\d+))?)?(?:([Zz])|([+-]\d\d)(?::?(\d\d)(?::?(\d\d))?)?)?)?",
+    re.ASCII,
+)
+
+
+def from_iso(text: str) -> datetime:
+    """A date or a time as ISO 8601 writes it, with its zone if it says one: `2013-01-01T05:15:00Z`. One grammar, whatever Python reads it.
+
+    T may be a blank; seconds, and what follows them, may be missing; digits behind the microseconds are cut off; zones are Z, +05:30, +0530 or +05;
+    all of it may be without its signs (`20130101T051500Z`). Raises ValueError for anything else, and for a day or an hour that is none.
+    """
+    if (found := _ISO.fullmatch(text)) is None:
+        raise ValueError(f"not a time as ISO 8601 writes it: {text!r}")
+    year, _, month, day, hour, _, minute, second, fraction, z, *offset = found.groups(default="")
+    zone = timezone.utc if z else _zone(*offset) if offset[0] else None
+    more = (hour or 0, minute or 0, second or 0, fraction[:6].ljust(6, "0"))
+    return datetime(int(year), int(month), int(day), *map(int, more), tzinfo=zone)
+
+
+def _zone(hours: str, minutes: str, seconds: str) -> timezone:
+    behind = timedelta(hours=int(hours[1:]), minutes=int(minutes or 0), seconds=int(seconds or 0))
+    if int(minutes or 0) > 59 or int(seconds or 0) > 59:
+        raise ValueError("a zone has no more than 59 minutes")
+    return timezone(-behind if hours[0] == "-" else behind)

@@ -15,6 +15,7 @@ from geo.ids import MessageId
 from geo.names import ALL_TOPICS
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.text import printable
+from geo.times import from_iso
 
 EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe"
 
@@ -187,7 +188,7 @@ def moment(text: str) -> datetime:
 
 def _moment(text: str, expected: str) -> datetime:
     try:
-        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        time = from_iso(text)
     except ValueError:
         raise argparse.ArgumentTypeError(expected) from None
     return time.replace(tzinfo=time.tzinfo or timezone.utc)

@@ -16,6 +16,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
+from geo.times import from_iso
+
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A payload of the largest size in base64, with room for the rest. A longer line is rejected without being parsed."""
 
@@ -92,7 +94,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"line has {len(line)} bytes, the limit is {MAX_LINE_BYTES}")
     try:
-        fields = json.loads(line.decode("utf-8"))
+        fields = json.loads(line.decode("utf-8"), object_pairs_hook=_object)
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
@@ -115,6 +117,16 @@ def parse_line(line: bytes) -> dict[str, Any]:
         "replicate_to": fields.get("replicate_to"),
         "event_time": _time(fields.get("event_time")),
     }
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Of an object in which a name comes twice nobody knows which value was meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"has {twice[:100]!r} twice")
+    return found
 
 
 def _payload(fields: Mapping[str, Any]) -> bytes | None:
@@ -157,8 +169,8 @@ def _time(value: Any) -> datetime | None:
     if value is None:
         return None
     try:
-        time = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    except (ValueError, AttributeError):
+        time = from_iso(value)
+    except (ValueError, TypeError):
         raise ValueError("event_time must be ISO 8601, such as 2013-01-01T05:15:00Z") from None
     try:
         return time.replace(tzinfo=time.tzinfo or timezone.utc).astimezone(timezone.utc)

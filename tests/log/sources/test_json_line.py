@@ -31,6 +31,9 @@ from geo.log.sources.json_line import MESSAGE, _parse_plain, parse_line, parse_l
         (b'{"event_time": "yesterday"}', "ISO 8601"),
         (b'{"event_time": 12}', "ISO 8601"),
         (b'{"payloda": "a"}', "unknown field 'payloda'"),
+        (b'{"key": "a", "payload": "p", "key": "b"}', "has 'key' twice"),
+        (b'{"key": "a", "\\u006bey": "b"}', "has 'key' twice"),
+        (b'{"properties": {"a": "1", "a": "1"}}', "has 'a' twice"),
     ],
 )
 def test_a_bad_line_is_refused_with_its_reason(line: bytes, reason: str) -> None:
