@@ -127,6 +127,13 @@ def from_1_to(limit: int, what: str) -> Callable[[str], int]:
     return parse
 
 
+def from_0(text: str) -> int:
+    """The type of an argument that is a number, 0 or more."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError("a number, 0 or more")
+    return int(text)
+
+
 def flag(text: str) -> bool:
     """The type of an argument that is true or false."""
     if text not in ("true", "false"):

@@ -7,7 +7,7 @@ import threading
 from dataclasses import replace
 from functools import partial
 
-from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, from_1_to
+from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, from_0, from_1_to
 from geo.cli.output import Output
 from geo.cli.running import load_for, start_spark, stop_on_signals
 from geo.config.model import Publication
@@ -42,6 +42,8 @@ def add_publish(verbs: Verbs, does: str) -> None:
     does = "go on where the producer of this name stood in another cluster, whose place this one takes"
     p.add_argument("--continue-from", metavar="CLUSTER", help=does)
     p.add_argument("--rejects", metavar="DIR", help="where lines or records that cannot be published are listed")
+    does = "end with exit code 1 if more than so many are rejected (default: %(default)s); the others are published"
+    p.add_argument("--max-rejects", type=from_0, default=0, metavar="N", help=does)
     does = f"most bytes of files in one commit (default: {jsonl.BATCH_BYTES // 2**20} MiB)"
     p.add_argument(
         "--batch-bytes", type=from_1_to(2**31, "a number of bytes, from 1 to 2 GiB"), default=jsonl.BATCH_BYTES, help=does
@@ -113,7 +115,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
             not_in_time = error
     output.data(
         {"topic": str(topic), "cluster": args.cluster, "producer": args.producer, "published": done.rows, "rejected": done.rejected,
-         "commits": done.commits, "rejects_file": rejects_file, "held_after_s": done.held_after,
+         "commits": done.commits, "rejects_file": rejects_file, "first_reject": runner.work.first_reject, "held_after_s": done.held_after,
          "continued": [{"source": one.source, "place": one.place, "by": one.by.value, "may_repeat": one.may_repeat}
                        for one in runner.work.continued]}
     )  # fmt: skip
@@ -125,6 +127,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         output.text(f"{region} holds it, after {seconds:.1f} s")
     if done.rejected:
         output.text(f"{done.rejected:,} rejected, each with its place and reason in {rejects_file}")
+        output.text(f"the first: {runner.work.first_reject}")
     if not_in_time is not None:
         raise not_in_time
-    return 0
+    return 1 if done.rejected > args.max_rejects else 0

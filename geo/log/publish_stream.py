@@ -49,6 +49,8 @@ class PublishStream:
         self.publisher, self._reject_keys = publisher, reject_keys
         self._rejects = rejects or publisher.tables.checkpoint("rejects", publisher.topic.path, publisher.producer)
         self.rejects_file: str | None = None
+        self.first_reject: str | None = None
+        """The first row that this run rejected: its place and why."""
         self._name = f"geo publish {publisher.topic} in {publisher.tables.cluster.name} by {publisher.producer}"
         self._checkpoint = publisher.tables.checkpoint("publish", publisher.topic.path, publisher.producer)
         publisher.open(given, take_over=take_over)
@@ -102,16 +104,20 @@ class PublishStream:
     def _write_rejects(self, name: str, bad: list[Rejected], more: Callable[[Rejected], Mapping[str, Any]]) -> None:
         """A file per batch, whose name a replay gives again, so that no reject is reported twice."""
         source, offset = self._reject_keys
+        rows = sorted(bad, key=lambda row: (row.source, int(row.offset[0]), row.key or ""))
         lines = [
             json.dumps({source: row.source, offset: int(row.offset[0]), **more(row), "reason": row.reason}, ensure_ascii=False)
-            for row in sorted(bad, key=lambda row: (row.source, int(row.offset[0]), row.key or ""))
+            for row in rows
         ]
+        first = f"{rows[0].source}, {offset} {rows[0].offset[0]}: {rows[0].reason}"
+        self.first_reject = self.first_reject or first
         self.rejects_file = f"{self._rejects}/{name}.jsonl"
         self.publisher.tables.files.replace(self.rejects_file, lines)
-        log.warning("%s: %s rejected, see %s", self.publisher.topic, counted(len(bad), "row"), self.rejects_file)
+        said = f"{counted(len(bad), 'row')}, see {self.rejects_file}; the first: {first}"
+        log.warning("%s: rejected: %s", self.publisher.topic, said)
         events_of(self.publisher.tables).note(
             EventKind.REJECT, f"producer {self.publisher.producer} of {self.publisher.topic}", "rejected", topic=self.publisher.topic,
-            code=Reason.REFUSED_ROWS, reason=f"{counted(len(bad), 'row')}, see {self.rejects_file}",
+            code=Reason.REFUSED_ROWS, reason=said,
         )  # fmt: skip
 
 

@@ -90,6 +90,7 @@ class PublishWork(QueryWork[PublishStream]):
         self._before = Published()
         """What the streams before this one published."""
         self._rejects_file: str | None = None
+        self._first_reject: str | None = None
 
     def __str__(self) -> str:
         return self.what.name
@@ -111,6 +112,12 @@ class PublishWork(QueryWork[PublishStream]):
         return (last.rejects_file if last is not None else None) or self._rejects_file
 
     @property
+    def first_reject(self) -> str | None:
+        """Place and reason of the first row that was rejected."""
+        last = self.lease.last
+        return self._first_reject or (last.first_reject if last is not None else None)
+
+    @property
     def ends(self) -> Mapping[LedgerKey, Ledger]:
         """How far its ledgers reach."""
         last = self.lease.last
@@ -125,7 +132,7 @@ class PublishWork(QueryWork[PublishStream]):
                     EventKind.FAILOVER, str(self), "goes on for the producer of another cluster", topic=self.topic,
                     reason=f"{counted(len(self.continued), 'source partition')}, {sum(one.may_repeat for one in self.continued)} may repeat",
                 )  # fmt: skip
-        self._before, self._rejects_file = self.published, self.rejects_file
+        self._before, self._rejects_file, self._first_reject = self.published, self.rejects_file, self.first_reject
 
     @property
     def how_far(self) -> int | None:
