@@ -68,8 +68,8 @@ def from_iso(text: str) -> datetime:
         raise ValueError(f"not a time as ISO 8601 writes it: {text!r}")
     year, _, month, day, hour, _, minute, second, fraction, z, *offset = found.groups(default="")
     zone = timezone.utc if z else _zone(*offset) if offset[0] else None
-    more = (hour or 0, minute or 0, second or 0, fraction[:6].ljust(6, "0"))
-    return datetime(int(year), int(month), int(day), *map(int, more), tzinfo=zone)
+    us = int(fraction[:6].ljust(6, "0"))
+    return datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), us, zone)
 
 
 def _zone(hours: str, minutes: str, seconds: str) -> timezone:

@@ -50,10 +50,18 @@ def test_the_first_and_the_last_time_of_python_are_taken_as_they_are(new_york: N
 
 ZONES = [
     ZoneInfo(name)
-    for name in (
-        "UTC America/New_York America/St_Johns America/Caracas Europe/Amsterdam Africa/Monrovia Asia/Kolkata Asia/Kathmandu "
-        "Australia/Lord_Howe Pacific/Kiritimati"
-    ).split()
+    for name in [
+        "UTC",
+        "America/New_York",
+        "America/St_Johns",
+        "America/Caracas",
+        "Europe/Amsterdam",
+        "Africa/Monrovia",
+        "Asia/Kolkata",
+        "Asia/Kathmandu",
+        "Australia/Lord_Howe",
+        "Pacific/Kiritimati",
+    ]
 ]
 """Among them offsets of half and quarter hours, of 14 hours, and in old times of seconds."""
 
@@ -90,12 +98,14 @@ def test_a_time_is_read_the_same_by_every_python(text: str, meant: str) -> None:
     assert from_iso(text).isoformat() == meant
 
 
-@pytest.mark.parametrize(
-    "text",
-    "yesterday 2025 2025-11 2025-1102 2025-11-02T 2025-11-02T06 2025-11-02T0630:00 2025-11-02T06:30:00. 2025-11-02T06:30:60Z 2025-02-29 "
-    "2025-11-02T24:00:00 2025-11-02T06:30:00+24:00 2025-11-02T06:30:00+05:60 2025-11-02TZ 2025-W44-7 ٢٠٢٥-11-02 0000-01-01".split()
-    + ["", " 2025-11-02", "2025-11-02\n", "2025-11-02  06:30:00"],
+NO_TIMES = (
+    "|yesterday|2025|2025-11|2025-1102|2025-11-02T|2025-11-02T06|2025-11-02T0630:00|2025-11-02T06:30:00.|2025-11-02T06:30:60Z|2025-02-29"
+    "|2025-11-02T24:00:00|2025-11-02T06:30:00+24:00|2025-11-02T06:30:00+05:60|2025-11-02TZ|2025-W44-7|2025-11-02Z|0000-01-01"
+    "|\u0662025-11-02| 2025-11-02|2025-11-02\n|2025-11-02  06:30:00"
 )
+
+
+@pytest.mark.parametrize("text", NO_TIMES.split("|"))
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|range|month|59|second|hour|year|offset|timedelta"):
         from_iso(text)
