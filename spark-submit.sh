@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Starts a job with spark-submit, on this machine or on a cluster, with our code, settings and jars: Delta's, and those that reach the
-# storages of the job's --config, if it is a file here.
+# storages of the job's --config (or $GEO_CONFIG, or geo.yaml), if it is a file here.
 #
 #   ./spark-submit.sh [SPARK-SUBMIT OPTION ...] JOB.py [--] [ARGUMENT ...]
 #   ./spark-submit.sh --conf spark.driver.memory=8g jobs/replicate.py --config geo.yaml
@@ -95,8 +95,9 @@ print(target)
 PYTHON
 ) || die "could not pack geo of $root into $dist."
 
-# --- Jars: Delta's, and those that reach the storages of the job's --config.
+# --- Jars: Delta's, and those that reach the storages of the job's configuration, which is found as the job finds it.
 config=() before=''
+[[ ! -f ${GEO_CONFIG:-geo.yaml} ]] || config=(--config "${GEO_CONFIG:-geo.yaml}")
 for word in "$@"; do
     case $word in --config=*) word=${word#--config=} before=--config ;; esac
     [[ $before != --config || ! -f $word ]] || config=(--config "$word")

@@ -9,12 +9,14 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, NoReturn
 
 from geo.cli.output import Output
-from geo.config.yaml_nodes import duration_s
+from geo.cli.verbs import ALIASES
+from geo.config.found import HERE, VARIABLE
+from geo.config.yaml_nodes import duration_s, suggestion
 from geo.errors import UsageError
 from geo.ids import MessageId
 from geo.names import ALL_TOPICS
 from geo.streams.trigger import AVAILABLE_NOW
-from geo.text import printable
+from geo.text import printable, show
 from geo.times import from_iso
 
 EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe"
@@ -30,6 +32,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices = list(map(str, action.choices))
+        what, more = "invalid choice", f" (choose from {', '.join(choices)})"
+        if isinstance(action, argparse._SubParsersAction):
+            of = self.prog.split()[1:]
+            choices += {words[len(of)] for words in map(str.split, ALIASES) if words[: len(of)] == of}
+            what, more = "no verb", f"; {self.prog} --help lists them"
+        raise argparse.ArgumentError(action, f"{what} {show(str(value))}{suggestion(str(value), choices) or more}")
 
 
 class Verbs:
@@ -53,7 +66,7 @@ class Verbs:
         )
         parser.add_argument("-v", "--verbose", action="store_true", help="log more, show where an error came from")
         if config:
-            parser.add_argument("--config", required=True, metavar="FILE", help="the YAML configuration")
+            parser.add_argument("--config", metavar="FILE", help=f"the YAML configuration (default: ${VARIABLE}, else ./{HERE})")
         return parser
 
     def add_noun(self, name: str, does: str) -> Verbs:

@@ -5,23 +5,61 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from geo.cli.arguments import Verbs, add_dry_run
+from geo.cli.arguments import Verbs, add_dry_run, add_engine
 from geo.cli.output import Output
-from geo.cli.running import start_spark
+from geo.cli.running import LookedAt, say_unreadable, start_spark
 from geo.config import load
+from geo.journal.cluster import ClusterTables
+from geo.log.topics import registered_topics
 from geo.ops.removal import LOSE, LeftBehind
 from geo.ops.remove_cluster import InCluster, RemovedCluster, remove_cluster
 from geo.text import counted
+from schemas import TOPICS
 
 
 def add_clusters(verbs: Verbs, does: str) -> None:
     of_clusters = verbs.add_noun("clusters", does)
+    p = of_clusters.add(
+        "list", "list the clusters of the configuration: where each is, what it has, which links it has", list_clusters
+    )
+    add_engine(p)
+
     p = of_clusters.add(
         "remove", "let go, in all other clusters, of what hangs on a cluster; its own storage is left alone", remove
     )
     p.add_argument("name", metavar="NAME", help="the cluster, which may be away for good")
     add_dry_run(p, "say what would go, write nothing")
     p.add_argument(LOSE, action="store_true", dest="lose", help="also if it alone holds messages, or that is not known")
+
+
+def list_clusters(args: argparse.Namespace, output: Output) -> int:
+    config = load(args.config)
+    looked = LookedAt("geo clusters", config, args.engine)
+
+    def listed(tables: ClusterTables) -> list[dict[str, Any]]:
+        cluster = tables.cluster
+        is_there, name = tables.journal(TOPICS).exists(), cluster.name
+        return [
+            {"cluster": name, "place": cluster.place, "root": cluster.root, "catalog": cluster.catalog, "schema": cluster.schema,
+             "checkpoints": cluster.checkpoints, "is_there": is_there,
+             "topics": sum(not one.topic.is_system for one in registered_topics(tables)) if is_there else 0,
+             "reads": [one.source for one in config.inbound(name)],
+             "read_by": [one.target for one in config.links if one.source == name]}
+        ]  # fmt: skip
+
+    found, unreadable = looked.read_each(listed)
+    found.sort(key=lambda one: str(one["cluster"]))
+    output.data([*found, *unreadable])
+    output.table(
+        ("CLUSTER", "PLACE", "TOPICS", "READS", "READ BY"),
+        [(one["cluster"], one["place"], one["topics"] if one["is_there"] else "-", ",".join(one["reads"]), ",".join(one["read_by"])) for one in found],
+    )  # fmt: skip
+    for one in found:
+        if not one["is_there"]:
+            output.text(
+                f"{one['cluster']}: nothing is at {one['place']} yet; the first topic there makes it. If something should be, its place is wrong."
+            )
+    return say_unreadable(output, unreadable)
 
 
 def remove(args: argparse.Namespace, output: Output) -> int:

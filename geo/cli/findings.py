@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from geo.cli.main import NOUNS, VERBS
 from geo.cli.output import Colour, Line, said
+from geo.cli.verbs import NOUNS, VERBS
 from geo.fleet.load_reports import UP
 from geo.fleet.placement.views import SILENT
 from geo.ops.health import Finding

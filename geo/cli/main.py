@@ -1,5 +1,4 @@
-"""The command line `geo VERB …`: which verbs there are, exit codes and errors. The module of a verb is imported when it is
-chosen."""
+"""The command line `geo VERB …`: exit codes and errors. Which verbs there are is in `verbs.py`; the module of one is imported when it is chosen."""
 
 from __future__ import annotations
 
@@ -16,6 +15,8 @@ from geo.cli.noted import note_verb
 from geo.cli.output import Output
 from geo.cli.run_log import RunLog
 from geo.cli.signals import Signals
+from geo.cli.verbs import VERBS, spelled
+from geo.config.found import find
 from geo.disk import fullest
 from geo.errors import GeoError, NoSparkError
 from geo.late import spare_pandas
@@ -27,54 +28,8 @@ from geo.version import program_version
 
 log = logging.getLogger(__name__)
 
-VERBS = {
-    "status": ("status", "what is wrong in all regions, since when, what is lost if one is lost now"),
-    "demo": ("demo", "two clusters on this disk, real flights, a crash, and a check"),
-    "publish": ("publish", "publish JSON lines or a Kafka topic, each line or record exactly once"),
-    "broker": ("broker", "run all that a cluster needs: publishers, inbound links, folds, version sync"),
-    "replicate": ("links", "run the inbound links of a cluster"),
-    "reconcile": ("links", "compare a link's two logs and append what is missing; resolves a FAILED link"),
-    "backfill": ("backfill", "bring what a target lacks of what its link has passed, beside the link: scheduled, throttled"),
-    "verify": ("ops", "compare every cluster's log by message id and content"),
-    "links": ("links", "list links with their states (also without VERB), their lag; pause, resume, restart, resolve, reset"),
-    "rebuild": ("links", "give a region that lost data its own messages back from a peer"),
-    "erase": ("ops", "empty messages of one cluster for good (the right to erasure); their ids stay"),
-    "maintain": ("ops", "drop expired dates, compact small files, clean up, beside live streams"),
-    "explain": ("explain", "why a topic is or is not replicated, where each link stands and why not further"),
-    "peek": ("topics", "show the newest messages of a topic"),
-    "topics": ("topics", "list topics (also without VERB), their rates and sizes, create, set policies, delete"),
-    "events": ("events", "what changed in clusters, when, why and by whom: links, owners, verbs, configurations"),
-    "clusters": ("clusters", "remove a cluster: what hangs on it in all others"),
-    "consume": ("consume", "deliver a topic's messages to a subscription and print them"),
-    "subscriptions": (
-        "subscriptions",
-        "list subscriptions (also without VERB), create, set, look at, ack, reset, delete, fold, sync",
-    ),
-    "failover": ("failover", "move a subscription's consumer to another cluster; works when the first is gone"),
-    "brokers": ("brokers", "list the brokers that share a cluster (also without VERB), and what they report"),
-    "bundles": (
-        "bundles",
-        "list which broker owns which part of a namespace (also without VERB), look up, unload, transfer, split",
-    ),
-    "isolation": ("placement_policies", "list, set and remove policies that give namespaces brokers of their own"),
-    "domains": ("placement_policies", "list, set and remove failure domains, over which anti-affinity groups are spread"),
-    "anti-affinity": ("placement_policies", "list, set and remove namespaces that are to be on different brokers"),
-    "balance": ("balance", "simulate what the placement of topics on brokers would do to recorded or generated load"),
-    "doctor": (
-        "doctor",
-        "check versions, session, storages, keys, clocks, tables, owners and links; name the cause and the fix of each finding",
-    ),
-}
-"""Verb → the module of geo.cli that has it, in a function `add_VERB`, and what it does."""
-
 _WITHOUT_PANDAS = ("status",)
 """Verbs that only look, and are done before it would be imported."""
-
-LISTED = ("links", "topics", "subscriptions", "brokers", "bundles", "isolation", "domains", "anti-affinity")
-"""Nouns that list without a verb of theirs."""
-
-NOUNS = (*LISTED, "balance", "clusters")
-"""Those of `VERBS` that have verbs of their own."""
 
 
 def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
@@ -84,9 +39,7 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
     """
     if "_ARGCOMPLETE" in os.environ:
         _complete(os.environ["COMP_LINE"].split())
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] and arguments[0] in LISTED and _names_no_verb(arguments[1:]):
-        arguments.insert(1, "list")  # a noun with no verb lists
+    arguments = spelled(sys.argv[1:] if argv is None else argv)
     if argv is None and arguments[:1] and arguments[0] in _WITHOUT_PANDAS:  # of a process of its own
         spare_pandas()
     end: Callable[[int], object] = os._exit if is_process or argv is None else str
@@ -115,6 +68,9 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
     code, began = 1, utc_now()
     fault: Exception | None = None
     try:
+        if "config" in args:
+            args.config, by = find(args.config)
+            log.debug("the configuration is %s (%s)", args.config, by)
         code = int(args.verb(args, output) or 0)
         if not code and was_cut_short(args):
             _fail(run, output, "a signal ended it before all was done. Run it again for the rest.")
@@ -182,10 +138,6 @@ def _complete(words: Sequence[str]) -> None:
     import argcomplete
 
     argcomplete.autocomplete(_parser(words[1] if len(words) > 1 else None))
-
-
-def _names_no_verb(arguments: Sequence[str]) -> bool:
-    return not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"))
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:

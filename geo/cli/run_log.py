@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geo.cli.logs import LogHandler, configure_logging
+from geo.config.found import Found, find
+from geo.errors import ConfigError
 from geo.progress import Counts, elapsed, rates, step
 from geo.streams import timetable
 from geo.streams.life import State
@@ -161,7 +163,7 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _is_long(asked: argparse.Namespace, arguments: Sequence[str]) -> bool:
-    if asked.verb not in _LONG or asked.config is None or {"-h", "--help"} & {*arguments}:
+    if asked.verb not in _LONG or _found(asked.config) is None or {"-h", "--help"} & {*arguments}:
         return False
     if asked.verb in _FOLLOWS:
         return asked.trigger != "available-now" and (asked.verb == "consume" or asked.trigger is not None)
@@ -171,12 +173,22 @@ def _is_long(asked: argparse.Namespace, arguments: Sequence[str]) -> bool:
 def _what_runs(asked: argparse.Namespace, arguments: Sequence[str]) -> str:
     version = program_version() or "from a zip"
     spark = _GIVEN if _GIVEN_BY in os.environ else _IF_NEEDED if "--quick" in arguments else _LONG[asked.verb]
-    return f"delta-geo {version}, process {os.getpid()} on {socket.gethostname()}, {asked.config} ({_sum(asked.config)}), {spark}"
+    return f"delta-geo {version}, process {os.getpid()} on {socket.gethostname()}, {_configured(asked.config)}, {spark}"
 
 
-def _sum(path: str) -> str:
-    """By which two configurations are told apart."""
+def _found(given: str | None) -> Found | None:
+    """The configuration, and by what it was found. None: there is none, which is what the run ends with."""
     try:
-        return f"sha256 {hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]}"
+        return find(given)
+    except ConfigError:
+        return None
+
+
+def _configured(given: str | None) -> str:
+    """Which configuration it is, by what it was found, and by what two are told apart."""
+    path, by = _found(given) or (given, None)
+    found = "" if path == given else f"{by}, "
+    try:
+        return f"{path} ({found}sha256 {hashlib.sha256(Path(str(path)).read_bytes()).hexdigest()[:12]})"
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        return f"{path} ({found}cannot be read: {error.strerror})"

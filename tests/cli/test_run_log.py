@@ -120,8 +120,9 @@ def test_a_terminal_has_one_line_that_is_drawn_over_and_a_file_has_them_all() ->
 
 
 def test_a_long_run_says_its_start_each_change_and_its_end_and_a_short_one_nothing(
-    config: str, capsys: pytest.CaptureFixture[str]
+    config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("GEO_CONFIG", raising=False)
     short = [["topics", "list", "--config", config], ["broker"], ["broker", "--config", config, "--help"], [], ["--version"],
              ["publish", "--config", config], ["publish", "--config", config, "--trigger", "available-now"],
              ["subscriptions", "list", "--config", config], ["subscriptions", "fold", "--config", config]]  # fmt: skip
@@ -134,6 +135,10 @@ def test_a_long_run_says_its_start_each_change_and_its_end_and_a_short_one_nothi
             run.code = 0
         told = _documents(capsys.readouterr().err)
         assert [(one["event"], one["work"]) for one in told] == [(event, f"subscriptions {does}") for event in ("start", "stop")]
+    monkeypatch.setenv("GEO_CONFIG", config)
+    with RunLog(["verify"]) as run:
+        run.code = 0
+    assert f", {config} (GEO_CONFIG, sha256 " in capsys.readouterr().err
     arguments = ["broker", "--config", config, "--cluster", "eu", "-o", "json"]
     with RunLog(arguments) as run:
         published = {"messages published": 0, "replicated": 0}

@@ -1,0 +1,38 @@
+"""Which configuration a process takes when nobody names one: by the environment, else of the folder in which it is run."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from geo.errors import ConfigError
+
+VARIABLE = "GEO_CONFIG"
+HERE = "geo.yaml"
+
+
+class Found(NamedTuple):
+    """A configuration's file, and by what it was found."""
+
+    path: str
+    by: str
+
+
+def find(given: str | None = None) -> Found:
+    """The file that was given, else the one that GEO_CONFIG names, else ./geo.yaml. One that was given is not looked at. Raises ConfigError where
+    there is none."""
+    if given is not None:
+        return Found(given, "--config")
+    if named := os.environ.get(VARIABLE):
+        if not os.path.exists(named):
+            raise ConfigError(
+                [f"{VARIABLE} names the configuration {named}, and nothing is there. Set it to a file, or give --config FILE."]
+            )
+        return Found(named, VARIABLE)
+    if os.path.exists(HERE):
+        return Found(HERE, f"found in {os.getcwd()}")
+    raise ConfigError(
+        [
+            f"no configuration: --config is not given, {VARIABLE} is not set, and there is no {HERE} in {os.getcwd()}. `geo init` writes one."
+        ]
+    )

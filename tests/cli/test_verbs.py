@@ -1,0 +1,66 @@
+"""Which verb words stand for, and what is said of those that stand for none."""
+
+from __future__ import annotations
+
+import pytest
+
+from geo.cli.main import _parser, main
+from geo.cli.verbs import ALIASES, LISTED, VERBS, spelled
+
+
+@pytest.mark.parametrize(
+    ("typed", "verb"),
+    [
+        ([], []),
+        (["status", "a b"], ["status", "a b"]),
+        (["topics"], ["topics", "list"]),
+        (["topics", "-o", "json"], ["topics", "list", "-o", "json"]),
+        (["topics", "--help"], ["topics", "--help"]),
+        (["groups"], ["subscriptions", "list"]),
+        (["groups", "describe", "--topic", "t"], ["subscriptions", "status", "--topic", "t"]),
+        (["subscriptions", "seek", "--yes"], ["subscriptions", "reset", "--yes"]),
+        (["topics", "peek-messages", "-n", "3"], ["peek", "-n", "3"]),
+    ],
+)
+def test_words_of_other_tools_stand_for_a_verb(typed: list[str], verb: list[str]) -> None:
+    assert spelled(typed) == verb
+
+
+def test_each_alias_stands_for_a_verb_that_is_there_and_hides_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for alias, verb in ALIASES.items():
+        for words, is_there in ((verb, True), (alias, False)):
+            noun, *rest = words.split()
+            assert (noun in VERBS) is (is_there or bool(rest))
+            if not rest:
+                continue
+            with pytest.raises(SystemExit) as ended:
+                _parser(noun).parse_args([noun, *rest, "--help"])
+            assert (ended.value.code == 0) is is_there, words
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("topcs", "no verb 'topcs'; did you mean 'topics'?"),
+        ("group list", "no verb 'group'; did you mean 'groups'?"),
+        ("topics sats", "no verb 'sats'; did you mean 'stats'?"),
+        ("subscriptions sek", "no verb 'sek'; did you mean 'seek'?"),
+        ("links frobnicate", "no verb 'frobnicate'; geo links --help lists them"),
+        ("topics -o jsn", "invalid choice 'jsn'; did you mean 'json'?"),
+        ("doctor --engine java", "invalid choice 'java' (choose from auto, native, spark)"),
+    ],
+)
+def test_of_a_verb_that_is_none_the_nearest_is_said(typed: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(typed.split())
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_nouns_that_list_have_such_a_verb() -> None:
+    for noun in LISTED:
+        assert _parser(noun).parse_args([noun, "list", *(["--cluster", "eu"] if noun not in _OF_ALL else [])])
+
+
+_OF_ALL = ("clusters", "links", "topics", "subscriptions")
