@@ -13,8 +13,8 @@ from geo.journal.cluster import ClusterTables
 from geo.log.topics import registered_topics
 from geo.ops.removal import LOSE, LeftBehind
 from geo.ops.remove_cluster import InCluster, RemovedCluster, remove_cluster
+from geo.schemas import TOPICS
 from geo.text import counted
-from schemas import TOPICS
 
 
 def add_clusters(verbs: Verbs, does: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geo.cli.logs import LogHandler, configure_logging
-from geo.config.found import Found, find
+from geo.config.found import FoundConfig, find
 from geo.errors import ConfigError
 from geo.progress import Counts, elapsed, rates, step
 from geo.streams import timetable
@@ -176,7 +176,7 @@ def _what_runs(asked: argparse.Namespace, arguments: Sequence[str]) -> str:
     return f"delta-geo {version}, process {os.getpid()} on {socket.gethostname()}, {_configured(asked.config)}, {spark}"
 
 
-def _found(given: str | None) -> Found | None:
+def _found(given: str | None) -> FoundConfig | None:
     """The configuration, and by what it was found. None: there is none, which is what the run ends with."""
     try:
         return find(given)

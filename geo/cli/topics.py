@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob, from_1_to
+from geo.cli.describe import add_describe
 from geo.cli.named import chosen, refuse_absent
 from geo.cli.output import Output, said
 from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, writable
@@ -37,6 +38,8 @@ def add_topics(verbs: Verbs, does: str) -> None:
     p = of_topics.add("list", "list the topics of every cluster", list_topics)
     add_glob(p)
     add_engine(p)
+
+    add_describe(of_topics)
 
     does = "how fast each topic grows in every cluster, how large it is, who writes it and who reads it"
     p = of_topics.add("stats", does, stats)

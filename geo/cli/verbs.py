@@ -19,7 +19,7 @@ VERBS = {
     "maintain": ("ops", "drop expired dates, compact small files, clean up, beside live streams"),
     "explain": ("explain", "why a topic is or is not replicated, where each link stands and why not further"),
     "peek": ("topics", "show the newest messages of a topic"),
-    "topics": ("topics", "list topics (also without VERB), their rates and sizes, create, set policies, delete"),
+    "topics": ("topics", "list topics (also without VERB), describe one, their rates and sizes, create, set policies, delete"),
     "events": ("events", "what changed in clusters, when, why and by whom: links, owners, verbs, configurations"),
     "clusters": ("clusters", "list clusters (also without VERB), where each is and whether it answers; remove one"),
     "consume": ("consume", "deliver a topic's messages to a subscription and print them"),

@@ -367,9 +367,10 @@ class Config:
         For a system topic it must name such topics (`persistent://*/*/__acks`): a TTL that is meant for messages would take
         acknowledgements away before the messages they name.
         """
-        return next(self._matching(topic), TopicPolicy())
+        return next(self.matching(topic), TopicPolicy())
 
-    def _matching(self, topic: Topic) -> Iterator[TopicPolicy]:
+    def matching(self, topic: Topic) -> Iterator[TopicPolicy]:
+        """The policies that match the topic, in order."""
         for policy in self.policies:
             if topic_glob_matches(policy.match, topic) and (not topic.is_system or glob_names_system_topics(policy.match)):
                 yield policy
@@ -379,14 +380,14 @@ class Config:
         own, its namespace's or its tenant's as the user has put them in order; else by the link. It replaces that of the link as a
         whole. Of a system topic only a policy that names such topics says so: acknowledgements are few, and late they are of no
         use."""
-        said = (policy.dispatch_rate for policy in self._matching(topic))
+        said = (policy.dispatch_rate for policy in self.matching(topic))
         rest = DispatchRate() if topic.is_system else link.dispatch_rate
         return next((rate for rate in said if rate is not None), rest)
 
     def replicates_subscriptions(self, topic: Topic) -> bool:
         """Whether a subscription that is created on the topic is shared by all regions, unless who creates it says otherwise: by the
         first policy that matches and says so; without one it is."""
-        said = (policy.replicate_subscription_state for policy in self._matching(topic))
+        said = (policy.replicate_subscription_state for policy in self.matching(topic))
         return next((one for one in said if one is not None), True)
 
     def links_of(self, topic: Topic, local: Local = MappingProxyType({})) -> tuple[Link, ...]:

@@ -17,6 +17,7 @@ from geo.delta.commits import Commit
 from geo.delta.predicate import ANY_ROW, Predicate
 from geo.delta.summary import Groups, Summary
 from geo.late import spark_types
+from geo.sql_text import type_of
 from geo.text import first_line
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class Seen:
     def names(self) -> list[str]:
         """Of its columns."""
         return [field["name"] for field in json.loads(self.schema)["fields"]]
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Of its columns, by name, in SQL's words."""
+        return {field["name"]: type_of(field["type"]) for field in json.loads(self.schema)["fields"]}
 
     @property
     def columns(self) -> StructType:

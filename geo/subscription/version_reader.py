@@ -30,6 +30,17 @@ def stream_code(table: str, *, by_path: bool, start: int | None = None) -> str:
     return f'spark.readStream.format("delta"){said}.{load}({json.dumps(table)}).where({json.dumps(MESSAGES)})'
 
 
+def batch_code(table: str, *, by_path: bool) -> str:
+    """A DataFrame of a log's messages as it is now, as a Python expression over `spark`."""
+    load = "load" if by_path else "table"
+    return f'spark.read.format("delta").{load}({json.dumps(table)}).where({json.dumps(MESSAGES)})'
+
+
+def pandas_code(path: str) -> str:
+    """A pandas DataFrame of a log's messages as it is now, as a Python expression. A store's keys are left to who reads (`storage_options`)."""
+    return f"deltalake.DeltaTable({json.dumps(path)}).to_pandas().query({json.dumps('marker.isna()')})"
+
+
 def query(sql_name: str) -> str:
     """A log's messages as SQL."""
     return f"SELECT * EXCEPT (marker) FROM {sql_name} WHERE {MESSAGES}"

@@ -119,7 +119,16 @@ def test_doctor_finds_nothing_wrong_and_then_what_is(linked: World, capsys: pyte
 
 _LOOKS = {
     *("peek", "explain", "status", "doctor", "events", "balance simulate", "brokers list", "brokers report", "brokers status"),
-    *("clusters list", "links list", "links status", "topics list", "topics stats", "subscriptions list", "subscriptions status"),
+    *(
+        "clusters list",
+        "links list",
+        "links status",
+        "topics list",
+        "topics describe",
+        "topics stats",
+        "subscriptions list",
+        "subscriptions status",
+    ),
     *("bundles list", "bundles lookup", "isolation list", "domains list", "anti-affinity list", "anti-affinity namespaces"),
 }
 _RUNS = {"demo", "publish", "broker", "replicate", "consume", "subscriptions fold", "subscriptions sync"}

@@ -136,6 +136,7 @@ def test_a_log_that_is_gone_is_not_shown_as_empty(regions: Regions) -> None:
     regions.far.tables("us").journal(TOPICS).append([Registered(lost, utc_now(), False, None, 1)])
     for words in (
         ["topics", "stats", "--topic", str(lost)],
+        ["topics", "describe", str(lost)],
         ["subscriptions", "status", "--topic", str(lost), "--subscription", "billing"],
         ["explain", str(lost)],
     ):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from geo.config.found import Found, find
+from geo.config.found import FoundConfig, find
 from geo.errors import ConfigError
 
 
@@ -20,11 +20,11 @@ def test_one_that_is_given_goes_before_the_environment_and_that_before_the_folde
     ):
         find()
     Path("geo.yaml").touch()
-    assert find() == Found("geo.yaml", f"found in {tmp_path}")
+    assert find() == FoundConfig("geo.yaml", f"found in {tmp_path}")
     other = tmp_path / "other.yaml"
     monkeypatch.setenv("GEO_CONFIG", str(other))
     with pytest.raises(ConfigError, match=r"GEO_CONFIG names the configuration .*other\.yaml, and nothing is there"):
         find()  # not the folder's: that would be about other clusters
     other.touch()
-    assert find() == Found(str(other), "GEO_CONFIG")
-    assert find("given.yaml") == Found("given.yaml", "--config")
+    assert find() == FoundConfig(str(other), "GEO_CONFIG")
+    assert find("given.yaml") == FoundConfig("given.yaml", "--config")
