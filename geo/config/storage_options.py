@@ -53,7 +53,7 @@ _OF_THE_MACHINES_CA = (
     "-Djavax.net.ssl.trustStore its store to Java"
 )
 _OF_THE_MACHINES_KEYS = "roles are the machine's: say it in the environment (AWS_…), and no keys here"
-_REFUSED = {
+REFUSED = {
     "allow_invalid_certificates": f"anybody could answer in the store's name; {_OF_THE_MACHINES_CA}",
     "aws_ca_bundle": _OF_THE_MACHINES_CA,
     "aws_conditional_put": "a commit is always put by If-None-Match: *",
@@ -112,8 +112,8 @@ _OF_SPARK_ALONE = (
 def check_options(options: Options) -> None:
     """Raises UsageError for what is no option, for a secret that stands open, and for options that do not go together."""
     for name, value in options.items():
-        if name in _REFUSED:
-            raise UsageError(f"storage: {name} is not taken: {_REFUSED[name]}")
+        if name in REFUSED:
+            raise UsageError(f"storage: {name} is not taken: {REFUSED[name]}")
         if name == PROFILE and value:
             raise UsageError(
                 f"storage: {PROFILE} is not taken: say AWS_PROFILE in the environment, and in spark_conf that "
@@ -246,7 +246,7 @@ def check_root(root: str) -> None:
     if not bucket:
         raise UsageError("root names no bucket; expected: s3a://BUCKET/FOLDER")
     if bucket.endswith(("--x-s3", "--xa-s3")):
-        raise UsageError(f"root: {_REFUSED['aws_s3_express']}; use a general purpose bucket")
+        raise UsageError(f"root: {REFUSED['aws_s3_express']}; use a general purpose bucket")
     if ".mrap" in root:
         raise UsageError(
             "root is a multi-region access point, behind which two writers reach two buckets, and each makes the same commit; give each "

@@ -219,6 +219,12 @@ def duration_s(text: str) -> int:
     return seconds
 
 
+def duration_text(seconds: int) -> str:
+    """As `duration_s` reads it, in the largest unit that is whole."""
+    unit, size = max(((unit, size) for unit, size in _SECONDS.items() if seconds % size == 0), key=lambda one: one[1])
+    return f"{seconds // size} {unit}{'' if seconds == size else 's'}"
+
+
 def check_location(location: str) -> str:
     """The location itself, when it is an absolute path or a URI that Spark takes literally. Raises UsageError."""
     if _PASSWORD.match(location):
