@@ -45,6 +45,12 @@ KAFKA_SETTINGS = (
     "security_protocol", "sasl_mechanism", "sasl_plain_username", "sasl_plain_password", "ssl_cafile", "ssl_certfile",
     "ssl_keyfile", "ssl_password", "ssl_check_hostname", "client_id",
 )  # fmt: skip
+KAFKA_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_KAFKA_CHOICES = {
+    "security_protocol": KAFKA_PROTOCOLS,
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "AWS_MSK_IAM"),
+    "ssl_check_hostname": ("true", "false"),
+}
 KAFKA_SECRETS = ("sasl_plain_password", "ssl_password")
 
 
@@ -273,4 +279,6 @@ def _maybe_secret(text: str) -> str | Secret:
 def _kafka_value(key: str, text: str) -> str | Secret:
     if key in KAFKA_SECRETS and not text.lower().startswith("secret:"):
         raise UsageError(f"{key} is a secret, its value (not shown) stands open; expected: {SECRET_FORMS}")
-    return Secret(text) if text.lower().startswith("secret:") else text
+    if text not in _KAFKA_CHOICES.get(key, (text,)):
+        raise UsageError(f"{show(text)} is unknown; expected: {' or '.join(_KAFKA_CHOICES[key])}")
+    return _maybe_secret(text)

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.config.model import Config, Publication, Start
-from geo.config.secret import Secret, keep_silent
+from geo.config.secret import Secret
 from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
 from geo.log.ledgers import SourceEnd
@@ -225,10 +226,11 @@ def _publish_records(spark: SparkSession, what: Publication, config: Config, opt
     require_delta(spark)
     if find_spec("crc32c") is None:
         log.warning("Kafka records are checked in Python, which reads 7 MB/s a core instead of 30. %s.", kafka.NATIVE_PARTS)
-    keep_silent("kafka")
     configured = config.kafka.get(what.kafka, {})
     revealed = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}
-    settings = {"bootstrap_servers": what.kafka, **revealed}
+    settings: dict[str, Any] = {"bootstrap_servers": what.kafka, **revealed}
+    if (checked := settings.get("ssl_check_hostname")) is not None:
+        settings["ssl_check_hostname"] = checked == "true"
     begin, batch_rows, accept_lost = what.kafka_start, options.batch_rows, options.accept_lost
 
     def reader(ends: Mapping[str, SourceEnd]) -> kafka.KafkaReader:

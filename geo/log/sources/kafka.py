@@ -21,16 +21,20 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import (
     KafkaError,
+    LeaderNotAvailableError,
     LogTruncationError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
+    for_code,
 )
 
+from geo.config.secret import keep_silent
 from geo.errors import RetryableError, SourceChangedError, UsageError
 from geo.log.ledgers import SourceEnd
+from geo.log.sources.kafka_access import of_client, refuse_hopeless
 from geo.log.sources.source import Place, Position
-from geo.reasons import Reason
+from geo.reasons import Reason, Wrong
 from geo.times import FIRST_US, LAST_US
 
 log = logging.getLogger(__name__)
@@ -47,6 +51,9 @@ WAIT_S = 300.0
 
 FEW = 2_000
 """A batch of up to so many offsets is read by the process that plans it: a task costs more than it saves."""
+
+_SAY_S = 10.0
+"""How often it is said that a broker is still away."""
 
 _ROWS_PER_BLOCK = 5_000
 
@@ -223,7 +230,7 @@ class KafkaReader:
         """The records, in order, as BLOCK. Raises SourceChangedError, UsageError for a codec that is not there,
         RetryableError."""
         partition, end = span.partition, span.end
-        consumer, where = self._consumer(), TopicPartition(self._topic, partition)
+        consumer, where = self._waited_for(self._consumer), TopicPartition(self._topic, partition)
         consumer.assign([where])
         consumer.seek(where, span.first)
         named = f"Kafka topic {self._topic}, partition {partition}"
@@ -249,7 +256,8 @@ class KafkaReader:
                 ) from None
             except KafkaError as error:
                 _forget(self._settings)
-                raise RetryableError(f"{named}: {type(error).__name__}: {error}", code=Reason.NO_ANSWER) from None
+                refusal = of_client(error, self._settings, self._topic)
+                raise (refusal or RetryableError(f"{named}: {error}", code=Reason.NO_ANSWER)) from None
             if rows := [record for record in records if record.offset < end]:
                 yield _block(rows)
             waited = time.monotonic() - progressed
@@ -257,7 +265,7 @@ class KafkaReader:
                 progressed, warned = time.monotonic(), 0.0
             elif waited > WAIT_S:
                 raise RetryableError(f"{named}: no answer for {waited:.0f} s at {position}.", code=Reason.NO_ANSWER)
-            elif waited - warned > 10:
+            elif waited - warned > _SAY_S:
                 warned = waited
                 log.warning("%s: no answer for %.0f s, waiting", named, waited)
 
@@ -283,7 +291,8 @@ class KafkaReader:
             consumer = self._consumer()
             numbers = consumer.partitions_for_topic(self._topic)
             if not numbers:
-                raise self._no_topic()
+                self.topic_id()  # says why
+                raise LeaderNotAvailableError(self._topic)
             wanted = [TopicPartition(self._topic, number) for number in sorted(numbers)]
             begins, ends = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
             return {w.partition: begins[w] for w in wanted}, {w.partition: ends[w] for w in wanted}
@@ -296,40 +305,52 @@ class KafkaReader:
         def ask() -> str:
             key, admins = _cache_key(self._settings), _clients.admins
             if key not in admins:
+                self._enter()
                 admins[key] = KafkaAdminClient(**self._settings)
             (described,) = admins[key].describe_topics([self._topic])
             if described["error_code"] == UnknownTopicOrPartitionError.errno:
-                raise self._no_topic()
+                what = f"Kafka topic {self._topic} is not at {self._settings['bootstrap_servers']}"
+                raise UsageError(
+                    Wrong(Reason.USAGE, what, "Create it there, or correct its name: --kafka-topic, or kafka_topic.")
+                )
+            if described["error_code"]:
+                raise for_code(described["error_code"])()
             found = str(described.get("topic_id") or "")
             return "" if set(found) <= set("0-") else found
 
         return self._waited_for(ask)
 
-    def _no_topic(self) -> UsageError:
-        return UsageError(f"Kafka topic {self._topic} is not at {self._settings['bootstrap_servers']}.")
-
     def _waited_for(self, ask: Callable[[], T]) -> T:
-        """The answer, asked for again while the broker is away."""
-        began, pause = time.monotonic(), 0.5
+        """The answer, asked for again while the broker is away. Raises UsageError if it refuses."""
+        began, said, pause = time.monotonic(), -_SAY_S, 0.5
         while True:
             try:
                 return ask()
-            except KafkaError as error:
+            except (KafkaError, RetryableError) as error:
                 _forget(self._settings)
-                waited = time.monotonic() - began
+                if isinstance(error, KafkaError) and (refusal := of_client(error, self._settings, self._topic)) is not None:
+                    raise refusal from None
+                waited, at = time.monotonic() - began, f"Kafka at {self._settings['bootstrap_servers']}"
+                what = f"{at}: {error}." if isinstance(error, KafkaError) else str(error)
                 if waited > WAIT_S:
-                    raise RetryableError(
-                        f"Kafka at {self._settings['bootstrap_servers']} did not answer for {waited:.0f} s: {type(error).__name__}: {error}",
-                        code=Reason.NO_ANSWER,
-                    ) from None
-                log.warning("Kafka at %s: %s, trying again", self._settings["bootstrap_servers"], error)
+                    raise RetryableError(f"{what} Nobody answered for {waited:.0f} s.", code=Reason.NO_ANSWER) from None
+                if waited - said > _SAY_S:
+                    said = waited
+                    log.warning("%s Trying again", what)
                 time.sleep(pause)
                 pause = min(10.0, pause * 2)
+
+    def _enter(self) -> None:
+        """Before a client is made, in whichever process: what kafka-python logs of it is raised, or said by us."""
+        keep_silent("kafka", logging.CRITICAL)
+        refuse_hopeless(self._settings)
 
     def _consumer(self) -> KafkaConsumer:
         key, consumers = _cache_key(self._settings), _clients.consumers
         if key not in consumers:
+            self._enter()
             consumers[key] = KafkaConsumer(
+                allow_auto_create_topics=False,
                 enable_auto_commit=False,
                 group_id=None,
                 auto_offset_reset="none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from geo.config.model import Publication
 from geo.errors import SourceChangedError, UsageError
 from geo.log.publish import publish_kafka
 from geo.log.publisher import Published
-from geo.log.sources.kafka import BATCH_ROWS
+from geo.log.sources.kafka import BATCH_ROWS, KafkaReader
 from geo.names import Topic
+from geo.reasons import Reason
 from tests.kafka_broker import PASSWORD, USER, Broker
 from tests.processes import geo
 from tests.world import TOPIC, World
@@ -224,6 +226,62 @@ def test_a_broker_that_asks_for_tls_and_a_password_gets_the_referenced_one(
     stream.await_termination()
     assert stream.published.rows == 1
     assert PASSWORD not in "".join(capfd.readouterr())
+
+
+def test_what_stays_until_a_person_acts_is_named_at_once(broker: Broker) -> None:
+    """Not waited for as a broker is that is away, and what to do is said."""
+    from kafka.admin import (
+        ACL,
+        ACLOperation,
+        ACLPermissionType,
+        KafkaAdminClient,
+        ResourcePattern,
+        ResourceType,
+        UserScramCredentialUpsertion,
+    )
+
+    broker.create("named", 1)
+    broker.create("others", 1)
+    others = ACL("User:others", "*", ACLOperation.READ, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, "others"))
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
+        admin.create_acls([others])
+        admin.alter_user_scram_credentials([UserScramCredentialUpsertion("scram", "SCRAM-SHA-256", PASSWORD)])
+    plain = {"bootstrap_servers": broker.bootstrap}
+    good = {
+        "bootstrap_servers": broker.sasl_bootstrap, "ssl_cafile": str(broker.certificate), "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN", "sasl_plain_username": USER, "sasl_plain_password": PASSWORD,
+    }  # fmt: skip
+    scram = {**good, "sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": "scram"}
+    one_is_away = {"bootstrap_servers": f"nowhere.invalid:9092,{broker.bootstrap}"}
+    for admitted in (good, scram, plain, one_is_away):
+        with contextlib.closing(KafkaReader(admitted, "named")) as reader:
+            assert reader.begin({}), admitted
+    elsewhere = broker.sasl_bootstrap.replace("localhost", "127.0.0.1")
+    refused: tuple[tuple[dict[str, Any], str, Reason, str], ...] = (
+        ({**good, "sasl_plain_password": "x"}, "named", Reason.KEYS_REFUSED, f"the password of user '{USER}' is refused"),
+        ({**scram, "sasl_plain_password": "x"}, "named", Reason.KEYS_REFUSED, "the password of user 'scram' is refused"),
+        ({**scram, "sasl_plain_username": "x"}, "named", Reason.KEYS_REFUSED, "the password of user 'x' is refused"),
+        ({**good, "sasl_mechanism": "SCRAM-SHA-512"}, "named", Reason.CONFIG, "not one of its own: PLAIN, SCRAM-SHA-256"),
+        ({**good, "sasl_plain_username": None}, "named", Reason.CONFIG, "sasl_plain_username is not set"),
+        ({**good, "ssl_cafile": "/none.pem"}, "named", Reason.CONFIG, "ssl_cafile /none.pem: No such file"),
+        ({**good, "ssl_cafile": __file__}, "named", Reason.CONFIG, f"ssl_cafile {__file__}: not what is needed"),
+        ({**good, "ssl_cafile": None}, "named", Reason.NO_ANSWER, "its certificate is not trusted: self-signed.*ssl_cafile"),
+        ({**good, "bootstrap_servers": elsewhere}, "named", Reason.NO_ANSWER, "not valid for '127.0.0.1'.*a host that it names"),
+        ({"bootstrap_servers": broker.sasl_bootstrap}, "named", Reason.CONFIG, "this port speaks TLS.*security_protocol: SSL"),
+        ({**good, "security_protocol": "SSL"}, "named", Reason.CONFIG, "it asks who we are .SASL PLAIN, SCRAM-SHA-256"),
+        ({**good, **plain}, "named", Reason.CONFIG, "this port does not speak TLS.*security_protocol: SASL_PLAINTEXT"),
+        ({**plain, "security_protocol": "SASL_PLAINTEXT"}, "named", Reason.CONFIG, "asks for no password.*: PLAINTEXT"),
+        ({"bootstrap_servers": "nowhere.invalid:9092"}, "named", Reason.NO_ANSWER, "no such host .nowhere.invalid: "),
+        ({"bootstrap_servers": "localhost:port"}, "named", Reason.CONFIG, "no list of host:port"),
+        (good, "others", Reason.NO_RIGHT, f"user '{USER}' has no right to read topic others.*READ and DESCRIBE"),
+        (good, "nowhere", Reason.USAGE, "Kafka topic nowhere is not at .*Create it there"),
+        (plain, "no topic", Reason.CONFIG, "'no topic' is no name of a topic"),
+    )  # fmt: skip
+    for settings, topic, code, words in refused:
+        with contextlib.closing(KafkaReader(settings, topic)) as reader, pytest.raises(UsageError, match=words) as raised:
+            reader.begin({})
+        assert raised.value.code is code, words
+        assert PASSWORD not in str(raised.value)
 
 
 def test_records_arrive_once_in_order_though_publisher_and_broker_fall(world: World, broker: Broker) -> None:
