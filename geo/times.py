@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
-from typing import Any, TypeGuard, overload
+from datetime import date, datetime, timedelta, timezone
+from typing import TypeGuard, overload
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -16,18 +16,13 @@ LAST_US = 253_402_300_799_999_999
 a table or a record may say so."""
 
 
-def utc(collected: datetime) -> datetime:
-    """A time in UTC, with its zone. Spark's `collect` gives times without one, in that of this process. Of the first and the last
-    day that Python knows, of which it cannot tell the local one, such a time is taken as it is."""
-    try:
-        return collected.astimezone(timezone.utc)
-    except (OverflowError, ValueError):
-        return collected.replace(tzinfo=timezone.utc)
+_DAY_US, _CYCLE_DAYS, _CYCLE_YEARS = 86_400_000_000, 146_097, 400
+"""The calendar is the same after so many days, which are so many years."""
 
 
-def with_zone(collected: Any) -> Any:
-    """A value out of Spark's `collect`; a time gets its zone, UTC."""
-    return utc(collected) if isinstance(collected, datetime) else collected
+def with_zone(given: datetime) -> datetime:
+    """A time that somebody gives; without a zone it is of UTC."""
+    return given.replace(tzinfo=given.tzinfo or timezone.utc)
 
 
 @overload
@@ -50,6 +45,25 @@ def is_time(value: object) -> TypeGuard[datetime]:
 def from_us(time_us: int) -> datetime:
     """The inverse of `in_us`."""
     return EPOCH + timedelta(microseconds=time_us)
+
+
+def any_time(time_us: int) -> datetime | str:
+    """As `from_us`. Of a year that Python has not it is text, as ISO 8601 has it: `+14645-06-30T11:06:40Z`, `-0001-12-31T00:00:00Z`."""
+    if FIRST_US <= time_us <= LAST_US:
+        return from_us(time_us)
+    days, rest_us = divmod(time_us, _DAY_US)
+    return f"{any_day(days)}T{from_us(rest_us).time().isoformat()}Z"
+
+
+def any_day(days: int) -> date | str:
+    """The day so many days after the first of 1970; text as of `any_time`."""
+    cycles, rest = divmod(days, _CYCLE_DAYS)
+    day = EPOCH.date() + timedelta(days=rest)
+    year = day.year + cycles * _CYCLE_YEARS
+    if date.min.year <= year <= date.max.year:
+        return day.replace(year=year)
+    sign = "-" if year < 0 else "+" if year > 0 else ""
+    return f"{sign}{abs(year):04}-{day:%m-%d}"
 
 
 _ISO = re.compile(

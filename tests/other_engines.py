@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import timezone
 from typing import Any
 
 import pyarrow as pa
@@ -99,12 +98,9 @@ def _listed(rows: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
-    if pa.types.is_timestamp(column.type):
-        return [time and time.replace(tzinfo=timezone.utc) for time in column.cast(pa.timestamp("us", "UTC")).to_pylist()]
-    values: list[Any] = column.to_pylist()
     if pa.types.is_large_list(column.type):  # polars has maps as lists of keys and values
-        return [None if one is None else {pair["key"]: pair["value"] for pair in one} for one in values]
-    return plain_values(values, column.type)
+        return [None if one is None else {pair["key"]: pair["value"] for pair in one} for one in column.to_pylist()]
+    return plain_values(column)
 
 
 def _told(table: DeltaTable, rows: pa.Table) -> int:

@@ -1,52 +1,28 @@
-"""Times are read as they were written, whatever zone this process is in."""
+"""Times are read and shown as they were written, whatever zone this process is in."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from contextlib import contextmanager
+from datetime import date, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from geo.delta.engines.native.rows import as_collected
-from geo.times import from_iso, utc, with_zone
-
-
-@pytest.fixture
-def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "America/New_York")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
-WRITTEN = [datetime(2026, 11, 1, hour, 30, tzinfo=timezone.utc) for hour in (4, 5, 6, 7)] + [
-    datetime(1, 1, 1, tzinfo=timezone.utc)
-]
-"""Half past one comes twice that night: at 5:30 and at 6:30 UTC. The year 1 has no local time west of Greenwich."""
-
-
-def test_a_time_in_the_hour_that_comes_twice_is_read_from_a_file_as_it_was_written(new_york: None) -> None:
-    written = pa.table({"at": pa.array(WRITTEN, pa.timestamp("us", "UTC"))})
-    read = [row["at"] for row in as_collected(written, ["at"])]
-    assert [utc(one) for one in read] == WRITTEN
-    assert {one.utcoffset() for one in read} == {timedelta(0)}
-
-
-def test_a_time_that_spark_collected_in_that_hour_gets_its_zone(new_york: None) -> None:
-    collected = [datetime.fromtimestamp(one.timestamp()) for one in WRITTEN[:4]]  # as Spark makes them
-    assert [with_zone(one) for one in collected] == WRITTEN[:4]
-    assert with_zone("2026") == "2026"
-
-
-def test_the_first_and_the_last_time_of_python_are_taken_as_they_are(new_york: None) -> None:
-    assert [utc(one).year for one in (datetime.min, datetime.max)] == [1, 9999]
-
+from geo.cli.arguments import moment
+from geo.cli.output import as_text, to_json
+from geo.coordination.liveness import silent_s
+from geo.coordination.signs import record, signs
+from geo.delta.arrow_rows import plain_values
+from geo.delta.driver import Reads
+from geo.journal.cluster import connect_later
+from geo.times import FIRST_US, LAST_US, any_day, any_time, from_iso, from_us, in_us, with_zone
+from tests.world import World
 
 ZONES = [
     ZoneInfo(name)
@@ -64,6 +40,60 @@ ZONES = [
     ]
 ]
 """Among them offsets of half and quarter hours, of 14 hours, and in old times of seconds."""
+
+
+@contextmanager
+def zone(name: str) -> Iterator[None]:
+    """This process in another zone."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TZ", name)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+TWICE_US = [in_us(datetime(2026, 11, 1, hour, 30, tzinfo=timezone.utc)) for hour in (4, 5, 6, 7)]
+"""In New York half past one comes twice that night: at 5:30 and at 6:30 UTC."""
+
+
+@given(
+    st.lists(st.integers(FIRST_US, LAST_US) | st.sampled_from(TWICE_US), min_size=1, max_size=8),
+    st.sampled_from([one.key for one in ZONES]),
+)
+@example([FIRST_US, LAST_US, *TWICE_US], "America/New_York")
+@example([FIRST_US, LAST_US, *TWICE_US], "Pacific/Kiritimati")
+def test_a_time_of_the_years_1_to_9999_is_shown_and_taken_as_it_was_written_in_any_zone(times_us: list[int], name: str) -> None:
+    kept = pa.table({
+        "at": pa.array(times_us, pa.timestamp("us", name)),
+        "local": pa.array(times_us, pa.timestamp("us")),
+        "in": pa.array([{"s": [{"m": [(one, one)]}]} for one in times_us],
+                       pa.struct([("s", pa.list_(pa.struct([("m", pa.map_(pa.timestamp("us", "UTC"), pa.timestamp("us")))])))])),
+    })  # fmt: skip
+    written = list(map(from_us, times_us))
+    with zone(name):
+        read = {column: plain_values(kept[column]) for column in kept.column_names}
+        shown = json.loads(json.dumps(to_json(read)))
+        taken = [(moment(one), moment(as_text(at))) for one, at in zip(shown["at"], read["at"], strict=True)]
+    without = [one.replace(tzinfo=None) for one in written]
+    assert read == {"at": written, "local": without, "in": [{"s": [{"m": {one: one.replace(tzinfo=None)}}]} for one in written]}
+    assert {one.utcoffset() for one in read["at"]} == {timedelta(0)}
+    assert taken == [(one, one) for one in written]
+    assert shown["local"] == [one.removesuffix("Z") for one in shown["at"]]
+
+
+@given(st.integers(-1_096_193_779_200_000_000, 971_890_963_199_999_999))  # of which Arrow has texts
+@example(FIRST_US - 1)
+@example(LAST_US + 1)
+def test_a_time_of_any_other_year_is_text(time_us: int) -> None:
+    """As Arrow has it, but for the sign of years with more than four digits."""
+    said, day = any_time(time_us), any_day(time_us // 86_400_000_000)
+    if FIRST_US <= time_us <= LAST_US:
+        assert (said, day) == (from_us(time_us), from_us(time_us).date())
+    else:
+        (text,) = pa.array([time_us], pa.timestamp("us")).cast(pa.string()).to_pylist()
+        assert str(said).removeprefix("+").removesuffix("Z").partition(".")[0] == text.replace(" ", "T").partition(".")[0]
+        assert str(said).startswith(f"{day}T")
+        assert to_json(plain_values(pa.chunked_array([pa.array([time_us], pa.timestamp("us", "UTC"))]))) == [said]
 
 
 @given(st.datetimes(), st.sampled_from([None, *ZONES]), st.booleans(), st.sampled_from("Tt "), st.integers(0, 5))
@@ -109,3 +139,27 @@ NO_TIMES = (
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|range|month|59|second|hour|year|offset|timedelta"):
         from_iso(text)
+
+
+def test_times_beyond_pythons_are_as_iso_8601_has_them() -> None:
+    assert [any_time(one) for one in (LAST_US + 1, FIRST_US - 1, FIRST_US - 367 * 86_400_000_000)] == [
+        "+10000-01-01T00:00:00Z", "0000-12-31T23:59:59.999999Z", "-0001-12-31T00:00:00Z",
+    ]  # fmt: skip
+    assert (any_day(0), any_day(2_932_897)) == (date(1970, 1, 1), "+10000-01-01")
+
+
+def test_a_time_that_somebody_gives_without_a_zone_is_of_utc() -> None:
+    east = datetime(2026, 11, 1, 6, 30, tzinfo=timezone(timedelta(hours=14)))
+    with zone("America/New_York"):
+        assert with_zone(datetime(2026, 11, 1, 6, 30)) == datetime(2026, 11, 1, 6, 30, tzinfo=timezone.utc)
+        assert with_zone(east).isoformat() == east.isoformat()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("reads", [Reads.ALL, Reads.NONE])
+def test_who_signed_five_seconds_ago_lives_in_the_hour_that_comes_twice(world: World, reads: Reads) -> None:
+    tables, read = world.tables("us"), connect_later(lambda: world.spark, world.config.cluster("us"), reads=reads)
+    with zone("America/New_York"):
+        for at_us in TWICE_US:
+            record(tables, at_us)
+            assert silent_s(at_us + 5_000_000, (signed for signed, _ in signs(read).values())) == 5.0

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_take_over, add_trigger, from_1_to, key_range, seconds
-from geo.cli.output import Output
+from geo.cli.output import Output, as_text
 from geo.cli.running import load_for, stop_on_signals, writable
 from geo.cli.subscription_arguments import add_replicated, add_start
 from geo.delta.arrow_rows import collected
@@ -149,5 +149,5 @@ def _print(fields: dict[str, Any], output: Output) -> None:
     output.line(fields)
     message_id = f"{fields.pop('origin')}:{fields.pop('ledger_id')}:{fields.pop('entry_id')}"
     said = {name: value for name, value in fields.items() if value not in (None, {}) and (name, value) != ("redelivery_count", 0)}
-    shown = (f"{name}={value}" for name, value in said.items())
+    shown = (f"{name}={as_text(value)}" for name, value in said.items())
     output.text("  ".join([message_id, *shown]))

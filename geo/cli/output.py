@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geo.cli.logs import clear_line
 from geo.text import printable, printable_json
-from geo.times import from_us, utc
+from geo.times import from_us
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
 def to_json(value: Any) -> Any:
-    """`value` as JSON has it: times ISO 8601 in UTC (without a zone: of this process, as Spark collects them), bytes in
-    base64, NaN, Infinity and -Infinity as text: JSON has no such numbers. A dataclass as `said`."""
+    """`value` as JSON has it: times ISO 8601, in UTC; those without a zone (TIMESTAMP_NTZ) without one; bytes in base64, decimals as text, and NaN,
+    Infinity and -Infinity, which JSON's numbers are not. Keys are text, as the value would be. A dataclass as `said`."""
     if is_dataclass(value) and not isinstance(value, type):
         return to_json(said(value))
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, datetime):
-        return utc(value).isoformat().replace("+00:00", "Z")
+        return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, float) and not isfinite(value):
         return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, date):
@@ -40,10 +40,21 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
     if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
+        return {_key(key): to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_json(item) for item in value]
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _key(key: Any) -> str:
+    told = to_json(key)
+    return told if isinstance(told, str) else json.dumps(told) if isinstance(key, (bool, int, float)) else str(key)
+
+
+def as_text(value: Any) -> str:
+    """`value` on a line for people: as JSON has it, a text as it is."""
+    told = to_json(value)
+    return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, allow_nan=False)
 
 
 def said(value: DataclassInstance) -> dict[str, Any]:

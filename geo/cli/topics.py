@@ -10,7 +10,7 @@ from typing import Any
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob, from_1_to
 from geo.cli.describe import add_describe
 from geo.cli.named import chosen, refuse_absent
-from geo.cli.output import Output, said
+from geo.cli.output import Output, as_text, said
 from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, writable
 from geo.config import load
 from geo.errors import SchemaError
@@ -288,5 +288,5 @@ def peek(args: argparse.Namespace, output: Output) -> int:
     for message in found:
         shown = {k: v for k, v in message.items() if v not in (None, {}) and k not in ("message_id", "columns")}
         shown |= {k: v for k, v in message["columns"].items() if v is not None}
-        output.text(f"{message['message_id']}  " + "  ".join(f"{k}={v}" for k, v in shown.items()))
+        output.text(f"{message['message_id']}  " + "  ".join(f"{k}={as_text(v)}" for k, v in shown.items()))
     return 0

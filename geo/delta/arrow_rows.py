@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,10 +11,10 @@ import pyarrow as pa
 from geo.late import F
 from geo.late import spark_types as T
 from geo.sql_text import identifier
-from geo.times import with_zone
+from geo.times import any_day, any_time
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _ARROW = {
     "BIGINT": pa.int64(),
@@ -61,40 +62,69 @@ def with_times_in_utc(rows: pa.Table) -> pa.Table:
 
 
 def collected(rows: DataFrame) -> list[dict[str, Any]]:
-    """The rows as plain values by column name: maps and structs as dict, binaries as bytes, times in UTC with their zone. A time
-    that Python's cannot show, of the year 10000 or later, is text. Spark's `collect` has local times instead: it
-    raises for some of the year 1, and its times lose their meaning in the hour that comes twice in autumn."""
-    fields = list(rows.schema)
-    if all(_is_plain(field.dataType) for field in fields):
-        try:
-            table = rows.toArrow()
-            table = table.cast(pa.schema([pa.field(one.name, _in_utc(one.type)) for one in table.schema]))
-            columns = [plain_values(column.to_pylist(), column.type) for column in table.columns]
-            return [dict(zip(rows.columns, row, strict=True)) for row in zip(*columns, strict=True)]
-        except (OverflowError, ValueError):  # a time beyond Python's
-            rows = rows.select(*(_shown(field) for field in fields))
-    found = (row.asDict(recursive=True) for row in rows.collect())
-    return [{name: bytes(v) if isinstance(v, bytearray) else with_zone(v) for name, v in row.items()} for row in found]
+    """The rows by column name, as `plain_values` has them; what is of a type that Arrow has not is text. Spark's `collect` has times in the zone of this
+    process instead: it raises for some of the year 1, and they lose their meaning in the hour that comes twice in autumn."""
+    names, others = rows.columns, [field.name for field in rows.schema if not _is_plain(field.dataType)]
+    if others:
+        rows = rows.withColumns({name: F.col(identifier(name)).cast("string") for name in others})
+    return [dict(zip(names, row, strict=True)) for row in zip(*map(plain_values, rows.toArrow().columns), strict=True)]
 
 
-def plain_values(values: list[Any], kind: pa.DataType) -> list[Any]:
-    """Values as Arrow gives them, with dict for maps."""
-    if pa.types.is_map(kind):
-        return [None if one is None else dict(zip((k for k, _ in one), plain_values([v for _, v in one], kind.item_type), strict=True))
-                for one in values]  # fmt: skip
+def plain_values(column: pa.ChunkedArray) -> list[Any]:
+    """Values as Python has them: structs and maps as dict, a map whose keys have parts as a list of `key` and `value`. Times are in UTC, and
+    have that zone; those of a type without a zone have none. A time or a day of a year that Python has not is text (`geo.times.any_time`)."""
+    kind = column.type
+    if (numbers := _replaced(kind, _number)) != kind:
+        column = column.cast(_replaced(kind, _in_microseconds), safe=False).cast(numbers)
+    return _values(column.to_pylist(), kind)
+
+
+def _values(found: list[Any], kind: pa.DataType) -> list[Any]:
+    """As `plain_values`, of what Arrow gives, in which times and days are numbers."""
+    if pa.types.is_timestamp(kind):
+        return [None if one is None else _time(one, has_zone=kind.tz is not None) for one in found]
+    if pa.types.is_date32(kind):
+        return [None if one is None else any_day(one) for one in found]
     if pa.types.is_list(kind):
-        return [None if one is None else plain_values(one, kind.value_type) for one in values]
+        return [None if one is None else _values(one, kind.value_type) for one in found]
+    if pa.types.is_map(kind):
+        return [None if one is None else _map(one, kind) for one in found]
     if pa.types.is_struct(kind):
-        return [
-            None if one is None else {part.name: plain_values([one[part.name]], part.type)[0] for part in kind.fields}
-            for one in values
-        ]
-    return values
+        parts = {of.name: _values([one and one[of.name] for one in found], of.type) for of in kind.fields}
+        return [None if one is None else {name: part[at] for name, part in parts.items()} for at, one in enumerate(found)]
+    return found
 
 
-def _shown(field: T.StructField) -> Column:
-    column = F.col(identifier(field.name))
-    return column.cast("string").alias(field.name) if _has_times(field.dataType) else column
+def _time(time_us: int, *, has_zone: bool) -> datetime | str:
+    time = any_time(time_us)
+    if has_zone:
+        return time
+    return time.removesuffix("Z") if isinstance(time, str) else time.replace(tzinfo=None)
+
+
+def _map(pairs: list[tuple[Any, Any]], kind: pa.DataType) -> dict[Any, Any] | list[dict[str, Any]]:
+    keys, values = _values([key for key, _ in pairs], kind.key_type), _values([value for _, value in pairs], kind.item_type)
+    if pa.types.is_nested(kind.key_type):
+        return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
+    return dict(zip(keys, values, strict=True))
+
+
+def _replaced(kind: pa.DataType, by: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with others in the place of those in it that have no parts."""
+    if pa.types.is_struct(kind):
+        return pa.struct([of.with_type(_replaced(of.type, by)) for of in kind.fields])
+    if pa.types.is_map(kind):
+        return pa.map_(_replaced(kind.key_type, by), _replaced(kind.item_type, by))
+    return pa.list_(_replaced(kind.value_type, by)) if pa.types.is_list(kind) else by(kind)
+
+
+def _in_microseconds(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
+
+
+def _number(kind: pa.DataType) -> pa.DataType:
+    """Of times in microseconds, and of days, since 1970."""
+    return pa.int64() if pa.types.is_timestamp(kind) else pa.int32() if pa.types.is_date32(kind) else kind
 
 
 def _plain() -> tuple[type[T.DataType], ...]:
@@ -121,18 +151,3 @@ def parts_of(kind: T.DataType) -> list[T.DataType]:
 def _is_plain(kind: T.DataType) -> bool:
     parts = parts_of(kind)
     return all(map(_is_plain, parts)) if parts else isinstance(kind, _plain())
-
-
-def _has_times(kind: T.DataType) -> bool:
-    return isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType)) or any(map(_has_times, parts_of(kind)))
-
-
-def _in_utc(kind: pa.DataType) -> pa.DataType:
-    """The type with all times in it in UTC."""
-    if pa.types.is_timestamp(kind):
-        return kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _in_utc(one.type)) for one in kind.fields])
-    if pa.types.is_map(kind):
-        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
-    return pa.list_(_in_utc(kind.value_type)) if pa.types.is_list(kind) else kind

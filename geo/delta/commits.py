@@ -18,7 +18,7 @@ from geo.delta.operations import actions_by_operation
 from geo.errors import RetryableError, SchemaError
 from geo.reasons import Reason
 from geo.text import first_line
-from geo.times import LAST_US, from_us, in_us, utc
+from geo.times import LAST_US, from_us, in_us
 
 T = TypeVar("T")
 
@@ -215,17 +215,16 @@ def _digest(lines: list[str]) -> str:
 
 
 def of_history(row: Mapping[str, Any]) -> Commit:
-    """A commit from a row of DESCRIBE HISTORY, of a log that cannot be read by name. There its timestamp names it: such tables
+    """A commit from a row of DESCRIBE HISTORY, as `collected` gives it, of a log that cannot be read by name. There its timestamp names it: such tables
     have in-commit timestamps, which grow with each commit and are part of it."""
-    came = utc(row["timestamp"])
     return Commit(
         row["version"],
-        f"at:{came.isoformat()}",
+        f"at:{row['timestamp'].isoformat()}",
         row["operation"],
         _texts(row["operationParameters"]),
         _counts(row["operationMetrics"]),
         row["userMetadata"],
-        in_us(came),
+        in_us(row["timestamp"]),
         row["userName"],
     )
 

@@ -13,7 +13,6 @@ from geo.delta.driver import Driver
 from geo.delta.store import Put
 from geo.disk import local_path, sync
 from geo.late import spark_errors
-from geo.times import in_us, utc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -113,8 +112,8 @@ class SmallFiles:
                 return None
         if (port := self._driver.port_at(path)) is not None:
             return None if (found := port.head(path)) is None else found.modified_us
-        rows = self._rows(path, lambda lines: lines.select("_metadata.file_modification_time").limit(1))
-        return in_us(utc(rows[0][0])) if rows else None
+        rows = self._rows(path, lambda lines: lines.selectExpr("unix_micros(_metadata.file_modification_time)").limit(1))
+        return rows[0][0] if rows else None
 
     def exists(self, path: str) -> bool:
         if (local := local_path(path)) is not None:

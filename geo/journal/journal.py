@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from geo.delta.arrow_rows import rows_table
+from geo.delta.arrow_rows import collected, rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, LogReader, cut_below
 from geo.delta.definition import columns_of
 from geo.delta.delta_log import read_folder, remove_below
@@ -29,7 +29,6 @@ from geo.journal.rows import Row, as_row, from_row
 from geo.late import F
 from geo.schemas import TableSchema
 from geo.schemas.table import VERSION_PROPERTY
-from geo.times import with_zone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -185,8 +184,7 @@ class Journal:
         return rows.groupBy(*self._schema.subject).agg(last.alias("row")).select("row.*")
 
     def _collect(self, rows: DataFrame) -> list[Row]:
-        names = self._schema.names
-        return [dict(zip(names, map(with_zone, row), strict=True)) for row in rows.select(*names).collect()]
+        return collected(rows.select(*self._schema.names))
 
     def append(self, rows: Sequence[object], by: Callable[[Table, pa.Table], None] = Table.append_rows) -> None:
         """Append rows, given by column name or as values of a dataclass, in one commit; without any nothing is done. `by`: what appends

@@ -26,7 +26,7 @@ from geo.replication.foreign_rows import ambiguous, differing, in_partitions
 from geo.replication.gaps import Gap
 from geo.replication.missing import count_rows, find_missing, within
 from geo.replication.rule import Floors, Rule, impossible, messages_wanted
-from geo.times import in_us, utc
+from geo.times import in_us, with_zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class BothLogs:
         ends = self._ends(self.source, version)
         later: dict[LedgerId, int] = {}
         if begin != "latest":
-            later = ledger_begins(self.source, version, self._of_origins(in_us(utc(begin))))
+            later = ledger_begins(self.source, version, self._of_origins(in_us(with_zone(begin))))
         return {str(ledger): later.get(ledger, end + 1) for ledger, end in ends.items()}
 
     def new_floors(self, origins: Collection[str], version: int) -> dict[str, int]:

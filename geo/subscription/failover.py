@@ -33,7 +33,7 @@ from geo.subscription.acks.start_position import split_at
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.status import Subscribed, matching, subscriptions_in
 from geo.text import first_line
-from geo.times import utc
+from geo.times import from_us
 
 WAIT_S = 30.0
 """For a consumer that is being stopped: its last batch, and its last acknowledgements."""
@@ -275,6 +275,6 @@ def _last_records(tables: ClusterTables, source: str, wanted: Sequence[Subscribe
         if not log.exists():
             continue
         theirs = log.read().where(F.col("key").isin(*keys) & (F.col("origin") == source))
-        for row in theirs.groupBy("key").agg(F.max("publish_time").alias("last")).collect():
-            found[keys[row["key"]]] = utc(row["last"])
+        for row in theirs.groupBy("key").agg(F.unix_micros(F.max("publish_time")).alias("last")).collect():
+            found[keys[row["key"]]] = from_us(row["last"])
     return found

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,11 @@ from tests.examples import examples
         (float("-inf"), "-Infinity"),
         (1.5, 1.5),
         (datetime(1, 1, 1, tzinfo=timezone.utc), "0001-01-01T00:00:00Z"),
-        (datetime.min, "0001-01-01T00:00:00Z"),
+        (datetime.min, "0001-01-01T00:00:00"),
+        (
+            {datetime.min: b"\xff", True: Decimal("1.50"), 1.5: float("nan")},
+            {"0001-01-01T00:00:00": "/w==", "true": "1.50", "1.5": "NaN"},
+        ),
     ],
 )
 def test_numbers_that_json_has_not_and_the_first_times_are_shown(

@@ -26,11 +26,12 @@ def western(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sp
     time.tzset()
 
 
-def test_the_first_times_of_python_are_shown_in_utc_and_later_ones_than_it_has_as_text(western: SparkSession) -> None:
+def test_times_are_in_utc_and_later_ones_than_python_has_and_what_arrow_has_not_are_text(western: SparkSession) -> None:
     first = "TIMESTAMP '0001-01-01 00:00:00Z'"
     rows = western.sql(
         f"SELECT {first} AS t, map('k', {first}) AS m, array(struct({first} AS x, map('a', 1) AS y)) AS s, "
-        "X'00FF' AS b, NULL AS n, map('p', 'q') AS `a.b``c`"
+        f"X'00FF' AS b, NULL AS n, map('p', 'q') AS `a.b``c`, map(struct({first} AS x), 1) AS p, map({first}, X'FF') AS k, "
+        "TIMESTAMP_NTZ '2026-11-01 01:30:00' AS z, parse_json('[1]') AS v, array(parse_json('2')) AS w"
     )
     (row,) = collected(rows)
     zero = datetime(1, 1, 1, tzinfo=timezone.utc)
@@ -41,11 +42,11 @@ def test_the_first_times_of_python_are_shown_in_utc_and_later_ones_than_it_has_a
         "b": b"\x00\xff",
         "n": None,
         "a.b`c": {"p": "q"},
+        "p": [{"key": {"x": zero}, "value": 1}],
+        "k": {zero: b"\xff"},
+        "z": datetime(2026, 11, 1, 1, 30),
+        "v": "[1]",
+        "w": "[2]",
     }
-    late = western.sql("SELECT timestamp_micros(400000000000000000L) AS `a.b``c`, 1 AS one")
-    assert collected(late) == [{"a.b`c": "+14645-06-30 11:06:40", "one": 1}]
-
-
-def test_what_arrow_has_otherwise_is_as_spark_collects_it(western: SparkSession) -> None:
-    (row,) = collected(western.sql("SELECT parse_json('[1]') AS v, TIMESTAMP '2026-11-01 05:00:00Z' AS t"))
-    assert (str(row["v"]), row["t"]) == ("[1]", datetime(2026, 11, 1, 5, tzinfo=timezone.utc))
+    late = western.sql(f"SELECT timestamp_micros(400000000000000000L) AS `a.b``c`, {first} AS one")
+    assert collected(late) == [{"a.b`c": "+14645-06-30T15:06:40Z", "one": zero}]

@@ -9,6 +9,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from geo.delta.arrow_rows import collected
 from geo.delta.commits import Commit, Kind, of_file, of_history
 from geo.delta.driver import Driver
 from geo.delta.engines.spark.commit_pages import read_page
@@ -67,7 +68,7 @@ def test_commits_of_delta_are_read_alike_by_name_and_from_the_history(spark: Spa
     assert by_name[-1].rows == 1
     assert len({commit.commit_id for commit in by_name}) == len(by_name)
     assert [commit.commit_id for commit in by_name if commit.commit_id.startswith("sha256:")] == [by_name[-1].commit_id]
-    told = [of_history(row.asDict()) for row in reversed(table.delta().history().collect())]
+    told = [of_history(row) for row in reversed(collected(table.delta().history()))]
 
     def seen(commit: Commit) -> tuple[object, ...]:
         return commit.version, commit.kind, commit.user_metadata, commit.rows if commit.kind is APPEND else None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.delta.arrow_rows import collected
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engine import UnsupportedError
@@ -20,7 +21,6 @@ from geo.delta.table import Table
 from geo.journal.journal import Journal
 from geo.journal.rows import Row
 from geo.schemas import CURSORS, LEDGERS, TableSchema
-from geo.times import with_zone
 from tests.delta.engines import refuses
 
 pytestmark = pytest.mark.spark
@@ -52,9 +52,7 @@ def test_a_journal_reads_the_same_from_its_files_and_by_spark(
     def both() -> list[dict[str, Any]]:
         small = small_rows(on_disk(folder), schema.names)
         assert small is not None
-        assert _sorted(small) == _sorted(
-            [{n: with_zone(v) for n, v in row.asDict().items()} for row in table.read().select(*schema.names).collect()]
-        )
+        assert _sorted(small) == _sorted(collected(table.read().select(*schema.names)))
         return small
 
     def newest(begins: tuple[str, str] | None = None, **equal: str) -> list[Row]:

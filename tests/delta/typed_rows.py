@@ -60,5 +60,5 @@ def rows_for(table: Table, first: int, end: int) -> pa.Table:
 def listed(rows: pa.Table, names: Sequence[str]) -> list[list[Any]]:
     """The values of these columns in the order of entries: whatever each reader calls its types, and where it keeps times."""
     entries = rows["entry_id"].to_pylist()
-    columns = (plain_values(rows[name].to_pylist(), rows[name].type) for name in names)
+    columns = (plain_values(rows[name]) for name in names)
     return [[value for _, value in sorted(zip(entries, column, strict=True), key=lambda one: one[0])] for column in columns]

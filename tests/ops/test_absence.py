@@ -19,7 +19,6 @@ from geo.now import now_us
 from geo.ops.verify import verify
 from geo.schemas import LINKS, TOPICS
 from geo.streams.life import State
-from geo.times import utc
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -151,7 +150,7 @@ def test_the_target_of_a_one_way_link_that_was_moved_away_is_named(
     world.replicate("eu")
     registry = world.tables("us").journal(TOPICS)
     (row,) = registry.newest(topic=str(TOPIC))
-    an_hour_ago = utc(row["created_at"]) - timedelta(hours=1)
+    an_hour_ago = row["created_at"] - timedelta(hours=1)
     registry.append([{**row, "created_at": an_hour_ago, "sequence": row["sequence"] + 1}])
     assert verbs.findings() == {}
     (world.folder / "eu").rename(world.folder / "eu-away")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import datetime
 
 from geo.config.model import Start
 from geo.coordination.clock import CLOCKS_APART_US
@@ -17,7 +17,7 @@ from geo.log.topic_log import is_message, is_of
 from geo.now import now_us
 from geo.subscription.acks.ack_state import Base
 from geo.subscription.acks.message_set import MessageSet
-from geo.times import LAST_US, from_us, in_us, utc
+from geo.times import LAST_US, from_us, in_us, with_zone
 
 StartPosition = Start | datetime | MessageId
 """Where a subscription is to begin: earliest, latest, a time (one without a zone is UTC), or a message, which is then the first
@@ -41,19 +41,18 @@ def base_at(start: StartPosition, log: Table) -> Base:
     if start == "earliest":
         return Base()
     if isinstance(start, datetime):
-        return Base(time_us=in_us(start if start.tzinfo else start.replace(tzinfo=timezone.utc)))
+        return Base(time_us=in_us(with_zone(start)))
     now, version = now_us(), log.latest_version()
     # Of a ledger that is not here a message too many is delivered rather than one too few.
     if start == "latest":
         return Base(_floors(ledger_parts(log, version), {}), max(0, now - CLOCKS_APART_US))
     assert isinstance(start, MessageId)
     rows = log.read(version).where(is_of(start.ledger) & (F.col("entry_id") == start.entry_id) & is_message())
-    found = rows.select("publish_time").first()
+    found = rows.select(F.unix_micros("publish_time")).first()
     if found is None:
         raise UsageError(f"there is no message {start} here.")
-    time = utc(found["publish_time"])
-    floors = {**_floors(ledger_parts(log, version), ledger_parts(log, version, time)), start.ledger: start.entry_id}
-    return Base(floors, max(0, in_us(time) - CLOCKS_APART_US))
+    floors = {**_floors(ledger_parts(log, version), ledger_parts(log, version, from_us(found[0]))), start.ledger: start.entry_id}
+    return Base(floors, max(0, found[0] - CLOCKS_APART_US))
 
 
 def _floors(parts: Mapping[LedgerId, LedgerPart], wanted: Mapping[LedgerId, LedgerPart]) -> dict[LedgerId, int]:

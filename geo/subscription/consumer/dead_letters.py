@@ -20,7 +20,7 @@ from geo.replication.rule import AHEAD_US
 from geo.schemas import TOPIC_LOG
 from geo.subscription.acks.ack_state import Epoch
 from geo.subscription.consumer.settings import Settings, dead_letter_topic
-from geo.times import utc
+from geo.times import from_us
 
 REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPTION", "ORIGIN_MESSAGE_ID"
 """Properties of a dead letter, as Pulsar names them."""
@@ -65,10 +65,10 @@ class DeadLetters:
         message_id = F.concat_ws(":", *ID)
         there = log.find(TOPIC_LOG)
         if there is not None:
-            oldest = rows.agg(F.min("publish_time")).collect()[0][0]
+            oldest = rows.agg(F.unix_micros(F.min("publish_time"))).collect()[0][0]
             if oldest is None:
                 return
-            least = utc(oldest) - OLDER
+            least = from_us(oldest) - OLDER
             recent = (F.col("publish_time") >= F.lit(least)) & (F.col("publish_date") >= F.lit(least.date()))
             of_epoch = F.coalesce(F.col("properties")[SUBSCRIPTION_EPOCH], F.lit(str(Epoch()))) == str(epoch)
             ids = log.read().where(recent & of_epoch).select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))

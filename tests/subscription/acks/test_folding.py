@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint
-from geo.delta.arrow_rows import rows_frame
+from geo.delta.arrow_rows import collected, rows_frame
 from geo.delta.driver import Reads
 from geo.delta.engines.native.engine import NativeEngine
 from geo.ids import LedgerId, MessageId
@@ -29,7 +29,7 @@ from geo.subscription.acks.forgetting import DAY_US, MARGIN_DAYS, named, without
 from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import decode, encode, key_of
 from geo.subscription.changes import reset
-from geo.times import in_us, utc
+from geo.times import in_us
 from tests.crashing import dies_at
 from tests.delta.engines import refuses
 from tests.subscription.consuming import NAME, consume, ids, known
@@ -209,8 +209,8 @@ def test_what_has_expired_is_forgotten_in_each_cluster_and_what_a_log_still_hold
     assert decode(bytes(row["state"])) == now == without(before | now, {LedgerId("eu", 1)})
     assert set(row["named_on"]) == {"us:1", str(young)}
     assert (row["named_on"]["us:1"], row["named_on"][str(young)] >= today - 1) == (today - 20, True)
-    compact = records.read().where("producer = 'fold'").orderBy("entry_id").collect()
-    told = [(decode(bytes(one["payload"])), one["event_time"] and in_us(utc(one["event_time"])) // DAY_US) for one in compact]
+    compact = records.read().where("producer = 'fold'").orderBy("entry_id")
+    told = [(decode(one["payload"]), one["event_time"] and in_us(one["event_time"]) // DAY_US) for one in collected(compact)]
     assert [(set(named(one)), day) for one, day in told] == [({young}, None), ({LedgerId("us", 1)}, today - 10 - MARGIN_DAYS - 1)]
     assert consume(consumed, "eu").ids == []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, timezone
+from datetime import date
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -276,14 +276,6 @@ def _is_narrower(kind: pa.DataType, wanted: pa.DataType) -> Any:
 
 
 def as_collected(table: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows with these columns, NULL where there is no such column: times in UTC, with their zone, and maps as dict. A local time without
-    a zone would name two moments in the hour that comes twice in autumn."""
-    values = {name: _values(table[name]) if name in table.column_names else [None] * len(table) for name in columns}
+    """The rows with these columns, as `geo.delta.arrow_rows.plain_values` has them, NULL where there is no such column."""
+    values = {name: plain_values(table[name]) if name in table.column_names else [None] * len(table) for name in columns}
     return [{name: values[name][at] for name in columns} for at in range(len(table))]
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    found: list[Any] = column.to_pylist()
-    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        return [time and time.replace(tzinfo=timezone.utc) for time in found]
-    return plain_values(found, column.type)

@@ -20,11 +20,11 @@ from geo.delta.predicate import IsNull, Predicate, to_sql
 from geo.delta.summary import Groups, Summary
 from geo.late import F, delta_tables, spark_errors
 from geo.sql_text import identifier
-from geo.times import utc
+from geo.times import from_us
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
-    from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class SparkEngine(Engine):
     def commits(self, first: int, last: int, only: Sequence[str], has_commit: Callable[[int], bool]) -> Iterator[Commit]:
         """The log is never listed for it, and few of them are held at a time."""
         if self.location is None:
-            yield from (of_history(row.asDict()) for row in self._history_from(first) if row["version"] <= last)
+            yield from (of_history(row) for row in self._history_from(first) if row["version"] <= last)
             return
         for page in range(first_there(first, last, has_commit), last + 1, PAGE):
             yield from read_page(self.spark, self.location, page, min(last, page + PAGE - 1), only)
@@ -112,20 +112,20 @@ class SparkEngine(Engine):
         if (path := self._commit(version)) is None:
             return None
         try:
-            row = self.spark.read.text(path).select("_metadata.file_modification_time").first()
+            row = self.spark.read.text(path).select(F.unix_micros("_metadata.file_modification_time")).first()
         except spark_errors.AnalysisException:
             return None
-        return None if row is None else utc(row[0])
+        return None if row is None else from_us(row[0])
 
     def _commit(self, version: int) -> str | None:
         return None if self.location is None else f"{self.location}/_delta_log/{commit_file(version)}"
 
-    def _history_from(self, first: int) -> list[Row]:
+    def _history_from(self, first: int) -> list[dict[str, Any]]:
         """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what
         others commit meanwhile pushes the oldest out: asked again, until the first one or all there are have come."""
         wanted = max(1, self.newest() - first + 1)
         while True:
-            rows: list[Row] = self.delta().history(wanted).collect()
+            rows = collected(self.delta().history(wanted))
             if len(rows) < wanted or rows[-1]["version"] <= first:
                 return [row for row in reversed(rows) if row["version"] >= first]
             wanted = rows[0]["version"] - first + 1
@@ -150,7 +150,7 @@ class SparkEngine(Engine):
 
     def last_rows(self, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:
         rows = self.read(None).where(to_sql(IsNull(where_null))).orderBy(*(F.desc(name) for name in order)).limit(count)
-        return list(collected(rows.select(*map(identifier, columns))))
+        return collected(rows.select(*map(identifier, columns)))
 
     def summarise(self, version: int, summary: Summary) -> Groups:
         return groups_of(summary, self.read(version))
