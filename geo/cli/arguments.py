@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 from geo.cli.output import Output
@@ -17,7 +17,7 @@ from geo.ids import MessageId
 from geo.names import ALL_TOPICS
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.text import printable, show
-from geo.times import from_iso
+from geo.times import from_iso, with_zone
 
 EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe"
 
@@ -211,7 +211,7 @@ def _moment(text: str, expected: str) -> datetime:
         time = from_iso(text)
     except ValueError:
         raise argparse.ArgumentTypeError(expected) from None
-    return time.replace(tzinfo=time.tzinfo or timezone.utc)
+    return with_zone(time)
 
 
 _UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}

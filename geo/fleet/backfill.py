@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from enum import Enum
 from functools import cache, partial
 
@@ -60,7 +60,7 @@ from geo.schemas import TOPIC_LOG
 from geo.session import require_delta
 from geo.slices import slices
 from geo.text import first_line
-from geo.times import in_us
+from geo.times import in_us, with_zone
 
 log = logging.getLogger(__name__)
 
@@ -106,8 +106,8 @@ class Backfill:
     def __post_init__(self) -> None:
         object.__setattr__(self, "mode", Mode(self.mode))
         for name in ("since", "until"):  # as the command line has them: without a zone they are of UTC
-            if (time_ := getattr(self, name)) is not None and time_.tzinfo is None:
-                object.__setattr__(self, name, time_.replace(tzinfo=timezone.utc))
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, with_zone(given))
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise UsageError(f"from {self.since} to {self.until} is no time: the first is to be before the second.")
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from geo.times import from_iso
+from geo.times import from_iso, with_zone
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A payload of the largest size in base64, with room for the rest. A longer line is rejected without being parsed."""
@@ -173,7 +173,7 @@ def _time(value: Any) -> datetime | None:
     except (ValueError, TypeError):
         raise ValueError("event_time must be ISO 8601, such as 2013-01-01T05:15:00Z") from None
     try:
-        return time.replace(tzinfo=time.tzinfo or timezone.utc).astimezone(timezone.utc)
+        return with_zone(time).astimezone(timezone.utc)
     except OverflowError:
         raise ValueError("event_time must lie in the years 1 to 9999, as UTC") from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timezone
 from functools import reduce
 from itertools import pairwise
 from operator import or_
@@ -19,6 +18,7 @@ from geo.log.conditions import IS_POSSIBLE
 from geo.log.topic_log import ID, PUBLISH_ORDER, is_of
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.ranges import Range
+from geo.times import with_zone
 
 FEW_RANGES = 64
 """So many ranges are told to Spark as a condition, by which files can be skipped; more as a table that is joined."""
@@ -133,7 +133,7 @@ def _ends_and_gaps(done: MessageSet) -> tuple[pa.Table, pa.Table, int]:
 def between(rows: DataFrame, ids: pa.Table) -> DataFrame:
     """The rows of the time that `ids`, of the columns PUBLISH_ORDER, span, so that files can be skipped."""
     times = pc.min_max(ids["publish_time"]).as_py()
-    first, last = (time.replace(tzinfo=time.tzinfo or timezone.utc) for time in (times["min"], times["max"]))
+    first, last = (with_zone(time) for time in (times["min"], times["max"]))
     return rows.where(F.col("publish_time").between(F.lit(first), F.lit(last)))
 
 
