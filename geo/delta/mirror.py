@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from geo.delta.commits import Kind
 from geo.delta.delta_log import newest_seen
+from geo.delta.object_store import told_at
 from geo.delta.predicate import Predicate
 from geo.delta.put_commit import last_put_at
 from geo.delta.scan import collected_where, few_added, few_rows
@@ -98,8 +99,8 @@ def rows_now(
 
 
 def _read(table: Table, seen: tuple[int, float] | None) -> _Known | None:
-    now = time.monotonic()
-    version, looked_at = (table.latest_version(), now) if seen is None else seen
+    now, looked_at = time.monotonic(), told_at()
+    version, looked_at = (table.latest_version(), looked_at) if seen is None else seen
     rows = few_rows(table, version)
     commit = None if rows is None else table.commit_at(version)
     return None if rows is None else _Known(version, None if commit is None else commit.commit_id, rows, now, now, looked_at)
@@ -113,7 +114,7 @@ def _has_news(table: Table, known: _Known) -> bool:
 
 def _moved_on(table: Table, known: _Known | None, seen: tuple[int, float] | None) -> _Known | None:
     """What is known, and what commits have added since; None: all is to be read."""
-    now = time.monotonic()
+    now, looked_at = time.monotonic(), told_at()
     if known is None:
         return None
     is_fresh = now - known.read_at < REMOTE_FULL_LOOK_S
@@ -125,9 +126,9 @@ def _moved_on(table: Table, known: _Known | None, seen: tuple[int, float] | None
         return replace(known, asked_at=seen[1], looked_at=seen[1])
     if is_fresh and seen is None and not _has_news(table, known):
         if now - known.asked_at < REMOTE_PRESENCE_S:
-            return replace(known, looked_at=now)
-        return replace(known, asked_at=now, looked_at=now) if table.has_commit(known.version) else None
-    newest, looked_at = (table.latest_version(), now) if seen is None else seen
+            return replace(known, looked_at=looked_at)
+        return replace(known, asked_at=now, looked_at=looked_at) if table.has_commit(known.version) else None
+    newest, looked_at = (table.latest_version(), looked_at) if seen is None else seen
     at_and_newer = list(table.commits(known.version, newest))
     if not at_and_newer or (at_and_newer[0].version, at_and_newer[0].commit_id) != (known.version, known.commit_id):
         return None

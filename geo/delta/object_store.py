@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 import logging
+import math
 import os
 import re
 import threading
@@ -135,10 +136,12 @@ class _Listed:
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """What one list told of all files in a folder, and in those below it: of each its tag, when it came and its bytes, by its name from there."""
+    """What one list told of all files in a folder, and in those below it: of each its tag, when it came and its bytes, by its name from there.
+    `asked_at`: when (monotonic) it was asked."""
 
     store: ObjectStore
     folder: str
+    asked_at: float
     files: Mapping[str, tuple[str, int, int]]
 
     def inside(self, folder: str) -> dict[str, tuple[str, int, int]]:
@@ -148,16 +151,24 @@ class Below:
 
 
 _below: ContextVar[Sequence[Below]] = ContextVar("below", default=())
+_changed_at: dict[str, float] = {}
+"""By bucket when (monotonic) this process changed something there last."""
 
 
 @contextmanager
 def as_listed(below: Sequence[Below]) -> Iterator[None]:
-    """In here, in this thread, what is below those folders is what their lists told: for who makes one picture of them."""
+    """In here, in this thread, what is below those folders is what their lists told: for who makes one picture of them. A list tells nothing any
+    more once this process has changed something in its bucket: who writes sees what it wrote."""
     before = _below.set(below)
     try:
         yield
     finally:
         _below.reset(before)
+
+
+def told_at() -> float:
+    """When (monotonic) what is asked in here is so: now, or when the first of its lists was asked."""
+    return min((one.asked_at for one in _below.get()), default=time.monotonic())
 
 
 def _us(found: Mapping[str, Any]) -> int:
@@ -414,6 +425,8 @@ class ObjectStore:
         return None if (found := self.head(path)) is None else found.modified_us
 
     def is_there(self, path: str) -> bool:
+        if (below := self._as_listed(path)) is not None:
+            return path[len(below.folder) + 1 :] in below.files
         return self.head(path) is not None
 
     def names(self, folder: str, after: str) -> list[str]:
@@ -447,7 +460,9 @@ class ObjectStore:
 
     def all_below(self, folder: str) -> Below:
         """What is in a folder, and in those below it, by one list: a request for each thousand files."""
-        return Below(self, folder, {name: (one["e_tag"], _us(one), one["size"]) for name, one in self._all_below(folder)})
+        asked_at = time.monotonic()
+        files = {name: (one["e_tag"], _us(one), one["size"]) for name, one in self._all_below(folder)}
+        return Below(self, folder, asked_at, files)
 
     def _all_below(self, folder: str) -> list[tuple[str, Mapping[str, Any]]]:
         """Each object in a folder, or in one below it, by its name from there."""
@@ -456,8 +471,18 @@ class ObjectStore:
         return [(one["path"].removeprefix(f"{key}/"), one) for one in found]
 
     def _as_listed(self, path: str) -> Below | None:
-        """The list by which this thread takes what is in a folder (`as_listed`). None: there is none of it."""
-        return next((one for one in _below.get() if one.store is self and path.startswith(f"{one.folder}/")), None)
+        """The list by which this thread takes what is in a folder (`as_listed`). None: there is none of it, or none that tells all."""
+        since = _changed_at.get(self.bucket, -math.inf)
+        lists = (one for one in _below.get() if one.store is self and one.asked_at > since)
+        return next((one for one in lists if path.startswith(f"{one.folder}/")), None)
+
+    @contextmanager
+    def _changes(self) -> Iterator[None]:
+        """Around whatever changes what is there: a list from before its end may not have it, also if its answer was lost."""
+        try:
+            yield
+        finally:
+            _changed_at[self.bucket] = time.monotonic()
 
     def _told(self, path: str) -> tuple[str, int] | None:
         """Tag and time of a file that a list has told, a moment ago or to who takes it as it was listed. None: it is not there, or no list
@@ -480,14 +505,17 @@ class ObjectStore:
         for path in paths:
             self._held.drop(path)
         if paths:
-            self._ask(lambda o: o.delete(self._store, list(map(self._key, paths))))
+            with self._changes():
+                self._ask(lambda o: o.delete(self._store, list(map(self._key, paths))))
 
     def check(self, path: str) -> None:
         if not self.is_there(path):
             raise FileNotFoundError(path)
 
     def put(self, path: str, content: bytes) -> None:
-        self._held.keep(path, self._ask(lambda o: o.put(self._store, self._key(path), content))["e_tag"], content)
+        with self._changes():
+            made = self._ask(lambda o: o.put(self._store, self._key(path), content))
+        self._held.keep(path, made["e_tag"], content)
 
     def put_if_absent(self, path: str, content: bytes) -> Put:
         """UNKNOWN is what is said of any answer from which nothing follows, such as none within its time."""
@@ -496,7 +524,8 @@ class ObjectStore:
 
         try:
             # Other keys are tried once more: what was refused was not done.
-            made = self._by_keys(lambda: put(self._once, self._key(path), content, mode="create", use_multipart=False))
+            with self._changes():
+                made = self._by_keys(lambda: put(self._once, self._key(path), content, mode="create", use_multipart=False))
         except AlreadyExistsError:
             return Put.THERE
         except (FileNotFoundError, BaseError) as error:
@@ -513,7 +542,7 @@ class ObjectStore:
         def put(o: Any) -> None:
             o.put(self._store, self._key(path), new.pieces(), chunk_size=PIECE_BYTES, max_concurrency=_NEW_PARTS_AT_ONCE)
 
-        with ThreadPoolExecutor(1) as sending:
+        with self._changes(), ThreadPoolExecutor(1) as sending:
             new = _New(lambda: sending.submit(self._ask, put))
             try:
                 yield pa.PythonFile(new, mode="w")
@@ -531,10 +560,8 @@ class ObjectStore:
 
     def delete(self, path: str) -> None:
         self._held.drop(path)
-        try:
+        with self._changes(), suppress(FileNotFoundError):
             self._ask(lambda o: o.delete(self._store, self._key(path)))
-        except FileNotFoundError:
-            return
 
     def copy(self, source: ReadPath, to: str) -> None:
         """By the store itself where both are of one end point and these keys may read there: nothing of it passes here. Else, as of a file
@@ -542,14 +569,19 @@ class ObjectStore:
         there = source.store
         if isinstance(there, ObjectStore) and self.endpoint == there.endpoint and there.bucket not in self._closed:
             try:
-                self._ask(lambda o: o.copy(self._into_this(there.bucket), self._key(source.location), self._key(to)))
+                with self._changes():
+                    self._ask(lambda o: o.copy(self._into_this(there.bucket), self._key(source.location), self._key(to)))
                 return
             except OSError as error:
                 log.info("%s: is copied in pieces: %s", source, first_line(error))
                 if isinstance(error, PermissionError):
                     self._closed.add(there.bucket)
 
-        with _streams, ThreadPoolExecutor(1) as reading:  # the library asks for pieces where it cannot be asked itself
+        with (
+            _streams,
+            self._changes(),
+            ThreadPoolExecutor(1) as reading,
+        ):  # the library asks for pieces where it cannot be asked itself
 
             def put(o: Any) -> None:
                 left = there.pieces(source.location)

@@ -22,7 +22,7 @@ from geo.names import Topic
 from geo.ops.health import Finding, Health
 from geo.ops.noted import events_told, goes_on
 from geo.ops.status import of_regions
-from geo.ops.status_facts import facts_of
+from geo.ops.status_facts import facts_around, facts_of_topics, regions_around
 from geo.reasons import Reason
 from geo.replication.link_table import read_links
 from geo.streams.life import State
@@ -69,7 +69,7 @@ class HealthEvents:
     def begin(self, config: Config) -> None:
         """Look at the regions, and at some of the links, before this process changes anything of them: what is known to be not OK, by events of those
         before, and what was FAILED, DELAYED or PAUSED first. Returns at once."""
-        self._start(config, None)
+        self._start(config)
 
     def look(self, config: Config, behind: Collection[Of], *, regions: bool = False) -> None:
         """Look at what may not be OK, in a thread of its own; `regions`: some may be away. Returns at once; while the last look is not over there is
@@ -91,7 +91,7 @@ class HealthEvents:
         if self._thread is not None:
             self._thread.join(limit_s)
 
-    def _start(self, config: Config, chosen: frozenset[Of] | None, *, regions: bool = True) -> None:
+    def _start(self, config: Config, chosen: frozenset[Of] | None = None, *, regions: bool = True) -> None:
         self._thread = threading.Thread(target=self._run, args=(config, chosen, regions), name="geo-health", daemon=True)
         self._thread.start()
 
@@ -100,10 +100,14 @@ class HealthEvents:
         tables = clusters[self._cluster]
         try:
             with Tried() as tried:
+                seen = regions_around(self._cluster, clusters, config, self._late)
                 if chosen is None:
-                    self._known |= _recorded(tables)
-                    chosen = _chosen(tables, self._known.values())
-                facts = facts_of(self._cluster, clusters, config, chosen, self._late, regions=regions)
+                    chosen = seen.within(self._cluster, lambda: self._first(seen.clusters[self._cluster]))
+                facts = (
+                    facts_around(self._cluster, seen, config, chosen)
+                    if regions
+                    else facts_of_topics(self._cluster, clusters, config, chosen)
+                )
                 at_us = storage_now_us(tables, writes=False)
                 found: list[tuple[Finding, Of | None]] = []
                 for one in facts.topics:
@@ -126,6 +130,11 @@ class HealthEvents:
                 log.info("how %s and its links are doing cannot be seen now: %s", self._cluster, first_line(tried.fault))
         except NoSparkError as error:  # it is in a catalog: who asks by a verb may start Spark
             log.debug("how %s and its links are doing is not looked at: %s", self._cluster, error)
+
+    def _first(self, tables: ClusterTables) -> frozenset[Of]:
+        """What to look at first, with what was not OK."""
+        self._known |= _recorded(tables)
+        return _chosen(tables, self._known.values())
 
     def _over(self, looked: Collection[Of | None], found: Collection[What], unread: Collection[str]) -> list[What]:
         """What was known, and is not found any more where it was looked for. Of a region that cannot be read nobody knows."""

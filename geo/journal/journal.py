@@ -19,6 +19,7 @@ from geo.delta.cut import KEEP_OF_JOURNAL, LogReader, cut_below
 from geo.delta.definition import columns_of
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.mirror import is_young, may_be_old, rows_now
+from geo.delta.object_store import told_at
 from geo.delta.predicate import ANY_ROW, All, Among, Begins, Predicate, to_sql
 from geo.delta.predicate_arrow import kept
 from geo.delta.rewrite import replace_rows
@@ -68,7 +69,7 @@ class Journal:
         """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program, and as `admit`."""
         if self._there:
             return True
-        if (now := time.monotonic()) - self._missed_at < REMOTE_PRESENCE_S:
+        if (now := told_at()) - self._missed_at < REMOTE_PRESENCE_S:
             if is_young(self.table, self._asked_at):
                 return False
             if not self.table.has_commit(0):
@@ -341,7 +342,7 @@ class Watched(Generic[_R]):
     def now(self) -> _R:
         if self._known is not None and is_young(self._journal.table, self.looked_at):
             return self._known[1]
-        now = time.monotonic()
+        now = told_at()
         long_ago = now - self._stamped_at >= REMOTE_PRESENCE_S
         if self._known is not None and self._known[0] is not None and self._journal.stands_at(self._known[0], long_ago=long_ago):
             self.looked_at, self._stamped_at = now, now if long_ago else self._stamped_at

@@ -26,7 +26,7 @@ from geo.ops.noted import events_told, noted_since
 from geo.ops.problems import at_risk
 from geo.ops.region_process import RegionProcess
 from geo.ops.region_processes import region_processes
-from geo.ops.regions import Regions
+from geo.ops.regions import OF_ALL, Regions
 from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, OfVersions, StatusFacts, SubscriptionFacts, TopicOfLink, Verified
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
@@ -79,22 +79,23 @@ def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:
     return StatusFacts(now_us(), read, links, topics, subscriptions, noted_since(events))
 
 
-def facts_of(
-    cluster: str,
-    clusters: Mapping[str, ClusterTables],
-    config: Config,
-    only: Collection[tuple[str, Topic]],
-    late: Late,
-    *,
-    regions: bool,
-) -> StatusFacts:
-    """As `read_facts`, of these topics, by their sources, of the links into one cluster, and with `regions` of that and of those that it reads: what
-    tells their findings, as it is now: who asks may run for long, and remember what was. `late`: as `Regions`, of who asks."""
-    links = [(link.source, link.target) for link in config.links]
-    if not regions:
-        return StatusFacts(now_us(), (), links, _some_topics(clusters[cluster], clusters, config, only, None))
+def regions_around(cluster: str, clusters: Mapping[str, ClusterTables], config: Config, late: Late) -> Regions:
+    """A picture of a cluster and of those that it reads, as they are now: who asks may run for long. `late`: as `Regions`."""
     names = dict.fromkeys((cluster, *(link.source for link in config.inbound(cluster))))
-    seen = Regions({name: clusters[name] for name in names}, late=late)
+    return Regions({name: clusters[name] for name in names}, OF_ALL, late)
+
+
+def facts_of_topics(
+    cluster: str, clusters: Mapping[str, ClusterTables], config: Config, only: Collection[tuple[str, Topic]]
+) -> StatusFacts:
+    """As `read_facts`, of these topics, by their sources, of the links into one cluster."""
+    links = [(link.source, link.target) for link in config.links]
+    return StatusFacts(now_us(), (), links, _some_topics(clusters[cluster], clusters, config, only, None))
+
+
+def facts_around(cluster: str, seen: Regions, config: Config, only: Collection[tuple[str, Topic]]) -> StatusFacts:
+    """As `facts_of_topics`, and of the regions themselves that are seen."""
+    links = [(link.source, link.target) for link in config.links]
     read, topics = list[ClusterFacts](), list[TopicOfLink]()
 
     def facts(tables: ClusterTables) -> tuple[ClusterFacts, list[TopicOfLink]]:

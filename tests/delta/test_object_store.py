@@ -14,7 +14,7 @@ import pytest
 
 from geo.config.model import Cluster
 from geo.delta.disk_store import on_disk
-from geo.delta.object_store import ObjectStore, _Held
+from geo.delta.object_store import ObjectStore, _Held, as_listed
 from geo.delta.probe import why_unfit
 from geo.delta.put_commit import put_commit
 from geo.delta.s3_store import port_of
@@ -386,3 +386,30 @@ def test_of_what_a_list_has_just_told_nothing_that_is_held_is_asked_for(s3: S3, 
     before = s3.counts()
     assert {file.get() for file in files} == {b"{}"}
     assert not (s3.counts() - before).total()
+
+
+@pytest.mark.parametrize("changed", ["put", "put_if_absent", "create", "copy", "delete", "delete_all"])
+def test_a_folder_is_as_a_list_told_until_this_process_changes_something(s3: S3, log: WritePath, changed: str) -> None:
+    store, first, gone = log.store, str(log / "1"), str(log / "2")
+    for name in (first, gone):
+        store.put(name, b"{}")
+    before = s3.counts()
+    picture = [store.all_below(log.location.rpartition("/")[0])]
+    with as_listed(picture):
+        assert store.names(str(log), "") == ["1", "2"]
+        assert (s3.counts() - before).total() == 1
+        another, is_new = str(log / "3"), not changed.startswith("delete")
+        match changed:
+            case "create":
+                with store.create(another) as file:
+                    file.write(b"{}")
+            case "copy":
+                store.copy(StorePath(store, first), another)
+            case "delete":
+                store.delete(gone)
+            case "delete_all":
+                store.delete_all([gone])
+            case _:
+                getattr(store, changed)(another, b"{}")
+        assert store.names(str(log), "") == (["1", "2", "3"] if is_new else ["1"])
+        assert (store.came_us(another) is not None) == is_new

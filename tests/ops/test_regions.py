@@ -28,6 +28,8 @@ from geo.coordination.signs import sign
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta import mirror, put_commit, server_time
 from geo.delta.commits import commit_file
+from geo.delta.mirror import may_be_old
+from geo.delta.object_store import as_listed
 from geo.delta.writer import forget_committed
 from geo.errors import RetryableError
 from geo.fleet.health_events import HealthEvents
@@ -43,6 +45,7 @@ from geo.ops.regions import OF_ALL
 from geo.replication.link_requests import Action
 from geo.replication.link_status import link_statuses
 from geo.replication.request_table import ask
+from geo.schemas import REQUESTS
 from tests.far import TOPIC, Far
 from tests.object_store import ObjectStore as S3
 from tests.world import config_text
@@ -134,6 +137,25 @@ def test_a_picture_is_of_now_and_a_link_that_goes_on_meanwhile_is_not_rewound(
         elsewhere.setattr(put_commit, "_put_at", {})
         ask(far.on_host("two").tables("eu"), "us", str(TOPIC), Action.RESUME)
     assert healths() == [Health.OK]
+
+
+def test_what_a_picture_read_counts_from_its_list_on(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = Far.made(s3, tmp_path)
+    far.publish(3)
+    far.replicate()
+    tables, other = far.tables("eu"), far.on_host("two").tables("eu")
+    assert tables.port is not None
+    ask(other, "us", str(TOPIC), Action.PAUSE)
+    picture = [tables.port.all_below(f"{tables.cluster.root}/system")]
+    began = time.monotonic()
+    with may_be_old(10.0), as_listed(picture):
+        assert [row["action"] for row in tables.journal(REQUESTS).newest()] == [Action.PAUSE.value]
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(mirror, "_known", {})
+        elsewhere.setattr(put_commit, "_put_at", {})
+        ask(other, "us", str(TOPIC), Action.RESUME)
+    with may_be_old(time.monotonic() - began):
+        assert [row["action"] for row in tables.journal(REQUESTS).newest()] == [Action.RESUME.value]
 
 
 def test_a_region_that_answers_is_not_away_while_it_is_asked_for_the_time_and_others_are_told_theirs(
