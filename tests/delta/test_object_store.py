@@ -391,6 +391,7 @@ def test_of_what_a_list_has_just_told_nothing_that_is_held_is_asked_for(s3: S3, 
 @pytest.mark.parametrize("changed", ["put", "put_if_absent", "create", "copy", "delete", "delete_all"])
 def test_a_folder_is_as_a_list_told_until_this_process_changes_something(s3: S3, log: WritePath, changed: str) -> None:
     store, first, gone = log.store, str(log / "1"), str(log / "2")
+    assert isinstance(store, ObjectStore)
     for name in (first, gone):
         store.put(name, b"{}")
     before = s3.counts()
