@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -106,12 +107,13 @@ def _run(folder: Path, clusters: str, output: Output, where: str) -> int:
     if clusters is not _ON_DISK:  # their store ends here
         return 0 if result["clean"] else 1
     geo = os.environ.get("GEO_COMMAND", "geo")
+    at = f"--config {shlex.quote(str(config))}"
     output.text(
-        f"Look around:  {geo} status --config {config}",
-        f"              {geo} topics --config {config}",
-        f"              {geo} links --config {config}",
-        f"              {geo} peek --config {config} --cluster eu --topic {TOPIC}",
-        f"              {geo} verify --config {config}",
+        f"Look around:  {geo} status {at}",
+        f"              {geo} topics {at}",
+        f"              {geo} links {at}",
+        f"              {geo} peek {at} --cluster eu --topic {TOPIC}",
+        f"              {geo} verify {at}",
     )
     return 0 if result["clean"] else 1
 

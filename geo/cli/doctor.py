@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from geo.cli.arguments import Verbs, add_engine, add_fail_on
-from geo.cli.findings import typed
 from geo.cli.output import Colour, Line, Output
 from geo.cli.running import LookedAt, start_spark
+from geo.cli.verbs import typed
 from geo.config import load
 from geo.ops.doctor import examine
 from geo.ops.problems import fails

@@ -12,9 +12,9 @@ from typing import Any
 
 from geo.asking import Late, ask_all
 from geo.cli.arguments import Verbs, add_engine, add_glob, ago_or_moment
-from geo.cli.findings import typed
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, stop_on_signals, unreadable_row
+from geo.cli.verbs import typed
 from geo.config import load
 from geo.errors import RetryableError, UsageError
 from geo.faults import Tried

@@ -8,10 +8,11 @@ from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_engine
 from geo.cli.events import cells_of, fields_of
-from geo.cli.findings import finding_as_json, lag_as_json, since, typed
+from geo.cli.findings import finding_as_json, lag_as_json, since
 from geo.cli.named import Named
 from geo.cli.output import Output
 from geo.cli.running import LookedAt
+from geo.cli.verbs import typed
 from geo.config import load
 from geo.journal.event_rate import Event
 from geo.names import Topic

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 from geo.cli.output import Colour, Line, said
-from geo.cli.verbs import NOUNS, VERBS
+from geo.cli.verbs import typed
 from geo.fleet.load_reports import UP
 from geo.fleet.placement.views import SILENT
 from geo.ops.health import Finding
@@ -50,15 +48,6 @@ def since(since_us: int | None, now_us: int) -> str | None:
     began = from_us(since_us)
     form = "%H:%MZ" if ago_s < timedelta(days=1).total_seconds() else "%Y-%m-%d %H:%MZ"
     return f"{began:{form}} ({lasting(ago_s)})"
-
-
-_VERB = re.compile(rf"(?<![\w./`-])geo (?:(?:{'|'.join(NOUNS)}) [a-z]+|(?:{'|'.join(VERBS)}))(?![\w-])")
-"""How a verb of this program begins in a text. One in backticks is mentioned, and not to be typed."""
-
-
-def typed(do: str, config: str) -> str:
-    """What to do: each verb in it is as it is typed for a configuration. That stands behind its name, since where it ends prose may follow."""
-    return _VERB.sub(lambda verb: f"{verb[0]} --config {shlex.quote(config)}", do)
 
 
 _INDENT = 11

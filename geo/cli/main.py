@@ -15,7 +15,7 @@ from geo.cli.noted import note_verb
 from geo.cli.output import Output
 from geo.cli.run_log import RunLog
 from geo.cli.signals import Signals
-from geo.cli.verbs import VERBS, spelled
+from geo.cli.verbs import VERBS, spelled, typed
 from geo.config.found import find
 from geo.disk import fullest
 from geo.errors import GeoError, NoSparkError
@@ -77,7 +77,7 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
             code = 1
     except (GeoError, NoSparkError) as error:
         code, fault = error.exit_code, error
-        _fail(run, output, str(error))
+        _fail(run, output, str(error) if getattr(args, "config", None) is None else typed(str(error), args.config))
         if args.verbose:
             raise
     except KeyboardInterrupt:

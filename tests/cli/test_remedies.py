@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from geo.cli.findings import typed
 from geo.cli.main import _parser
+from geo.cli.verbs import typed
 
 GEO = Path(__file__).parent.parent.parent / "geo"
 CONFIG = "/etc/geo of prod.yaml"
