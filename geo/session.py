@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geo.errors import SetupError
 from geo.jars import ensure_jars, locked_jars
-from geo.late import pyspark, spark_errors, spark_sql
+from geo.late import has_spark, pyspark, spark_errors, spark_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,6 +107,10 @@ _was_loaded = False
 # Set by whoever already made a session for this process: spark-submit, a Spark Connect client, Databricks.
 _GIVEN_BY = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION")
 
+_SETTINGS_IN = ("PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_SETTING_FILES = ("spark-defaults.conf", "spark-env.sh")
+# Where settings may stand with which a Spark of ours would start, beside those that are here.
+
 _UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
 # Open-source Unity Catalog's session catalog wraps Delta's.
 _CATALOGS = frozenset({DELTA_CATALOG, "io.unitycatalog.spark.UCSingleCatalog"})
@@ -143,6 +148,34 @@ def session(
         builder = builder.config(key, value)
     with _children_ignore_sigterm():
         return builder.getOrCreate()
+
+
+def starts_without_log_store() -> bool:
+    """Whether Spark, as `session` would start it now, has no log store of Delta's configured; told without starting it. False: a session is
+    given or there, which can be asked, or a place from which Spark takes settings names one."""
+    if any(name in os.environ for name in _GIVEN_BY) or session_is_there():
+        return False
+    texts = [os.environ.get(name, "") for name in _SETTINGS_IN]
+    try:
+        texts += [file.read_text(errors="replace") for name in _SETTING_FILES if (file := _conf_folder() / name).exists()]
+    except OSError:
+        return False
+    return not any(word in text for text in texts for word in ("logStore", "--properties-file"))
+
+
+def _conf_folder() -> Path:
+    """Where spark-submit, by which a session of ours starts, finds settings."""
+    if (folder := os.environ.get("SPARK_CONF_DIR")) is not None:
+        return Path(folder)
+    home, found = os.environ.get("SPARK_HOME"), find_spec("pyspark")
+    return Path(home or (found is not None and found.origin and os.path.dirname(found.origin)) or ".", "conf")
+
+
+def session_is_there() -> bool:
+    """Whether a session is there. One of another thread is not active in this one."""
+    return has_spark() and (
+        pyspark.SparkContext._active_spark_context is not None or spark_sql.SparkSession.getActiveSession() is not None
+    )
 
 
 @contextmanager

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,34 @@ def test_no_value_means_something_else_in_a_properties_file() -> None:
 def test_what_a_given_session_gets_too_is_one_of_our_settings() -> None:
     assert "spark.databricks.delta.commit.idempotencyCheck.enabled" in NEEDED_ALWAYS
     assert set(NEEDED_ALWAYS) <= SPARK_DEFAULTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "is_known"),
+    [
+        ("SPARK_SUBMIT_OPTS", "-Xss4m", True),
+        ("SPARK_SUBMIT_OPTS", "-Dspark.delta.logStore.file.impl=Own", False),
+        ("PYSPARK_SUBMIT_ARGS", "--conf spark.delta.logStore.class=Own pyspark-shell", False),
+        ("PYSPARK_SUBMIT_ARGS", "--properties-file elsewhere.conf pyspark-shell", False),
+        ("SPARK_CONF_DIR", "spark.delta.logStore.file.impl Own", False),
+        ("SPARK_CONF_DIR", "spark.driver.memory 2g", True),
+        ("SPARK_HOME", "spark.delta.logStore.class Own", False),
+        ("PYSPARK_GATEWAY_PORT", "4040", False),
+        ("SPARK_REMOTE", "sc://somewhere", False),
+    ],
+)
+def test_that_no_log_store_is_configured_is_known_before_spark_starts_where_no_place_of_its_settings_names_one(
+    variable: str, text: str, is_known: bool, tmp_path: Path
+) -> None:
+    folder = {"SPARK_CONF_DIR": tmp_path, "SPARK_HOME": tmp_path / "conf"}.get(variable)
+    if folder is not None:
+        folder.mkdir(exist_ok=True)
+        (folder / "spark-defaults.conf").write_text(text)
+        text = str(tmp_path)
+    code = "from geo.session import starts_without_log_store as it\nprint(it())"  # this process may have a session
+    given = {"PATH": os.environ["PATH"], variable: text}
+    told = subprocess.run([sys.executable, "-c", code], env=given, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert told.stdout == f"{is_known}\n"
 
 
 @pytest.mark.spark

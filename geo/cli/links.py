@@ -24,6 +24,7 @@ from geo.cli.running import (
     with_disk,
 )
 from geo.config import load
+from geo.delta.driver import Reads
 from geo.faults import FAULTS
 from geo.fleet.replicator import Replicator
 from geo.journal.cluster import ClusterTables, connect
@@ -273,7 +274,7 @@ def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks) 
 def ask_links(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     link, topics, action = config.link(args.source, args.target), check_topic_glob(args.topic), args.action
-    target = connect(starting("geo links", config), config.cluster(args.target))
+    target = connect(starting("geo links", config), config.cluster(args.target), reads=Reads.ALL)
     ask(open_for_writing(target, config), args.source, topics, action)
     try:
         replicated = [Topic.parse(topic) for source, topic in read_links(target) if source == args.source]

@@ -25,12 +25,11 @@ from geo.disk import fullest, local_path
 from geo.errors import GeoError, NoSparkError, OtherClusterError
 from geo.faults import Tried, faults_here, reason_of
 from geo.journal.cluster import ClusterTables, Start, connect, connect_later
-from geo.late import pyspark, spark_sql
 from geo.locations import scheme_of
 from geo.ops.regions import Regions
 from geo.remedies import NO_SPACE
 from geo.schemas import TableSchema
-from geo.session import session
+from geo.session import session, session_is_there
 from geo.streams.trigger import parse_trigger
 from geo.text import first_line
 
@@ -58,8 +57,7 @@ def start_spark(name: str, config: Config, *locations: str | None) -> SparkSessi
     no JVM. What that prints by itself (VACUUM does) goes to stderr; what other threads print meanwhile stays where it was."""
     schemes = config.schemes | {scheme_of(location) for location in locations if location is not None}
     began = time.monotonic()
-    # A session of another thread is not active in this one.
-    is_there = pyspark.SparkContext._active_spark_context is not None or spark_sql.SparkSession.getActiveSession() is not None
+    is_there = session_is_there()
     if not is_there:
         log.info("Spark is starting, some seconds", extra={"event": "spark"})
     sys.stdout.flush()
@@ -196,11 +194,11 @@ def load_for(args: argparse.Namespace) -> Config:
 
 
 def writable(args: argparse.Namespace, config: Config, name: str) -> ClusterTables:
-    """The tables of `--cluster`, to be written, by a session of this name."""
+    """The tables of `--cluster`, to be written: by this process, and by a session of this name what that cannot."""
     from geo.log.housekeeping import open_for_writing  # who looks needs none of it
 
     cluster = config.cluster(args.cluster)
-    return open_for_writing(connect(start_spark(name, config), cluster), config)
+    return open_for_writing(connect(starting(name, config), cluster, reads=Reads.ALL), config)
 
 
 def full_disk(clusters: Iterable[Cluster]) -> str | None:

@@ -14,12 +14,11 @@ from geo.cli import version_subscriptions as versions
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, start_position
 from geo.cli.named import Named, chosen
 from geo.cli.output import Output, said
-from geo.cli.running import LookedAt, run_in_cluster, say_unreadable, start_spark, writable
+from geo.cli.running import LookedAt, run_in_cluster, say_unreadable, starting, writable
 from geo.cli.subscription_arguments import add_named, add_replicated, add_start, is_many, read_named
 from geo.config import Config, load
 from geo.errors import GeoError, UnsafeError, UsageError
-from geo.journal.cluster import ClusterTables, connect
-from geo.log.housekeeping import open_for_writing
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic, check_topic_glob
 from geo.now import utc_now
 from geo.subscription import changes
@@ -113,7 +112,7 @@ def create(args: argparse.Namespace, output: Output) -> int:
         return versions.create(args, output, config, topic)
     if args.checkpoint is not None:
         raise UsageError("--checkpoint says how far a consumer of versions is: it goes with --mode version.")
-    spark, named = start_spark("geo subscriptions", config), (args.cluster, topic, args.subscription)
+    spark, named = starting("geo subscriptions", config), (args.cluster, topic, args.subscription)
     known = changes.create(spark, config, *named, args.start, replicated=args.replicate_subscription_state)
     output.data({**_as_json(args, topic, known), "epoch": 0 if known.here is None else known.here.epoch.counter})
     where = f"it is of {args.cluster} only" if known.is_regional else "links bring it to the other clusters"
@@ -131,7 +130,7 @@ def set_replicated(args: argparse.Namespace, output: Output) -> int:
     tables, name, replicated = writable(args, config, "geo subscriptions"), args.subscription, args.replicate_subscription_state
     if version_subscription(tables, topic, name) is not None:
         return versions.set_replicated(tables, topic, name, output, replicated=replicated)
-    before, now = changes.switch(tables.spark, config, args.cluster, topic, name, replicated=replicated)
+    before, now = changes.switch(starting("geo subscriptions", config), config, args.cluster, topic, name, replicated=replicated)
     output.data({**_as_json(args, topic, now), "changed": before != now})
     of = f"subscription {name} of {topic}"
     if before == now:
@@ -152,7 +151,7 @@ def ack(args: argparse.Namespace, output: Output) -> int:
 
 def reset(args: argparse.Namespace, output: Output) -> int:
     config, wanted = _wanted(args)
-    spark, dry_run = start_spark("geo subscriptions", config), args.dry_run or not args.yes
+    spark, dry_run = starting("geo subscriptions", config), args.dry_run or not args.yes
 
     def moved(topic: Topic, name: str) -> dict[str, Any]:
         done = changes.reset(spark, config, args.cluster, topic, name, args.to, dry_run=dry_run)
@@ -177,10 +176,10 @@ def delete(args: argparse.Namespace, output: Output) -> int:
             f"this deletes subscription {named} in every cluster that shares it, with all it acknowledged; one of versions in {args.cluster} alone. "
             "Run it again with --yes."
         )
-    spark = start_spark("geo subscriptions", config)
+    spark = starting("geo subscriptions", config)
 
     def deleted(topic: Topic, name: str) -> dict[str, Any]:
-        tables = open_for_writing(connect(spark, config.cluster(args.cluster)), config)
+        tables = writable(args, config, "geo subscriptions")
         if version_subscription(tables, topic, name) is not None:
             delete_version(tables, topic, name)
             output.text(

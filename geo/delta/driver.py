@@ -15,7 +15,7 @@ from geo.delta.process import Process, this_process
 from geo.errors import NoSparkError
 from geo.faults import spark_errors_here
 from geo.locations import storage_of
-from geo.session import refuse_connect
+from geo.session import refuse_connect, starts_without_log_store
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -26,7 +26,7 @@ class Reads(Enum):
     """Which rows of logs a process reads by itself, where it can (geo.delta.engines.native.engine)."""
 
     ALL = "all"
-    """Of who only looks, and would wait for Spark to start; also of logs on an object store."""
+    """Of who only looks, or writes little, and would wait for Spark to start; also of logs on an object store."""
     LITTLE = "little"
     """Where a job of Spark's takes longer."""
     NONE = "none"
@@ -100,7 +100,13 @@ class Driver:
         if self._me is not None:
             return self._me()
         # No JVM commits to a store that this process writes: none is started, or waited for when this process has ended.
-        return this_process(0 if not self.has_spark and self.port is not None else _jvm_pid(self.spark))
+        needs_none = self.port is not None or self.commits_by_itself
+        return this_process(0) if needs_none and not self.has_spark else this_process(_jvm_pid(self.spark))
+
+    @property
+    def committer(self) -> Process:
+        """Who commits now: this process, with the JVM that it has by now. Who lets Spark commit has started it before."""
+        return this_process(_jvm_pid(self.spark)) if self._me is None and self.has_spark else self.me
 
     def log_store(self, scheme: str) -> str | None:
         """The class by which Delta writes a scheme's logs, as Spark was started, since Delta asks then; None: none was configured."""
@@ -114,8 +120,15 @@ class Driver:
     @cached_property
     def commits_by_itself(self) -> bool:
         """Whether this process may add commits to a table on a local disk, where Delta would do no more: no log store was
-        configured."""
+        configured. Of who looks, or writes little, Spark is not started to ask that, if what it would be started with tells it."""
+        if self.reads is Reads.ALL and not self.has_spark and starts_without_log_store():
+            return True
         return self.log_store("file") is None
+
+    @property
+    def spares_spark(self) -> bool:
+        """Whether Spark is not there, and is not to be started for what this process can do by itself on a local disk."""
+        return self.never_spark or (self.reads is Reads.ALL and self.commits_by_itself and not self.has_spark)
 
 
 def _telling_conflicts(spark: SparkSession) -> SparkSession:

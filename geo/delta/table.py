@@ -218,6 +218,11 @@ class Table:
         """Whether commits of Spark's are safe beside those of this process."""
         return not self.by_path or self._opened.may_spark_commit
 
+    @property
+    def writes_here(self) -> bool:
+        """Whether this process makes and changes it by itself, where it can: Spark's commits are not safe, or Spark is spared."""
+        return (self.by_path and self._driver.spares_spark) or not self.may_spark_commit
+
     def how_to_set(self, key: str, value: str) -> str:
         """What a person does to set a property of it."""
         alter = f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})"
@@ -314,7 +319,7 @@ class Table:
         while True:
             try:
                 # A table that a catalog has yet to make has no folder to ask for.
-                if (self._driver.never_spark or not self.may_spark_commit) and self.log_folder is not None:
+                if self.writes_here and self.log_folder is not None:
                     with self._committing():
                         if make_first(self.log_folder, schema, extra, own):
                             return
@@ -338,13 +343,14 @@ class Table:
     def _create(self, definition: str, whole: str, own: Mapping[str, str]) -> None:
         """`whole`: the definition with the properties that are this table's own."""
         folder = self.log_folder if self.by_path and self._driver.commits_by_itself else None
+        spark = self.spark  # the lock names the JVM that commits
         with self._committing():
             if folder is not None and make(folder, definition, own):
                 return
             if self.by_path and self.log_folder is not None:
                 self.log_folder.store.end_log(str(self.log_folder))
             is_new = folder is not None and newest_version(folder) is None
-            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {whole}")
+            spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {whole}")
             if folder is not None and is_new:  # another one may have other columns
                 learn(folder, definition, own)
 
@@ -526,16 +532,19 @@ class Table:
 
     def append_rows_once(self, rows: pa.Table, user_metadata: str, transaction: tuple[str, int]) -> int | None:
         """Append rows in one commit of this process's, unless that number of the transaction's application, or a higher one, was used.
-        Returns its version; None: it was used. Raises UnsafeError where it is Spark's to do."""
+        Returns its version; None: it was used. Where it is Spark's to do, raises UnsupportedError, or UnsafeError if its commits are not
+        safe."""
         folder, state = self.log_folder, self._state_for(lambda state: fits(state, rows))
         if folder is None or state is None:
-            self._refuse_spark(_UNLIKE)
+            self._leave_to_spark(_UNLIKE)
+            raise UnsupportedError(_UNLIKE)
         written = write_files(folder.parent, state, rows)
         reach(CrashPoint.APPEND_WRITTEN)
         is_done, version = self._add_here(written, user_metadata, lambda: None, transaction)
         if not is_done:
             self.remove_written(written)
-            self._refuse_spark(_CHANGED)
+            self._leave_to_spark(_CHANGED)
+            raise UnsupportedError(_CHANGED)
         return version
 
     def own_state(self) -> DeltaState | None:
@@ -781,6 +790,7 @@ class Table:
         RetryableError after COMMIT_ATTEMPTS conflicts, UnsafeError where commits of Spark's are not safe.
         """
         self._leave_to_spark(_NOT_HERE)
+        _ = self.spark  # the lock names the JVM that commits
         for _ in range(COMMIT_ATTEMPTS):
             with self._committing():
                 try:
@@ -846,16 +856,14 @@ class Table:
         self.commit(set_now)
 
     def _commits_metadata(self, commit: Callable[[WritePath, DeltaState], bool]) -> bool:
-        """Change what the table says of itself by a commit without Spark, where Spark's are not safe. False, and nothing was done,
-        elsewhere. Raises UnsafeError where this program does not know what the table is."""
-        if self.may_spark_commit or (folder := self.log_folder) is None:
+        """Change what the table says of itself by a commit without Spark. False, and nothing was done, where that is Spark's to do. Raises
+        UnsafeError if Spark's commits are not safe and this program does not know what the table is."""
+        if not self.writes_here or (folder := self.log_folder) is None:
             return False
         done = attempt(lambda: self._commit_here(partial(commit, folder)))
-        if isinstance(done, UnsupportedError):
-            self._refuse_spark(str(done))
-        if not done:
-            self._refuse_spark(_NOT_HERE)
-        return True
+        if done is not True:
+            self._leave_to_spark(str(done) if isinstance(done, UnsupportedError) else _NOT_HERE)
+        return done is True
 
     def _set(self, key: str, value: str) -> None:
         self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})")
@@ -903,7 +911,7 @@ class Table:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with table_lock(self._lock, self._driver.me) if self._lock else nullcontext():
+        with table_lock(self._lock, self._driver.committer) if self._lock else nullcontext():
             yield
 
 

@@ -46,13 +46,14 @@ _right_at: dict[tuple[ObjectStore, str, str], float] = {}
 _ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 
 Start: TypeAlias = "Callable[[], SparkSession]"
-"""Makes a session, the same one each time."""
+"""Makes a session, the same one each time, and by `geo.session.session`: what it would be started with is known before."""
 
 
-def connect(spark: SparkSession | Start, cluster: Cluster) -> ClusterTables:
-    """The tables of a cluster, once the session has what reaching them needs: its `settings`, with the secrets revealed."""
+def connect(spark: SparkSession | Start, cluster: Cluster, *, reads: Reads = Reads.LITTLE) -> ClusterTables:
+    """The tables of a cluster, once the session has what reaching them needs: its `settings`, with the secrets revealed. `reads`: as
+    `connect_later`, where no session is given."""
     if callable(spark):  # no session is, also none of Spark Connect
-        return connect_later(spark, cluster, reads=Reads.LITTLE)
+        return connect_later(spark, cluster, reads=reads)
     tables = ClusterTables(Driver.of(_configured(spark, cluster), find_port=lambda: _port(tables)), cluster)
     return tables
 

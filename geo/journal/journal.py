@@ -18,6 +18,7 @@ from geo.delta.arrow_rows import collected, rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, LogReader, cut_below
 from geo.delta.definition import columns_of
 from geo.delta.delta_log import read_folder, remove_below
+from geo.delta.engine import UnsupportedError, attempt
 from geo.delta.mirror import is_young, may_be_old, rows_now
 from geo.delta.object_store import told_at
 from geo.delta.predicate import ANY_ROW, All, Among, Begins, Predicate, to_sql
@@ -212,8 +213,10 @@ class Journal:
         None can also mean that a dozen commits came in the moment between; nobody else has the number then either.
         """
         self._make()
-        if not self.table.may_spark_commit:
-            return self.table.append_rows_once(self._table_of(rows), token, transaction)
+        if self.table.writes_here:
+            done = attempt(lambda: self.table.append_rows_once(self._table_of(rows), token, transaction))
+            if not isinstance(done, UnsupportedError):
+                return done
         frame = self.table.spark.createDataFrame(self._table_of(rows)).coalesce(1)
         self.table.append(frame, user_metadata=token, transaction=transaction)
         newest = self.table.latest_version()

@@ -18,12 +18,13 @@ from operator import xor
 from typing import cast
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from geo.config.model import Config
 from geo.delta.arrow_rows import rows_table
+from geo.delta.definition import columns_of
 from geo.delta.small_batch import FEW
 from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.faults import SPARK_ERRORS
@@ -113,7 +114,7 @@ class Publisher:
         log_table = self.tables.log(self.topic)
         seen = log_table.find_checked(TOPIC_LOG)
         found = None if seen is None else seen.columns
-        planned = found or StructType(cast(StructType, StructType.fromDDL(TOPIC_LOG.ddl)).fields + own)
+        planned = found or StructType(columns_of(TOPIC_LOG) + own)
         check_columns(given, planned, dropped, self.topic)
         if not found and (parts := partitions(self.tables, self.topic)):
             raise UsageError(f"{self.topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
@@ -122,22 +123,27 @@ class Publisher:
         self.columns = ensure_topic(self.tables, self.topic, own, again=self._again, seen=seen)
         if self.columns != planned:  # another process was quicker
             check_columns(given, self.columns, dropped, self.topic)
-        self._given = given.names
-        # Made once: a column is some calls into the JVM.
-        self._prepared = {name: F.expr(sql) for name, sql in prepared(given, self.columns, self.tables.cluster.name).items()}
+        self._given, self._given_columns = given.names, given
         self._log, self._common = log_table, Common(self.tables.cluster.name, self.producer, self.columns)
         self.writer = LedgerWriter(
             self.tables, self.config, self.topic, self.producer, log_table, clock=self._clock, take_over=take_over
         )
-        forget(self._held_at)  # what a run that was killed has left
         return self
+
+    @cached_property
+    def _prepared(self) -> dict[str, Column]:
+        """Made once: a column is some calls into the JVM."""
+        sql = prepared(self._given_columns, self.columns, self.tables.cluster.name)
+        return {name: F.expr(one) for name, one in sql.items()}
 
     @cached_property
     def _held_at(self) -> str:
         """Where rows are held until they are written: where tasks run on this host, on its own disk, if the tables are on none."""
         parts = ("held", self.topic.path, self.producer)
         is_far = self.tables.port is not None and str(self.tables.spark.sparkContext.master).startswith("local")
-        return self.tables.run_checkpoint(*parts) if is_far else self.tables.checkpoint(*parts)
+        place = self.tables.run_checkpoint(*parts) if is_far else self.tables.checkpoint(*parts)
+        forget(place)  # what a run that was killed has left
+        return place
 
     def close(self, *, clean: bool = True) -> None:
         """As `LedgerWriter.close`."""

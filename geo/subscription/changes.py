@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from geo.config.model import Config
+from geo.delta.driver import Reads
 from geo.errors import UsageError
-from geo.journal.cluster import ClusterTables, connect
+from geo.journal.cluster import ClusterTables, Start, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log
 from geo.names import Topic, check_subscription
@@ -26,6 +26,9 @@ from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import StartPosition, base_at, split_at
 from geo.subscription.acks.subscription_state import SubscriptionState, merged_all
 from geo.subscription.version_subscriptions import version_subscription
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Changed:
 
 
 def create(
-    spark: SparkSession,
+    spark: SparkSession | Start,
     config: Config,
     cluster: str,
     topic: Topic,
@@ -80,7 +83,7 @@ def create(
 
 
 def switch(
-    spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str, *, replicated: bool
+    spark: SparkSession | Start, config: Config, cluster: str, topic: Topic, subscription: str, *, replicated: bool
 ) -> tuple[SubscriptionState, SubscriptionState]:
     """Let a subscription be shared by all regions from here on, exactly as `cluster` has it, or be of that region only. The others
     keep what they were told. Returns what was known before, and what is known now, which is the same if it was so already.
@@ -111,7 +114,7 @@ def _known_by_peers(tables: ClusterTables, config: Config, topic: Topic, subscri
 
 
 def reset(
-    spark: SparkSession,
+    spark: SparkSession | Start,
     config: Config,
     cluster: str,
     topic: Topic,
@@ -140,7 +143,7 @@ def reset(
     )  # fmt: skip
 
 
-def delete(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str) -> AckState:
+def delete(spark: SparkSession | Start, config: Config, cluster: str, topic: Topic, subscription: str) -> AckState:
     """Delete a subscription in every cluster that shares it, for good: neither acknowledgements still on their way nor a reset by
     somebody who did not know of it bring it back."""
     tables = _tables(spark, config, cluster, subscription)
@@ -157,9 +160,11 @@ def _publish(
     return _here(publish_once(tables, config, topic, changed)[0][2])
 
 
-def _tables(spark: SparkSession, config: Config, cluster: str, subscription: str, *, rehearsal: bool = False) -> ClusterTables:
+def _tables(
+    spark: SparkSession | Start, config: Config, cluster: str, subscription: str, *, rehearsal: bool = False
+) -> ClusterTables:
     check_subscription(subscription)
-    return open_for_writing(connect(spark, config.cluster(cluster)), config, rehearsal=rehearsal)
+    return open_for_writing(connect(spark, config.cluster(cluster), reads=Reads.ALL), config, rehearsal=rehearsal)
 
 
 def _here(known: SubscriptionState) -> AckState:

@@ -58,13 +58,17 @@ class NoSpark:
         return no_spark()
 
 
+_BY_ITSELF = property(lambda self: self._me() if self._me is not None else this_process(0))
+"""Who a driver is where no JVM commits."""
+
+
 @contextmanager
 def without_spark() -> Iterator[None]:
     """While it lasts, what would start Spark in this process goes on without it, as where tables are there and small: nobody has configured
     another log store, no JVM commits, and a session fails if it is asked for anything."""
     with (
         patch.object(Driver, "log_store", lambda self, scheme: None),
-        patch.object(Driver, "me", property(lambda self: self._me() if self._me is not None else this_process(0))),
+        patch.multiple(Driver, me=_BY_ITSELF, committer=_BY_ITSELF),
         patch("geo.cli.running.session", lambda *_, **__: NoSpark()),
         patch("geo.replication.repair.require_delta", lambda spark: None),
         patch("geo.fleet.broker.require_delta", lambda spark: None),

@@ -19,7 +19,7 @@ from geo.config.model import Config, Link
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.history import parted
 from geo.delta.tail import Tail, least_look_s
-from geo.journal.cluster import ClusterTables, connect
+from geo.journal.cluster import ClusterTables
 from geo.log.topics import replication_clusters
 from geo.names import Topic
 from geo.replication.link_state import LinkState
@@ -54,7 +54,7 @@ class PeerAcks:
     @cached_property
     def _there(self) -> ClusterTables:
         """Connected when it is first read: whatever that takes, as a secret that is not there, is this peer's matter."""
-        return connect(self._tables.spark, self._config.cluster(self.link.source))
+        return self._tables.beside(self._config.cluster(self.link.source))
 
     def __str__(self) -> str:
         return f"{self._acks} in {self.link.source}"
