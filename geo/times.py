@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta, timezone
 from typing import TypeGuard, overload
 
@@ -84,6 +85,34 @@ def from_iso(text: str) -> datetime:
     zone = timezone.utc if z else _zone(*offset) if offset[0] else None
     us = int(fraction[:6].ljust(6, "0"))
     return datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), us, zone)
+
+
+UNITS_S: Mapping[str, int] = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+"""Of brief durations, such as `90m`."""
+
+_BRIEF = re.compile(rf"([1-9][0-9]{{0,8}})({'|'.join(UNITS_S)})")
+
+
+def brief_s(text: str) -> int | None:
+    """Seconds of a brief duration, such as `60s`, `5m`, `2h`, `1d`; None for anything else."""
+    found = _BRIEF.fullmatch(text)
+    return int(found[1]) * UNITS_S[found[2]] if found else None
+
+
+def from_words(text: str, now: datetime) -> datetime:
+    """A time as people say it, by the time that it is `now` (with a zone): `-90m` and `-1d`, so long ago; `now`; `today` and `yesterday`, the
+    beginning of that day in UTC; or a time as `from_iso`, without a zone of UTC. Raises ValueError for anything else."""
+    if text == "now":
+        return now
+    if text in ("today", "yesterday"):
+        today = now.astimezone(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
+        return today - timedelta(days=text == "yesterday")
+    if text.startswith("-") and (ago_s := brief_s(text[1:])) is not None:
+        try:
+            return now - timedelta(seconds=ago_s)
+        except OverflowError:
+            raise ValueError(f"before the year 1: {text!r}") from None
+    return with_zone(from_iso(text))
 
 
 def _zone(hours: str, minutes: str, seconds: str) -> timezone:

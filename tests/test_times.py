@@ -21,7 +21,7 @@ from geo.coordination.signs import record, signs
 from geo.delta.arrow_rows import plain_values
 from geo.delta.driver import Reads
 from geo.journal.cluster import connect_later
-from geo.times import FIRST_US, LAST_US, any_day, any_time, from_iso, from_us, in_us, with_zone
+from geo.times import FIRST_US, LAST_US, any_day, any_time, from_iso, from_us, from_words, in_us, with_zone
 from tests.world import World
 
 ZONES = [
@@ -163,3 +163,29 @@ def test_who_signed_five_seconds_ago_lives_in_the_hour_that_comes_twice(world: W
         for at_us in TWICE_US:
             record(tables, at_us)
             assert silent_s(at_us + 5_000_000, (signed for signed, _ in signs(read).values())) == 5.0
+
+
+NOW = datetime(2026, 11, 21, 0, 30, tzinfo=timezone(timedelta(hours=2)))  # in UTC it is the day before
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("-90m", "2026-11-20T21:00:00Z"),
+        ("-1d", "2026-11-19T22:30:00Z"),
+        ("-2w", "2026-11-06T22:30:00Z"),
+        ("now", "2026-11-20T22:30:00Z"),
+        ("today", "2026-11-20T00:00:00Z"),
+        ("yesterday", "2026-11-19T00:00:00Z"),
+        ("2026-11-21", "2026-11-21T00:00:00Z"),
+        ("2026-11-21T12:00:00+02:00", "2026-11-21T10:00:00Z"),
+    ],
+)
+def test_a_time_may_be_said_by_how_long_ago_it_was(text: str, time: str) -> None:
+    assert from_words(text, NOW) == from_iso(time)
+
+
+@pytest.mark.parametrize("text", ["-0m", "-1x", "--1d", "1d", "-999999999w", "tomorrow", "-1 d", ""])
+def test_what_is_no_time_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        from_words(text, NOW)

@@ -15,9 +15,10 @@ from geo.config.yaml_nodes import duration_s, suggestion
 from geo.errors import UsageError
 from geo.ids import MessageId
 from geo.names import ALL_TOPICS
+from geo.now import utc_now
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.text import printable, show
-from geo.times import from_iso, with_zone
+from geo.times import brief_s, from_words
 
 EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe"
 
@@ -27,11 +28,37 @@ Run = Callable[[argparse.Namespace, Output], int]
 """What a verb does: gets the parsed arguments, returns the exit code."""
 
 
+class _Once(argparse._StoreAction):
+    """Of what has one value. Given twice, nobody knows which one was meant."""
+
+    was_given = False
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if self.was_given and self.option_strings:
+            raise argparse.ArgumentError(self, "is given twice, and takes one value")
+        self.was_given = True
+        super().__call__(parser, namespace, values, option_string)
+
+
 class Parser(argparse.ArgumentParser):
     """Of `geo`, and so of each verb. What it does not know it names on one line that moves no cursor."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.register("action", None, _Once)
+        self.register("action", "store", _Once)
+        self._negative_number_matcher = re.compile(r"-\d+[a-z]*")  # a time ago (`-1d`) is a value, as a number below 0 is
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.prog = getattr(found, "called", self.prog)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found
+
     def error(self, message: str) -> NoReturn:
-        super().error(printable(message))
+        more = "" if "--help" in message else f". What there is: {self.prog} --help"
+        self.exit(2, f"geo: {printable(message).rstrip('.?')}{more}\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -60,7 +87,7 @@ class Verbs:
         parser: argparse.ArgumentParser = self._parsers.add_parser(
             name, help=does, description=does, epilog=EPILOG, allow_abbrev=False
         )
-        parser.set_defaults(verb=run, was_stopped=False, noted=None, tells_itself=False)
+        parser.set_defaults(verb=run, called=parser.prog, was_stopped=False, noted=None, tells_itself=False)
         parser.add_argument(
             "-o", "--output", choices=("text", "json"), default="text", help="text for people, or JSON with stable keys"
         )
@@ -196,33 +223,31 @@ def start_position(text: str) -> Any:
         return start(text)
 
 
+A_TIME = "2026-11-21T12:00:00Z, -90m, -1d, today or yesterday"
+"""What a time looks like, for a help."""
+
+
 def start(text: str) -> Any:
     """The type of a beginning: earliest, latest or a datetime."""
-    return text if text in ("earliest", "latest") else _moment(text, "earliest, latest or a time such as 2026-11-21T12:00:00Z")
+    return text if text in ("earliest", "latest") else _moment(text, f"earliest, latest or a time such as {A_TIME}")
 
 
 def moment(text: str) -> datetime:
-    """The type of a time; without a zone it is of UTC."""
-    return _moment(text, "a time such as 2026-11-21T12:00:00Z")
+    """The type of a time, as `from_words`."""
+    return _moment(text, f"a time such as {A_TIME}")
 
 
 def _moment(text: str, expected: str) -> datetime:
     try:
-        time = from_iso(text)
+        return from_words(text, utc_now())
     except ValueError:
-        raise argparse.ArgumentTypeError(expected) from None
-    return with_zone(time)
-
-
-_UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-"""Of brief durations."""
+        raise argparse.ArgumentTypeError(f"{show(text)} is not {expected}") from None
 
 
 def brief_duration_s(text: str) -> int:
     """The type of a duration in seconds: `60s`, `5m`, `2h`, `1d`, or as the configuration has it (`7 days`)."""
-    found = re.fullmatch(rf"([1-9][0-9]{{0,8}})({'|'.join(_UNITS_S)})", text)
     try:
-        return int(found[1]) * _UNITS_S[found[2]] if found else duration_s(text)
+        return brief_s(text) or duration_s(text)
     except UsageError:
         raise argparse.ArgumentTypeError("a duration such as 60s, 5m, 2h or 1d") from None
 
@@ -232,4 +257,4 @@ def ago_or_moment(text: str) -> timedelta | datetime:
     try:
         return timedelta(seconds=brief_duration_s(text))
     except (argparse.ArgumentTypeError, OverflowError):
-        return _moment(text, "a duration such as 30m, 2h or 7d, or a time such as 2026-11-21T12:00:00Z")
+        return _moment(text, f"a duration such as 30m, 2h or 7d, or a time such as {A_TIME}")

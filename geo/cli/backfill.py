@@ -7,7 +7,7 @@ import sys
 import threading
 from dataclasses import asdict
 
-from geo.cli.arguments import Verbs, add_dry_run, from_1_to, moment
+from geo.cli.arguments import A_TIME, Verbs, add_dry_run, from_1_to, moment
 from geo.cli.output import Output
 from geo.cli.running import start_spark, stop_on_signals
 from geo.config import load
@@ -26,7 +26,13 @@ def add_backfill(verbs: Verbs, does: str) -> None:
     p.add_argument("--source", required=True, help="the cluster that the link reads")
     p.add_argument("--target", required=True, help="the cluster that it writes")
     p.add_argument("--topic", required=True, metavar="GLOB")
-    p.add_argument("--from", dest="since", type=moment, metavar="TIME", help="only what was published at that time or later")
+    p.add_argument(
+        "--from",
+        dest="since",
+        type=moment,
+        metavar="TIME",
+        help=f"only what was published at that time or later, such as {A_TIME}",
+    )
     p.add_argument("--to", dest="until", type=moment, metavar="TIME", help="only what was published before that time")
     does = "rows: read and appended; files: where all rows of a file are wanted it is copied as it is (default: %(default)s)"
     p.add_argument("--mode", choices=[mode.value for mode in Mode], default=Mode.ROWS.value, help=does)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
-from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_limits, add_running, add_take_over
+from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_limits, add_running, add_take_over
 from geo.cli.arguments import start as parse_start
 from geo.cli.findings import finding_as_json, lag_as_json, problem_lines, since
 from geo.cli.output import Output
@@ -89,7 +89,7 @@ def add_links(verbs: Verbs, does: str) -> None:
     does = "let a link begin again at a time; what is before is not fetched any more, what is there stays"
     p = of_links.add("reset", does, reconcile)
     _add_link(p)
-    p.add_argument("--to", required=True, type=parse_start, metavar="earliest|latest|TIME", help="TIME as 2026-11-21T12:00:00Z")
+    p.add_argument("--to", required=True, type=parse_start, metavar="earliest|latest|TIME", help=f"TIME as {A_TIME}")
 
 
 def add_rebuild(verbs: Verbs, does: str) -> None:

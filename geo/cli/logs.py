@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from shutil import get_terminal_size
@@ -64,9 +64,13 @@ class LogHandler(logging.StreamHandler[TextIO]):
         """Whether this is a terminal that a person reads."""
         self.progress = ""
         """What was said last of how far something has come."""
+        self.first: Callable[[], None] | None = None
+        """Says what comes before all else."""
         self._is_drawn = False
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self.first is not None and getattr(record, "event", None) not in ("start", "error"):
+            self.first()
         if is_progress := getattr(record, "event", None) == PROGRESS:
             self.progress = record.getMessage()
         if is_progress and self.draws:

@@ -44,6 +44,10 @@ DRAWN_S = 1.0
 """Between two looks of a terminal's line."""
 
 
+FIRST_S = 0.5
+"""After so long it tells people that it has started, or before anything else is said. Who is refused sooner hears why, and nothing else."""
+
+
 class RunLog:
     """Of one call of the command line; of one that is short nothing is said. As a context: says its end, with `code` and `reason`."""
 
@@ -59,9 +63,13 @@ class RunLog:
         self._counts: Callable[[], Counts] = dict
         self._status: Callable[[], str] | None = None
         self._speaks = True
+        self._first: str | None = None
+        """What its first line says, until that is said."""
         if self.is_long:
+            self._first = f"geo {self.verb} started: {_what_runs(asked, arguments)}"
             self.configure(verbose=asked.verbose, as_json=asked.output == "json")
-            self._say("start", f"geo {self.verb} started: {_what_runs(asked, arguments)}")
+            if asked.output == "json":  # of which programs read every run
+                self._begin()
             threading.Thread(target=self._go_on, name="geo-heartbeat", daemon=True).start()
 
     def configure(self, *, verbose: bool, as_json: bool) -> None:
@@ -69,6 +77,7 @@ class RunLog:
         if self._handler is not None:
             self._handler.draw("")
         self._handler = configure_logging(verbose=verbose, as_json=as_json)
+        self._handler.first = self._begin
 
     def follow(self, counts: Callable[[], Counts], status: Callable[[], str] | None = None, *, speaks: bool = True) -> None:
         """What it has done since its start, for heartbeats and its end. `status`: what else a heartbeat says. Not `speaks`: the run says
@@ -93,7 +102,8 @@ class RunLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self.ended(self.code, "" if error is None else f"by {type(error).__name__}")
+        is_exit = isinstance(error, SystemExit) and isinstance(error.code, int)
+        self.ended(error.code if is_exit else self.code, "" if error is None or is_exit else f"by {type(error).__name__}")
 
     def ended(self, code: int | None, by: str = "") -> None:
         """Say that it ends; once."""
@@ -102,11 +112,17 @@ class RunLog:
         self._ended.set()
         if self._handler is not None:
             self._handler.draw("")
-        if not self.is_long:
+        if not self.is_long or (code and self._first is not None):
             return
+        self._begin()
         done = rates(self._done(), {}, 0.0)
         text = f"geo {self.verb} ended after {elapsed(self._seconds)} {by or f'with exit code {code}'}"
         self._say("stop", text + (f": {done}" if done else ""), level=logging.INFO if code == 0 else logging.WARNING)
+
+    def _begin(self) -> None:
+        first, self._first = self._first, None
+        if first is not None:
+            self._say("start", first)
 
     @property
     def _seconds(self) -> float:
@@ -115,6 +131,8 @@ class RunLog:
     def _go_on(self) -> None:
         before: Counts = {}
         told_at, handler = self._began, self._handler
+        if not self._ended.wait(FIRST_S):
+            self._begin()
         while not self._ended.wait(DRAWN_S if handler is not None and handler.draws else timetable.STATUS_S):
             handler = self._handler
             if handler is not None and handler.draws:

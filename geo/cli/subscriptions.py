@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from geo.cli import version_subscriptions as versions
-from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, start_position
+from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_running, start_position
 from geo.cli.named import Named, chosen
 from geo.cli.output import Output, said
 from geo.cli.running import LookedAt, run_in_cluster, say_unreadable, starting, writable
@@ -56,7 +56,7 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
     add_engine(p)
     p = of.add("reset", "let a subscription begin again somewhere, in every cluster that shares it", reset)
     add_named(p, cluster="by whose log the place is found", many=True)
-    where = "TIME as 2026-11-21T12:00:00Z, MESSAGE_ID as eu:7:42"
+    where = f"TIME as {A_TIME}, MESSAGE_ID as eu:7:42"
     p.add_argument("--to", required=True, type=start_position, metavar="earliest|latest|TIME|MESSAGE_ID", help=where)
     add_dry_run(p, "say what it would repeat or skip, write nothing")
     p.add_argument("--yes", action="store_true", help="do it")

@@ -198,9 +198,7 @@ def _rates_as_json(one: Rates) -> dict[str, Any]:
 def create(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
     tables = writable(args, config, "geo topics create")
-    if args.columns:
-        _ = tables.spark  # which reads SQL
-    columns = own_columns(args.columns) if args.columns else []
+    columns = own_columns(args.columns, lambda: tables.spark) if args.columns else []
     if args.partitions is None:
         create_single(tables, topic, columns)
         created = [topic]

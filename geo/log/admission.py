@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from geo.errors import UsageError
 from geo.faults import SPARK_ERRORS
@@ -41,16 +57,21 @@ def new_topic_columns(given: StructType, dropped: Collection[str]) -> list[Struc
     return [] if only_order and "payload" in given.names else extra
 
 
-def own_columns(ddl: str) -> list[StructField]:
-    """A typed topic's own columns from SQL: `amount DECIMAL(10,2), currency STRING`. Raises UsageError."""
+def own_columns(ddl: str, start: Callable[[], object]) -> list[StructField]:
+    """A typed topic's own columns from SQL: `amount DECIMAL(10,2), currency STRING`. Spark, which `start` starts, reads what has other than
+    plain names and types. Raises UsageError."""
     wanted = f"columns {show(ddl)} are not like 'amount DECIMAL(10,2), currency STRING'"
-    try:
-        parsed = StructType.fromDDL(ddl)
-    except SPARK_ERRORS as error:
-        raise UsageError(f"{wanted}: {first_line(error)}") from None
-    if not isinstance(parsed, StructType):
-        raise UsageError(wanted)
-    columns = list(parsed)
+    if (columns := _plain_columns(ddl)) is None:
+        if not re.search(r"\w[\s:`]+\w", ddl):  # no name with a type
+            raise UsageError(wanted)
+        start()
+        try:
+            parsed = StructType.fromDDL(ddl)
+        except SPARK_ERRORS as error:
+            raise UsageError(f"{wanted}: {first_line(error)}") from None
+        if not isinstance(parsed, StructType):
+            raise UsageError(wanted)
+        columns = list(parsed)
     names = [column.name.lower() for column in columns]
     if len(set(names)) < len(names) or any(set(name) & set(" ,;{}()\n\t=") for name in names):
         raise UsageError(f"{wanted}: names must differ, and have no space and none of , ; {{ }} ( ) =")
@@ -58,6 +79,32 @@ def own_columns(ddl: str) -> list[StructField]:
         raise UsageError(
             f"columns {', '.join(taken)} are of the envelope that every message has; leave them out or choose other names."
         )
+    return columns
+
+
+_PLAIN: Mapping[str, type[DataType]] = {
+    "BOOLEAN": BooleanType, "TINYINT": ByteType, "SMALLINT": ShortType, "INT": IntegerType, "INTEGER": IntegerType, "BIGINT": LongType,
+    "FLOAT": FloatType, "DOUBLE": DoubleType, "STRING": StringType, "BINARY": BinaryType, "DATE": DateType,
+}  # fmt: skip
+"""Types that mean one thing in SQL, whatever the session says."""
+
+_DECIMAL = re.compile(r"DECIMAL\s*\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
+
+
+def _plain_columns(ddl: str) -> list[StructField] | None:
+    """Columns as Spark would read them, of plain names and types; None of any others."""
+    columns = []
+    for one in re.split(r",(?![^(]*\))", ddl):
+        name, _, kind = one.strip().partition(" ")
+        kind = kind.strip().upper()
+        if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) is None:
+            return None
+        if (decimal := _DECIMAL.fullmatch(kind)) is not None and int(decimal[2]) <= int(decimal[1]) <= 38 and int(decimal[1]):
+            columns.append(StructField(name, DecimalType(int(decimal[1]), int(decimal[2]))))
+        elif kind in _PLAIN:
+            columns.append(StructField(name, _PLAIN[kind]()))
+        else:
+            return None
     return columns
 
 

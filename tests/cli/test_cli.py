@@ -40,7 +40,10 @@ _CONSUME = f"consume {_NAMED}"
         (f"{_CONSUME} --ack (", "neither all nor none nor a regular expression"),
         ("failover --config geo.yaml --topic persistent://a/b/c --subscription s --from eu --to mars", "mars"),
         ("reconcile --config geo.yaml --source eu --target mars --topic *", "mars"),
-        (f"{_CONSUME} --topic persistent://a/b/* --limit 3", "--limit and --standby work for one topic"),
+        (
+            "consume --config geo.yaml --cluster eu --topic persistent://a/b/* --subscription s --limit 3",
+            "--limit and --standby work for one topic",
+        ),
         (f"subscriptions create {_NAMED} --checkpoint x", "it goes with --mode version"),
         (f"subscriptions create {_NAMED} --mode version --start latest", "--start is of messages"),
     ],

@@ -109,4 +109,4 @@ def test_an_argument_that_is_not_known_is_named_on_one_line(capsys: pytest.Captu
     with pytest.raises(SystemExit, match="2"):
         main(["status", "--config", "geo.yaml", "\x1b[2J\n\u202egeo: all is well"])
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said == "geo: error: unrecognized arguments: \ufffd[2J\ufffd\ufffdgeo: all is well"
+    assert said == "geo: unrecognized arguments: \ufffd[2J\ufffd\ufffdgeo: all is well. What there is: geo status --help"
