@@ -15,8 +15,8 @@ from geo import errors
 from geo.errors import AlreadyOwnedError, GeoError, RetryableError, WrongClockError
 from geo.late import has_spark, spark_errors
 from geo.reasons import Reason, Wrong
-from geo.remedies import OF_STORE, reason_of_cause
-from geo.text import first_line, is_of_task, line_and_remedy
+from geo.remedies import reason_of_cause
+from geo.text import first_line, line_and_remedy
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -168,11 +168,3 @@ def as_raised(error: BaseException) -> BaseException:
     found = _RAISED.search(str(error)) if of_spark(error) else None
     kind = getattr(errors, found[1], None) if found else None
     return kind(found[2]) if found and isinstance(kind, type) and issubclass(kind, GeoError) else error
-
-
-def message(error: BaseException) -> str:
-    """What an error of Spark or of a storage says, without the trace of the JVM."""
-    line = first_line(error)
-    if not isinstance(error, spark_errors.PySparkException) or line.startswith(OF_STORE) or is_of_task(error):
-        return line
-    return str(error).split("JVM stacktrace")[0].strip()

@@ -16,6 +16,9 @@ NO_SPACE = "No space left on device"
 
 _OF_JAVA = re.compile(r"(java|org|software)\.[\w.$]+(Exception|Error): ")
 
+_OF_SYSTEM = re.compile(r"(\w+Error: )?\[Errno \d+\] ")
+"""How an error begins that the system gave to Python, here or in a task of Spark's."""
+
 OF_STORE = "S3 bucket "
 """How an error begins that an object store gave to this program."""
 
@@ -56,6 +59,17 @@ _REMEDIES: tuple[tuple[str, Reason, str | None], ...] = (
         "nobody knows that host; if it is a cluster's, check its root and its end point",
     ),
     (NO_SPACE, Reason.TARGET_DISK_FULL, None),
+    (r"Disk quota exceeded", Reason.TARGET_DISK_FULL, "free space in that quota, or let it be raised"),
+    (
+        r"Read-only file system",
+        Reason.NO_RIGHT,
+        "that disk is mounted read-only: mount it for writing, or correct that place in the configuration",
+    ),
+    (
+        r"Permission denied|Operation not permitted|AccessDeniedException",
+        Reason.NO_RIGHT,
+        "let this user read and write there, or correct that place in the configuration",
+    ),
 )
 """What is found in what Java or an object store says, its code, and what to do about it. None: what its code says."""
 
@@ -71,7 +85,7 @@ def reason_of_cause(cause: str) -> Reason | None:
 
 
 def _known(cause: str) -> Iterator[tuple[Reason, str | None]]:
-    if _OF_JAVA.match(cause) or OF_STORE in cause or NO_SPACE in cause:
+    if _OF_JAVA.match(cause) or _OF_SYSTEM.match(cause) or OF_STORE in cause or NO_SPACE in cause:
         yield from ((code, remedy or code.do) for pattern, code, remedy in _REMEDIES if re.search(pattern, cause))
 
 

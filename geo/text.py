@@ -81,11 +81,6 @@ def line_and_remedy(error: BaseException) -> tuple[str, str | None]:
     return first, remedy_of(first)
 
 
-def is_of_task(error: BaseException) -> bool:
-    """Whether it is what Python raised in a task of Spark's, with its trace."""
-    return str(error).startswith(_FROM_TASK)
-
-
 def _raised(text: str) -> str | None:
     """What the last trace of Python's in a text says that was raised: the line behind those of the trace; None if there is none."""
     lines = [line for line in text.partition(_OF_JAVA)[0].rpartition(_TRACE)[2].splitlines() if line.strip()]

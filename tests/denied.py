@@ -93,7 +93,7 @@ class _Verbs:
         return ["topics", "set", "--cluster", "eu", "--topic", self._newest, "--replication-clusters", "eu"]
 
     def delete(self) -> list[str]:
-        return ["topics", "delete", "--cluster", "eu", "--topic", self._newest]
+        return ["topics", "delete", "--cluster", "eu", "--topic", self._newest, "--yes"]
 
     @property
     def _newest(self) -> str:
@@ -112,11 +112,11 @@ class _Verbs:
         return ["backfill", "--source", "us", "--target", "eu", "--topic", TOPIC]
 
     def rebuild(self) -> list[str]:
-        return ["rebuild", "--cluster", "us", "--from", "eu", "--topic", TOPIC]
+        return ["rebuild", "--cluster", "us", "--from", "eu", "--topic", TOPIC, "--yes"]
 
     def erase(self) -> list[str]:
         self.erased.append(f"us-{len(self.erased)}")
-        return ["erase", "--cluster", "us", "--topic", TOPIC, "--where", f"key = '{self.erased[-1]}'"]
+        return ["erase", "--cluster", "us", "--topic", TOPIC, "--where", f"key = '{self.erased[-1]}'", "--yes"]
 
     def maintain(self) -> list[str]:
         return ["maintain", "--cluster", "us"]
@@ -213,7 +213,7 @@ def _denied(store: ObjectStore, regions: Regions, runs: _Runs) -> Iterator[str]:
     for cluster in CLUSTERS:
         runs.goes(["replicate", "--cluster", cluster])
     erased = ", ".join(f"'{key}'" for key in verbs.erased)
-    runs.goes(["erase", "--cluster", "eu", "--topic", TOPIC, "--where", f"key IN ({erased})"])  # as in us
+    runs.goes(["erase", "--cluster", "eu", "--topic", TOPIC, "--where", f"key IN ({erased})", "--yes"])  # as in us
     yield f"geo verify: {last_line(runs.goes(['verify']))}"
 
 

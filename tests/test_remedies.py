@@ -43,6 +43,12 @@ _CALL = "An error occurred while calling z:io.delta.tables.DeltaTable.forPath.\n
         ("S3 bucket b: GET http://h/b/x: 404 Not Found, NoSuchBucket", "make the bucket"),
         ("java.net.ConnectException: Connection refused", "nobody answers there"),
         ("java.net.UnknownHostException: no.such.host", "nobody knows that host"),
+        ("OSError: [Errno 28] No space left on device: '/d'", "free space there"),
+        ("OSError: [Errno 122] Disk quota exceeded: '/d'", "free space in that quota"),
+        ("OSError: [Errno 30] Read-only file system: '/d'", "mounted read-only"),
+        ("PermissionError: [Errno 13] Permission denied: '/d'", "let this user read and write there"),
+        ("java.io.FileNotFoundException: /d/x (Permission denied)", "let this user read and write there"),
+        ("java.nio.file.FileSystemException: /d/x: Read-only file system", "mounted read-only"),
     ],
 )
 def test_a_fault_of_a_storage_is_one_line_with_what_to_do(cause: str, remedy: str) -> None:
@@ -51,6 +57,15 @@ def test_a_fault_of_a_storage_is_one_line_with_what_to_do(cause: str, remedy: st
         assert said.startswith(f"{cause}; ")
         assert remedy in said
         assert "\n" not in said
+
+
+def test_what_python_raised_in_a_task_is_its_last_line_with_what_to_do() -> None:
+    trace = 'Traceback (most recent call last):\n  File "worker.py", line 1, in write\n    open(path)\n'
+    raised = "OSError: [Errno 28] No space left on device: '/d'"
+    aborted = "Job aborted due to stage failure: Task 0 in stage 1.0 failed: org.apache.spark.api.python.PythonException: "
+    for begin in ("An exception was thrown from the Python worker. Please see the stack trace below.\n", aborted):
+        said = first_line(Exception(f"{begin}{trace}{raised}\n\nJVM stacktrace:\n\tat x\n"))
+        assert said == f"{raised}; free space there; it goes on by itself"
 
 
 def test_a_fault_that_is_told_on_has_its_remedy_once() -> None:

@@ -57,8 +57,8 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def error(self, message: str) -> NoReturn:
-        more = "" if "--help" in message else f". What there is: {self.prog} --help"
-        self.exit(2, f"geo: {printable(message).rstrip('.?')}{more}\n")
+        more = "" if "--help" in message else f"{'' if message.endswith('?') else '.'} What there is: {self.prog} --help"
+        self.exit(2, f"geo: {printable(message)}{more}\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:

@@ -9,13 +9,14 @@ from dataclasses import asdict
 
 from geo.cli.arguments import A_TIME, Verbs, add_dry_run, from_1_to, moment
 from geo.cli.output import Output
-from geo.cli.running import start_spark, stop_on_signals
+from geo.cli.running import before_change, start_spark, stop_on_signals
 from geo.config import load
 from geo.disk import local_path
 from geo.errors import UsageError
 from geo.fleet.backfill import Backfill, Filled, Mode, backfill
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.names import check_topic_glob
+from geo.replication.repair import carried_topics
 from geo.text import counted
 
 _MOST_BYTES = 10**15
@@ -45,9 +46,10 @@ def add_backfill(verbs: Verbs, does: str) -> None:
 
 def run_backfill(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
-    config.link(args.source, args.target)
+    link, there = config.link(args.source, args.target), before_change("geo backfill", config, args.target).clusters
     what = Backfill(args.since, args.until, Mode(args.mode), args.max_bytes_per_second)
     checkpoint = None if args.checkpoint is None else _checkpoint(args.checkpoint)
+    carried_topics(config, link, there[args.source], there[args.target], check_topic_glob(args.topic))
     # A line a step is for whoever keeps the output of a scheduled job; a terminal has lines of the log, with the time that is left.
     steps = Output(as_json=output.as_json or not sys.stderr.isatty())
     stopped = threading.Event()
@@ -70,6 +72,8 @@ def _checkpoint(location: str) -> OffsetCheckpoint:
         raise UsageError(f"--checkpoint {location}: it is a file on a disk of this machine, or on what is mounted there; no URI.")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--checkpoint {location}: its folder is not there. Make it first.")
+    if path.is_dir():
+        raise UsageError(f"--checkpoint {location}: is a folder. Name a file.")
     return OffsetCheckpoint(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import Verbs, add_dry_run, add_engine
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, start_spark
@@ -12,7 +13,7 @@ from geo.config import load
 from geo.journal.cluster import ClusterTables
 from geo.log.topics import registered_topics
 from geo.ops.removal import LOSE, LeftBehind
-from geo.ops.remove_cluster import InCluster, RemovedCluster, remove_cluster
+from geo.ops.remove_cluster import InCluster, RemovedCluster, refuse_unknown, remove_cluster
 from geo.schemas import TOPICS
 from geo.text import counted
 
@@ -30,6 +31,7 @@ def add_clusters(verbs: Verbs, does: str) -> None:
     p.add_argument("name", metavar="NAME", help="the cluster, which may be away for good")
     add_dry_run(p, "say what would go, write nothing")
     p.add_argument(LOSE, action="store_true", dest="lose", help="also if it alone holds messages, or that is not known")
+    add_yes(p)
 
 
 def list_clusters(args: argparse.Namespace, output: Output) -> int:
@@ -64,6 +66,9 @@ def list_clusters(args: argparse.Namespace, output: Output) -> int:
 
 def remove(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
+    refuse_unknown(LookedAt("geo clusters remove", config, "auto").clusters, config, args.name)
+    what = f"this lets go, in all other clusters, of what hangs on {args.name}: links with their cursors, requests, its name in policies"
+    require_agreement(args, output, what)
     done = remove_cluster(start_spark("geo clusters remove", config), config, args.name, lose=args.lose, dry_run=args.dry_run)
     output.data(_removed(done, dry_run=args.dry_run))
     for why in done.refused:

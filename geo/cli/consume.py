@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_take_over, add_trigger, from_1_to, key_range, seconds
+from geo.cli.named import refuse_absent
 from geo.cli.output import Output, as_text
 from geo.cli.running import load_for, stop_on_signals, writable
 from geo.cli.subscription_arguments import add_replicated, add_start
@@ -72,8 +73,11 @@ def consume(args: argparse.Namespace, output: Output) -> int:
     check_topic_glob(args.topic) if many else Topic.parse(args.topic)
     _refuse_of_one_topic(args, many=many)
     tables = writable(args, config, "geo consume")
-    spark, many = tables.spark, many or bool(partitions(tables, Topic.parse(args.topic)))
+    many = many or bool(partitions(tables, Topic.parse(args.topic)))
     _refuse_of_one_topic(args, many=many)
+    if not many:
+        refuse_absent(tables, Topic.parse(args.topic))
+    spark = tables.spark
     options: dict[str, Any] = {
         "config": config,
         "cluster": args.cluster,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from geo.cli import version_subscriptions as versions
 from geo.cli.arguments import Verbs, add_dry_run, seconds
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, start_spark
+from geo.cli.running import LookedAt, starting
 from geo.cli.subscription_arguments import add_named, is_many, read_named
 from geo.config import load
 from geo.errors import GeoError, UsageError
@@ -44,7 +44,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         topic = Topic.parse(args.topic)
         named = (topic, args.subscription, args.source, args.target)
         if not goes_by_versions(clusters, *named, source_gone=args.source_gone):
-            done = moving.failover(start_spark("geo failover", config), config, *named, **options)
+            done = moving.failover(starting("geo failover", config), config, *named, **options)
             output.data(asdict(done))
             _say_moved(done, output)
             return 0
@@ -60,7 +60,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         except UsageError as error:
             stay[one] = error
     all_done, refused = moving.failover_all(
-        start_spark("geo failover", config), config, *matching, none_is_fine=bool(of_versions or stay), **options
+        starting("geo failover", config), config, *matching, none_is_fine=bool(of_versions or stay), **options
     )
     refused = {**stay, **refused}
     told = [{"topic": str(topic), "subscription": name, "refused": str(why)} for (topic, name), why in refused.items()]

@@ -8,13 +8,16 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
+from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_limits, add_running, add_take_over
 from geo.cli.arguments import start as parse_start
 from geo.cli.findings import finding_as_json, lag_as_json, problem_lines, since
+from geo.cli.named import require_matching
 from geo.cli.output import Output
 from geo.cli.running import (
     LOOKS_S,
     LookedAt,
+    before_change,
     load_for,
     noting_health,
     say_unreadable,
@@ -25,6 +28,7 @@ from geo.cli.running import (
 )
 from geo.config import load
 from geo.delta.driver import Reads
+from geo.errors import UsageError
 from geo.faults import FAULTS
 from geo.fleet.replicator import Replicator
 from geo.journal.cluster import ClusterTables, connect
@@ -43,7 +47,7 @@ from geo.replication.link_status import HighWatermarks, LinkStatus, high_waterma
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import LinkReport
 from geo.replication.rebuild import rebuild
-from geo.replication.repair import Reconciled, reconcile_links, resolve_links
+from geo.replication.repair import Reconciled, carried_topics, reconcile_links, resolve_links
 from geo.replication.request_table import ask, read_requests
 from geo.streams import timetable
 from geo.streams.life import State
@@ -98,6 +102,7 @@ def add_rebuild(verbs: Verbs, does: str) -> None:
     p.add_argument("--from", required=True, dest="peer", metavar="PEER", help="the cluster that holds them")
     add_glob(p)
     add_dry_run(p)
+    add_yes(p)
 
 
 _ASKED = {
@@ -154,7 +159,8 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
 def reconcile(args: argparse.Namespace, output: Output) -> int:
     """Also what a link that is reset does, which begins at a place that is given."""
     config = load(args.config)
-    config.link(args.source, args.target)
+    link, there = config.link(args.source, args.target), before_change("geo reconcile", config, args.target).clusters
+    carried_topics(config, link, there[args.source], there[args.target], check_topic_glob(args.topic))
     done = reconcile_links(
         start_spark("geo reconcile" if args.to is None else "geo links reset", config),
         config,
@@ -342,6 +348,11 @@ def _told(row: LinkState, requests: Requests) -> dict[str, str | None]:
 def rebuild_cluster(args: argparse.Namespace, output: Output) -> int:
     config = load_for(args)
     config.cluster(args.peer)
+    if args.cluster == args.peer:
+        raise UsageError("a cluster is rebuilt from another one.")
+    require_matching(before_change("geo rebuild", config, args.cluster).clusters[args.peer], args.topic)
+    what = f"this appends to {args.cluster} what {args.peer} holds of its own messages; its producers have to be stopped"
+    require_agreement(args, output, what)
     done = rebuild(
         start_spark("geo rebuild", config), config, args.cluster, args.peer, check_topic_glob(args.topic), dry_run=args.dry_run
     )

@@ -23,7 +23,7 @@ from geo.late import spare_pandas
 from geo.now import utc_now
 from geo.reasons import Reason
 from geo.remedies import OF_STORE
-from geo.text import printable_lines
+from geo.text import first_line, printable_lines
 from geo.version import program_version
 
 log = logging.getLogger(__name__)
@@ -86,12 +86,12 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = NOBODY_READS
     except Exception as error:
-        from geo.faults import faults_here, message, of_spark, reason_of
+        from geo.faults import faults_here, of_spark, reason_of
 
         fault = error
         if args.verbose or not isinstance(error, faults_here()):
             raise
-        said = message(error)
+        said = first_line(error)
         what = "Spark failed" if of_spark(error) and not said.startswith(OF_STORE) else "a file or a storage failed"
         if reason_of(error) is Reason.TARGET_DISK_FULL:
             what, said = (

@@ -11,8 +11,8 @@ from geo.cli.running import LookedAt
 from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables
-from geo.log.topics import Registered, all_topics, known_topics
-from geo.names import SCHEME, Topic, check_topic_glob, is_glob
+from geo.log.topics import Registered, all_topics, known_topics, registered_topics
+from geo.names import SCHEME, Topic, check_topic_glob, is_glob, topic_glob_matches
 from geo.replication.link_table import read_links
 
 _NEAR = 0.8
@@ -82,6 +82,16 @@ def refuse_absent(tables: ClusterTables, topic: Topic, *, to_change: bool = Fals
     if topic in found:
         raise UsageError(f"{topic} was deleted in {name}. `geo topics create` makes it again.")
     raise UsageError(f"{name} has no topic {topic}. {_LISTED}{_nearest(topic, found)}")
+
+
+def require_matching(tables: ClusterTables, glob: str) -> None:
+    """Raises UsageError if no topic of this cluster matches, or is that topic."""
+    check_topic_glob(glob)
+    there = [one for one in registered_topics(tables) if topic_glob_matches(glob, one.topic)]
+    if not there and not is_glob(glob):
+        refuse_absent(tables, Topic.parse(glob))
+    if not there:
+        raise UsageError(f"{tables.cluster.name} has no topic that matches {glob}. {_LISTED}.")
 
 
 def chosen(looked: LookedAt, text: str) -> str:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
+from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob
+from geo.cli.named import chosen, refuse_absent, require_matching
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, load_for, start_spark
+from geo.cli.running import LookedAt, before_change, load_for, start_spark
 from geo.config import load
 from geo.errors import UsageError
+from geo.log.topic_log import open_log
 from geo.names import ALL_TOPICS, Topic, check_topic_glob
 from geo.ops import erase as erasing
 from geo.ops import maintain as maintaining
+from geo.ops.condition import refuse_unknown_names
 from geo.ops.verify import verify as verifying
 from geo.ops.verify.quick import verify_by_ends
 from geo.text import counted
@@ -30,7 +34,8 @@ def add_maintain(verbs: Verbs, does: str) -> None:
     p.add_argument("--cluster", required=True, help="the cluster whose tables are maintained")
     add_glob(p)
     add_dry_run(p, "print files, rows and bytes, write nothing")
-    p.add_argument("--yes", action="store_true", help="expire also what a link that has long been silent has not read")
+    does = "expire also what a link that has long been silent has not read"
+    p.add_argument("--pass-silent-links", action="store_true", help=does)
 
 
 def add_erase(verbs: Verbs, does: str) -> None:
@@ -39,6 +44,7 @@ def add_erase(verbs: Verbs, does: str) -> None:
     p.add_argument("--topic", required=True, help=TOPIC_FORM)
     p.add_argument("--where", required=True, metavar="SQL", help="which messages, such as \"key = 'customer 7'\"")
     add_dry_run(p)
+    add_yes(p)
 
 
 def verify(args: argparse.Namespace, output: Output) -> int:
@@ -48,6 +54,7 @@ def verify(args: argparse.Namespace, output: Output) -> int:
     elif args.engine == "native":
         raise UsageError("content is compared by Spark alone: leave --engine native out, or add --quick.")
     else:
+        chosen(LookedAt("geo verify", config, args.engine), args.topic)
         report = verifying.verify(start_spark("geo verify", config), config, args.topic)
     output.data(report.to_json())
     output.text(*report.lines())
@@ -64,13 +71,14 @@ def _of_a_part(args: argparse.Namespace, *, quick: bool = False) -> str:
 
 def maintain(args: argparse.Namespace, output: Output) -> int:
     config = load_for(args)
+    require_matching(before_change("geo maintain", config, args.cluster).clusters[args.cluster], args.topic)
     done = maintaining.maintain(
         start_spark("geo maintain", config),
         config,
         args.cluster,
         check_topic_glob(args.topic),
         dry_run=args.dry_run,
-        yes=args.yes,
+        pass_silent=args.pass_silent_links,
     )
     output.data({"dry_run": args.dry_run, "tables": [asdict(one) for one in done]})
     removed, compacted = ("would be removed", "would be compacted") if args.dry_run else ("removed", "compacted")
@@ -82,7 +90,7 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
             )
         for held in one.held:
             days = ", ".join(map(str, held.days))
-            hint = "; --yes removes them all the same" if held.silent and not args.yes else ""
+            hint = "; --pass-silent-links removes them all the same" if held.silent and not args.pass_silent_links else ""
             output.text(f"{one.table}: {days} expired, but {held.link} has not read all of it: {held.why}{hint}")
         for day in one.compacted:
             output.text(f"{one.table}: {day.day}, {counted(day.files, 'file')}, {day.bytes:,} bytes {compacted}")
@@ -99,6 +107,11 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
 
 def erase(args: argparse.Namespace, output: Output) -> int:
     config, topic = load_for(args), Topic.parse(args.topic)
+    tables = before_change("geo erase", config, args.cluster).clusters[args.cluster]
+    refuse_absent(tables, topic)
+    refuse_unknown_names(args.where, open_log(tables, topic)[1].names, topic)
+    what = f"this empties the messages of {topic} in {args.cluster} for which {args.where} holds, for good; --dry-run counts them"
+    require_agreement(args, output, what)
     done = erasing.erase(start_spark("geo erase", config), config, args.cluster, topic, args.where, dry_run=args.dry_run)
     output.data({**asdict(done), "dry_run": args.dry_run})
     output.text(

@@ -9,7 +9,7 @@ from functools import partial
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, from_0, from_1_to
 from geo.cli.output import Output
-from geo.cli.running import load_for, start_spark, stop_on_signals
+from geo.cli.running import before_change, load_for, start_spark, stop_on_signals
 from geo.config.model import Publication
 from geo.config.yaml_nodes import duration_s
 from geo.errors import NotReplicatedError, UsageError
@@ -21,6 +21,8 @@ from geo.log.publish_stream import SourceStream
 from geo.log.publish_work import Publishing
 from geo.log.replicas import WAIT_S, Replicas, WaitFor
 from geo.log.sources import jsonl, kafka
+from geo.log.sources.files import open_path, whole_path
+from geo.log.topics import refuse_partitioned
 from geo.names import DEFAULT_PRODUCER, Topic
 from geo.streams.life_events import LifeEvents
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
@@ -82,6 +84,9 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     if args.wait_for is not None and args.trigger != AVAILABLE_NOW:
         raise UsageError("--wait-for is for a run that ends: leave --trigger out.")
     what = Publication(args.cluster, topic, args.producer, args.jsonl, args.kafka, args.kafka_topic, args.kafka_start)
+    if args.jsonl is not None:
+        open_path(whole_path(args.jsonl))
+    refuse_partitioned(before_change("geo publish", config, args.cluster).clusters[args.cluster], topic)
     spark = start_spark("geo publish", config, args.jsonl, args.rejects)
     options = PublishOptions(
         trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows, accept_lost=args.accept_lost,

@@ -44,7 +44,7 @@ DRAWN_S = 1.0
 """Between two looks of a terminal's line."""
 
 
-FIRST_S = 0.5
+FIRST_S = 0.8
 """After so long it tells people that it has started, or before anything else is said. Who is refused sooner hears why, and nothing else."""
 
 

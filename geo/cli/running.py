@@ -132,7 +132,7 @@ class LookedAt:
     ) -> None:
         """`only`: this cluster alone. `picture`: of who makes one of all that is there, the system tables that it takes; each table is as it was
         at the first look at it then. `late`: as `Regions`."""
-        self._engine, self._started = engine, starting(name, config)
+        self.config, self._engine, self._started = config, engine, starting(name, config)
         reads = Reads.NONE if engine == "spark" else Reads.ALL
         clusters = {
             each: connect_later(self._start, cluster, reads=reads, looks_once=bool(picture))
@@ -174,6 +174,14 @@ class LookedAt:
             raise NoSparkError(why) from error
 
 
+def before_change(name: str, config: Config, cluster: str) -> LookedAt:
+    """The clusters, for a verb that will change this one and first looks, without Spark, whether what it is to change is there. Raises UnsafeError
+    where nobody may change anything."""
+    looked = LookedAt(name, config, "auto")
+    looked.clusters[cluster].refuse_unsafe_storage()
+    return looked
+
+
 def unreadable_row(cluster: str, why: BaseException) -> dict[str, Any]:
     """For programs, of a cluster that cannot be read."""
     return {"cluster": cluster, "cannot_be_read": first_line(why), "code": reason_of(why).value}
@@ -211,6 +219,16 @@ def with_disk(line: str, clusters: Iterable[Cluster]) -> str:
     """A line; if it tells of a disk without space and not of which, with the one that it seems to be."""
     is_named = NO_SPACE not in line or f"{NO_SPACE}: " in line
     return line if is_named else f"{line}. As it seems it is {full_disk(clusters)}"
+
+
+def missing_roots(config: Config) -> list[str]:
+    """Of each cluster on a disk here of which the root is not there, a line that says so: nothing was written yet, or the root is wrong."""
+    roots = {name: cluster.root for name, cluster in config.clusters.items() if cluster.root is not None}
+    gone = {name: root for name, root in roots.items() if (place := local_path(root)) is not None and not place.exists()}
+    return [
+        f"{name}: nothing is at {root}. Where something should be, correct its root in {config.path}."
+        for name, root in gone.items()
+    ]
 
 
 def name_missing_sources(config: Config, target: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -11,14 +12,15 @@ from functools import partial
 from typing import Any
 
 from geo.cli import version_subscriptions as versions
+from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_running, start_position
-from geo.cli.named import Named, chosen
+from geo.cli.named import Named, chosen, refuse_absent
 from geo.cli.output import Output, said
-from geo.cli.running import LookedAt, run_in_cluster, say_unreadable, starting, writable
+from geo.cli.running import LookedAt, before_change, run_in_cluster, say_unreadable, starting, writable
 from geo.cli.subscription_arguments import add_named, add_replicated, add_start, is_many, read_named
 from geo.config import Config, load
-from geo.errors import GeoError, UnsafeError, UsageError
-from geo.journal.cluster import ClusterTables
+from geo.errors import GeoError, UsageError
+from geo.journal.cluster import ClusterTables, Start
 from geo.names import Topic, check_topic_glob
 from geo.now import utc_now
 from geo.subscription import changes
@@ -59,10 +61,10 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
     where = f"TIME as {A_TIME}, MESSAGE_ID as eu:7:42"
     p.add_argument("--to", required=True, type=start_position, metavar="earliest|latest|TIME|MESSAGE_ID", help=where)
     add_dry_run(p, "say what it would repeat or skip, write nothing")
-    p.add_argument("--yes", action="store_true", help="do it")
+    add_yes(p)
     p = of.add("delete", "delete a subscription in every cluster that shares it; one of versions in its cluster alone", delete)
     add_named(p, cluster="where the record is written; links bring it to the others", many=True)
-    p.add_argument("--yes", action="store_true", help="do it")
+    add_yes(p)
     p = of.add("fold", "fold acknowledgements into system/cursors, and publish compact records", fold)
     p.add_argument("--cluster", required=True, help="the cluster whose acknowledgements are folded")
     add_running(p)
@@ -108,10 +110,14 @@ def _age(time: datetime | None) -> str | None:
 
 def create(args: argparse.Namespace, output: Output) -> int:
     config, topic = read_named(args)
-    if args.mode == "version":
-        return versions.create(args, output, config, topic)
-    if args.checkpoint is not None:
+    is_version = args.mode == "version"
+    if is_version and args.start != "earliest":
+        raise UsageError("--start is of messages. Where a consumer of versions begins says who starts it, with startingVersion.")
+    if not is_version and args.checkpoint is not None:
         raise UsageError("--checkpoint says how far a consumer of versions is: it goes with --mode version.")
+    refuse_absent(before_change("geo subscriptions", config, args.cluster).clusters[args.cluster], topic)
+    if is_version:
+        return versions.create(args, output, config, topic)
     spark, named = starting("geo subscriptions", config), (args.cluster, topic, args.subscription)
     known = changes.create(spark, config, *named, args.start, replicated=args.replicate_subscription_state)
     output.data({**_as_json(args, topic, known), "epoch": 0 if known.here is None else known.here.epoch.counter})
@@ -151,31 +157,39 @@ def ack(args: argparse.Namespace, output: Output) -> int:
 
 def reset(args: argparse.Namespace, output: Output) -> int:
     config, wanted = _wanted(args)
-    spark, dry_run = starting("geo subscriptions", config), args.dry_run or not args.yes
+    spark = starting("geo subscriptions", config)
+    if not (args.yes or args.dry_run):
+        require_agreement(args, output, _rehearsed(args, config, spark, wanted))
 
     def moved(topic: Topic, name: str) -> dict[str, Any]:
-        done = changes.reset(spark, config, args.cluster, topic, name, args.to, dry_run=dry_run)
+        done = changes.reset(spark, config, args.cluster, topic, name, args.to, dry_run=args.dry_run)
         what = f"subscription {name} of {topic} at {args.to}, as {args.cluster} holds it"
         effect = f"{done.repeated:,} acknowledged messages are delivered again, {done.skipped:,} waiting ones are skipped"
         output.text(f"{what}: {effect}")
-        return {**asdict(done), "dry_run": dry_run}
+        return {**asdict(done), "dry_run": args.dry_run}
 
-    code = _each(args, output, wanted, moved)
-    if not args.dry_run and not args.yes:
-        raise UnsafeError(
-            "nothing was changed: this moves the subscription in every cluster that shares it. Run it again with --yes."
-        )
-    return code
+    return _each(args, output, wanted, moved)
+
+
+def _rehearsed(args: argparse.Namespace, config: Config, spark: Start, wanted: list[Subscribed]) -> str:
+    """What a reset would do. Of several those that would be refused are left out."""
+    found = []
+    for topic, name in wanted:
+        with suppress(*(GeoError,) * is_many(args)):
+            found.append(changes.reset(spark, config, args.cluster, topic, name, args.to, dry_run=True))
+    which = f"subscription {wanted[0][1]} of {wanted[0][0]}" if len(wanted) == 1 else counted(len(wanted), "subscription")
+    again, skipped = sum(one.repeated for one in found), sum(one.skipped for one in found)
+    return (
+        f"this moves {which} to {args.to} in every cluster that shares it; as {args.cluster} holds it "
+        f"{counted(again, 'acknowledged message')} would be delivered again and {counted(skipped, 'waiting one')} skipped"
+    )
 
 
 def delete(args: argparse.Namespace, output: Output) -> int:
     config, wanted = _wanted(args, of_versions=True)
-    if not args.yes:
-        named = ", ".join(f"{name} of {topic}" for topic, name in wanted)
-        raise UnsafeError(
-            f"this deletes subscription {named} in every cluster that shares it, with all it acknowledged; one of versions in {args.cluster} alone. "
-            "Run it again with --yes."
-        )
+    named = ", ".join(f"{name} of {topic}" for topic, name in wanted)
+    where = f"in every cluster that shares it, with all it acknowledged; one of versions in {args.cluster} alone"
+    require_agreement(args, output, f"this deletes subscription {named} {where}")
     spark = starting("geo subscriptions", config)
 
     def deleted(topic: Topic, name: str) -> dict[str, Any]:
@@ -236,13 +250,19 @@ def _read_known(args: argparse.Namespace) -> tuple[Config, Topic]:
     def known(tables: ClusterTables) -> list[str]:
         of_messages = read_known(tables, topic, name)
         is_there = key_of(topic, name) in {*of_messages.known, *of_messages.refused}
-        return [name] if is_there or is_version_subscription(tables, topic, name) else []
+        return [tables.cluster.name] if is_there or is_version_subscription(tables, topic, name) else []
 
     found, away = looked.read_each(known)
     if not found and not away:
         named = Named(looked, topic)
         names, _ = looked.read_each(lambda tables: _names_in(tables, named))
         named.refuse_subscription(name, names)
+    if found and args.cluster not in found and args.cluster not in {one["cluster"] for one in away}:
+        there = " and ".join(found)
+        raise UsageError(
+            f"{args.cluster} does not know subscription {name} of {topic}; {there} {'have' if len(found) > 1 else 'has'} it. Change it there "
+            f"(--cluster {found[0]}); links bring that here. One that is made here begins anew."
+        )
     return config, topic
 
 

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob, from_1_to
 from geo.cli.describe import add_describe
 from geo.cli.named import chosen, refuse_absent
 from geo.cli.output import Output, as_text, said
-from geo.cli.running import LookedAt, load_for, say_unreadable, start_spark, writable
+from geo.cli.running import LookedAt, before_change, load_for, missing_roots, say_unreadable, start_spark, writable
 from geo.config import load
 from geo.errors import SchemaError
 from geo.journal.cluster import ClusterTables
@@ -20,7 +21,7 @@ from geo.log.topic_log import count_messages, newest
 from geo.log.topics import Registered, absent, all_topics, create_partitions, create_single, set_replication_clusters
 from geo.names import ALL_TOPICS, Topic, is_glob, topic_glob_matches
 from geo.now import utc_now
-from geo.ops.delete_topic import Deleted, delete_topics
+from geo.ops.delete_topic import Deleted, chosen_topics, delete_topics
 from geo.ops.removal import LOSE
 from geo.ops.topic_facts import TopicStats, topic_stats
 from geo.ops.topic_stats import WINDOWS_S, Rates
@@ -69,6 +70,7 @@ def add_topics(verbs: Verbs, does: str) -> None:
     p.add_argument("--topic", required=True, metavar="TOPIC|GLOB", help=f"{TOPIC_FORM}; a partitioned topic: all its partitions")
     add_dry_run(p, "say what would go, write nothing")
     p.add_argument(LOSE, action="store_true", dest="lose", help="also messages that no other cluster holds, or may not hold")
+    add_yes(p)
 
 
 def add_peek(verbs: Verbs, does: str) -> None:
@@ -113,7 +115,7 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
     ]  # fmt: skip
     output.table(("TOPIC", "CLUSTER", "KIND", "MESSAGES", "VERSION", "REPLICATION CLUSTERS"), rows)
     output.text(*(f"{r['topic']} in {r['cluster']}: {r['lacks']}" for r in found if r["lacks"] is not None))
-    output.text(*(f"{r['link']} {r['topic']}: FAILED: {r['reason']}" for r in failed))
+    output.text(*(f"{r['link']} {r['topic']}: FAILED: {r['reason']}" for r in failed), *missing_roots(looked.config))
     return say_unreadable(output, unreadable) or int(bool(failed) or any(r["lacks"] is not None for r in found))
 
 
@@ -224,9 +226,14 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
 
 def delete(args: argparse.Namespace, output: Output) -> int:
     config = load_for(args)
-    if not is_glob(args.topic):
-        looked = LookedAt("geo topics delete", config, "auto")
-        refuse_absent(looked.clusters[args.cluster], Topic.parse(args.topic), to_change=True)
+    tables = before_change("geo topics delete", config, args.cluster).clusters[args.cluster]
+    if is_glob(args.topic):
+        chosen_topics(tables, args.topic)
+    else:
+        refuse_absent(tables, Topic.parse(args.topic), to_change=True)
+    require_agreement(
+        args, output, f"this deletes {args.topic} in {args.cluster} for good, with its messages and what hangs on it there"
+    )
     done = delete_topics(
         start_spark("geo topics delete", config), config, args.cluster, args.topic, lose=args.lose, dry_run=args.dry_run
     )

@@ -13,7 +13,6 @@ from geo.cli.running import run_in_cluster, writable
 from geo.cli.verbs import typed
 from geo.config import Config
 from geo.delta.table import Table
-from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 from geo.subscription import version_subscriptions as changes
@@ -45,8 +44,6 @@ def version(text: str) -> int:
 
 
 def create(args: argparse.Namespace, output: Output, config: Config, topic: Topic) -> int:
-    if args.start != "earliest":
-        raise UsageError("--start is of messages. Where a consumer of versions begins says who starts it, with startingVersion.")
     tables = writable(args, config, "geo subscriptions")
     asked, there = args.replicate_subscription_state, changes.version_subscription(tables, topic, args.subscription)
     replicated = config.replicates_subscriptions(topic) if asked is None and there is None else asked

@@ -40,7 +40,7 @@ from geo.log.numbering.tagging import Tagging
 from geo.log.numbering.tallies import REPEATED, Common, Rejected, Tally
 from geo.log.source_identity import RowIdentity
 from geo.log.sources.source import SourceBatch
-from geo.log.topics import ensure_topic, partitions, refuse_deleted, replication_clusters
+from geo.log.topics import ensure_topic, refuse_deleted, refuse_partitioned, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
 from geo.schemas import TOPIC_LOG
@@ -116,8 +116,8 @@ class Publisher:
         found = None if seen is None else seen.columns
         planned = found or StructType(columns_of(TOPIC_LOG) + own)
         check_columns(given, planned, dropped, self.topic)
-        if not found and (parts := partitions(self.tables, self.topic)):
-            raise UsageError(f"{self.topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
+        if not found:
+            refuse_partitioned(self.tables, self.topic)
         if not found and not self._again:
             refuse_deleted(self.tables, self.topic)
         self.columns = ensure_topic(self.tables, self.topic, own, again=self._again, seen=seen)

@@ -406,6 +406,12 @@ def _inherited(registry: Journal, topic: Topic) -> Policies | None:
     return next((one.policies for one in there if one.policies), None)
 
 
+def refuse_partitioned(tables: ClusterTables, topic: Topic) -> None:
+    """Raises UsageError for the name of a partitioned topic, which has no log of its own."""
+    if parts := partitions(tables, topic):
+        raise UsageError(f"{topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
+
+
 def set_replication_clusters(
     tables: ClusterTables, config: Config, topic: Topic, clusters: Collection[str] | None
 ) -> list[Topic]:

@@ -59,7 +59,7 @@ def delete_topics(
     require_delta(spark)
     tables = open_for_writing(connect(spark, config.cluster(cluster)), config, rehearsal=dry_run)
     holdings = Holdings({name: connect(spark, other) for name, other in config.clusters.items() if name != cluster})
-    facts = [_facts(tables, holdings, config, topic) for topic in _chosen(tables, topics)]
+    facts = [_facts(tables, holdings, config, topic) for topic in chosen_topics(tables, topics)]
     refused = [refusal_of_topic(one, lose=lose) for one in facts]
     if dry_run:
         return [Deleted(one, why) for one, why in zip(facts, refused, strict=True)]
@@ -84,8 +84,8 @@ def _refuse(reasons: list[str]) -> None:
         raise UnsafeError("\n".join([*reasons, _NOT_DONE]))
 
 
-def _chosen(tables: ClusterTables, text: str) -> list[Topic]:
-    """The topics that are meant, also those of which an earlier delete has not ended."""
+def chosen_topics(tables: ClusterTables, text: str) -> list[Topic]:
+    """The topics that are meant, also those of which an earlier delete has not ended. Raises UsageError if there are none."""
     check_topic_glob(text)
     name = None if is_glob(text) else Topic.parse(text)
     if name is not None and name.is_system:

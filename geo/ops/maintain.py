@@ -64,11 +64,17 @@ def expired_days(days: Collection[date], ttl_s: int | None, now: datetime) -> li
 
 
 def maintain(
-    spark: SparkSession, config: Config, cluster: str, topics: str = ALL_TOPICS, *, dry_run: bool = False, yes: bool = False
+    spark: SparkSession,
+    config: Config,
+    cluster: str,
+    topics: str = ALL_TOPICS,
+    *,
+    dry_run: bool = False,
+    pass_silent: bool = False,
 ) -> list[Maintained]:
     """Drop expired dates, compact small files, remove what no version in the retention needs, cut logs; system tables too.
 
-    `yes` removes expired dates also past a silent link, never past a living one. `dry_run` writes nothing.
+    `pass_silent` removes expired dates also past a silent link, never past a living one. `dry_run` writes nothing.
     Raises UsageError if no topic matches, UnsafeError if a retention is shorter than the longest outage configured, or this
     host's clock is not the storage's.
     """
@@ -85,7 +91,7 @@ def maintain(
     done = []
     for topic, table in logs:
         set_step(f"maintains {topic}")
-        one = _maintain_log(config, tables, topic, table, now, dry_run=dry_run, yes=yes)
+        one = _maintain_log(config, tables, topic, table, now, dry_run=dry_run, pass_silent=pass_silent)
         done.append(replace(one, log=cutter.cut(topic, dry_run=dry_run)))
         progress.add(1)
     for schema in (*JOURNALS, EVENTS):
@@ -117,7 +123,7 @@ def _check_retention(table: Table, topic: Topic, policy: TopicPolicy) -> None:
 
 
 def _maintain_log(
-    config: Config, tables: ClusterTables, topic: Topic, table: Table, now: datetime, *, dry_run: bool, yes: bool
+    config: Config, tables: ClusterTables, topic: Topic, table: Table, now: datetime, *, dry_run: bool, pass_silent: bool
 ) -> Maintained:
     listed = date_files(table)
     files = counted_by_spark(table) if listed is None else {day: one.files for day, one in listed.items()}
@@ -125,7 +131,7 @@ def _maintain_log(
     looked_at = [day for day, count in files.items() if count > SMALL_FILES or day in due]
     by_day = footers(table, looked_at) if listed is None else {day: listed[day] for day in looked_at}
     held = held_dates(config, tables, topic, table, due, now) if due else []
-    kept = {day for one in held if not (one.silent and yes) for day in one.days}
+    kept = {day for one in held if not (one.silent and pass_silent) for day in one.days}
     expired = [by_day[day] for day in due if day not in kept]
     gone = {one.day for one in expired}
     small = [one for day, one in by_day.items() if day not in gone and one.files > SMALL_FILES and one.bytes < one.files * 2**27]

@@ -82,11 +82,8 @@ def remove_cluster(
     """
     require_delta(spark)
     others = {other: connect(spark, cluster) for other, cluster in config.clusters.items() if other != check_cluster(name)}
-    found = _look(others, name, is_configured=name in config.clusters)
-    hangs = any(one.links or one.requests or one.policies for one in found)
+    found = refuse_unknown(others, config, name)
     has_links = any(one.links or one.policies for one in found)
-    if not hangs:
-        config.cluster(name)
     there = {one.cluster: others[one.cluster] for one in found if one.away is None}
     known = sorted({topic for one in found for topic in one.links})
     topics, unread = _left_behind(spark, config, name, others, there, list(map(Topic.parse, known)))
@@ -98,6 +95,15 @@ def remove_cluster(
         raise UnsafeError("\n".join([*refused, "Nothing was removed."]))
     done = tuple(one if one.away is not None else _remove(there[one.cluster], config, name, one) for one in found)
     return RemovedCluster(name, topics, unread, done)
+
+
+def refuse_unknown(clusters: Mapping[str, ClusterTables], config: Config, name: str) -> tuple[InCluster, ...]:
+    """What hangs on a cluster in each of the others. Raises UsageError for one that nobody knows."""
+    others = {other: tables for other, tables in clusters.items() if other != check_cluster(name)}
+    found = _look(others, name, is_configured=name in config.clusters)
+    if not any(one.links or one.requests or one.policies for one in found):
+        config.cluster(name)
+    return found
 
 
 def _look(others: Mapping[str, ClusterTables], name: str, *, is_configured: bool) -> tuple[InCluster, ...]:

@@ -30,4 +30,6 @@ def interval_s(text: str) -> float | None:
     match = _INTERVAL.fullmatch(text.strip().lower())
     if match is None:
         raise UsageError(f"trigger {text!r} is neither 'available-now' nor an interval such as '1 second' or '500 ms'.")
+    if not int(match[1]):
+        raise UsageError(f"trigger {text!r} is no interval: 1 ms or more. What there is and no more: {AVAILABLE_NOW}.")
     return int(match[1]) * _MILLISECONDS[match.lastindex or 0] / 1000

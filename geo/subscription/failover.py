@@ -11,16 +11,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from geo.asking import ask_all
 from geo.config.model import Config
+from geo.delta.driver import Reads
+from geo.delta.engine import Scan
+from geo.delta.predicate import Among
+from geo.delta.scan import scan
 from geo.errors import GeoError, UnsafeError, UsageError
 from geo.faults import FAULTS
-from geo.journal.cluster import ClusterTables, connect
+from geo.journal.cluster import ClusterTables, Start, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_subscription, check_topic_glob
 from geo.remedies import how_to_share
@@ -33,7 +36,6 @@ from geo.subscription.acks.start_position import split_at
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.status import Subscribed, matching, subscriptions_in
 from geo.text import first_line
-from geo.times import from_us
 
 WAIT_S = 30.0
 """For a consumer that is being stopped: its last batch, and its last acknowledgements."""
@@ -42,6 +44,9 @@ ANSWER_S = 30.0
 """How long each look at the source may take, beside waiting for its consumer. One that does not answer counts as gone."""
 
 _POLL_S = 0.5
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
@@ -73,7 +78,7 @@ class Failover:
 
 
 def failover(
-    spark: SparkSession,
+    spark: SparkSession | Start,
     config: Config,
     topic: Topic,
     subscription: str,
@@ -99,7 +104,7 @@ def failover(
 
 
 def failover_all(
-    spark: SparkSession,
+    spark: SparkSession | Start,
     config: Config,
     topics: str,
     subscriptions: str,
@@ -126,14 +131,22 @@ class _Move:
     """Subscriptions of which the consumers move from one cluster to another."""
 
     def __init__(
-        self, spark: SparkSession, config: Config, source: str, target: str, wait_s: float, *, dry_run: bool, source_gone: bool
+        self,
+        spark: SparkSession | Start,
+        config: Config,
+        source: str,
+        target: str,
+        wait_s: float,
+        *,
+        dry_run: bool,
+        source_gone: bool,
     ) -> None:
         if source == target:
             raise UsageError(f"--from and --to are both {source}.")
         config.cluster(source)
         self._spark, self._config, self._source, self._target = spark, config, source, target
         self._wait_s, self._dry_run = wait_s, dry_run
-        self._here = open_for_writing(connect(spark, config.cluster(target)), config, rehearsal=dry_run)
+        self._here = open_for_writing(connect(spark, config.cluster(target), reads=Reads.ALL), config, rehearsal=dry_run)
         self._unreadable = "not looked at: it is said to be gone" if source_gone else None
         """Why the source is not read."""
 
@@ -151,8 +164,6 @@ class _Move:
         """Move these. Returns what was moved, and why others were not."""
         consumers, theirs, last = self._look_at_source(wanted)
         ours = _known(self._here, wanted)
-        if not consumers:
-            last = _last_records(self._here, self._source, wanted)
         states: dict[Subscribed, AckState] = {}
         refused: dict[Subscribed, GeoError] = {}
         for one in wanted:
@@ -168,6 +179,8 @@ class _Move:
                 refused[one] = UsageError(f"neither {self._source} nor {self._target} knows a subscription {one[1]} of {one[0]}.")
                 continue
             states[one] = state
+        if not consumers and states:
+            last = _last_records(self._here, self._source, list(states))
         told = [
             self._report(one, consumers.get(one), ours[one], theirs.get(one), state, last.get(one))
             for one, state in states.items()
@@ -197,7 +210,7 @@ class _Move:
     def _ask(self, question: Callable[[ClusterTables], T], more_s: float = 0.0) -> T:
         """Of the source. Raises what it does, RetryableError if the source does not answer within ANSWER_S and `more_s`."""
         source = self._config.cluster(self._source)
-        asked = ask_all({self._source: lambda: question(connect(self._spark, source))}, ANSWER_S + more_s)
+        asked = ask_all({self._source: lambda: question(connect(self._spark, source, reads=Reads.ALL))}, ANSWER_S + more_s)
         return asked[self._source].result()
 
     def _look_at_source(
@@ -274,7 +287,13 @@ def _last_records(tables: ClusterTables, source: str, wanted: Sequence[Subscribe
         log, keys = tables.log(acks), {key_of(*one): one for one in wanted if one[0].acks == acks}
         if not log.exists():
             continue
-        theirs = log.read().where(F.col("key").isin(*keys) & (F.col("origin") == source))
-        for row in theirs.groupBy("key").agg(F.unix_micros(F.max("publish_time")).alias("last")).collect():
-            found[keys[row["key"]]] = from_us(row["last"])
+        theirs = Among("key", frozenset(keys)) & Among("origin", frozenset({source}))
+        for part in scan(log, log.latest_version(), Scan(["key", "publish_time"], _last_by_key, theirs)):
+            for key, at in part.items():
+                found[keys[key]] = max(at, found.get(keys[key], at))
     return found
+
+
+def _last_by_key(rows: pa.Table) -> dict[str, datetime]:
+    found = rows.group_by("key").aggregate([("publish_time", "max")])
+    return dict(zip(found["key"].to_pylist(), found["publish_time_max"].to_pylist(), strict=True))

@@ -186,9 +186,8 @@ def test_an_end_by_an_error_is_said_once_in_the_form_of_the_log(config: str, cap
     assert stop["reason"] == error["reason"]
     assert main(["replicate", "--config", config, "--cluster", "eu"]) == 2
     why = capsys.readouterr().err
-    assert why.startswith(f"geo: {config}") and why.count("\n") == 1, (
-        "a person who is refused at once hears why, and nothing else"
-    )
+    assert why.startswith(f"geo: {config}")
+    assert why.count("\n") == 1, "a person who is refused at once hears why, and nothing else"
 
 
 def test_what_other_libraries_log_is_not_heard_twice(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,7 @@ def _expiring(world: World, outage: str = "7 days") -> World:
 def test_what_has_expired_goes_and_what_a_link_has_not_read_stays(linked: World) -> None:
     world = _expiring(linked)
     _age(world, "us", 20)
-    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC), dry_run=True, yes=True)
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC), dry_run=True, pass_silent=True)
     assert [(one.rows, one.files) for one in log.expired] == []
     (held,) = log.held
     assert (held.link, held.silent) == ("us->eu", False)
@@ -153,7 +153,7 @@ def test_a_link_that_is_long_silent_is_named_and_needs_a_yes(linked: World) -> N
     (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
     assert log.expired == ()
     assert [one.silent for one in log.held] == [True]
-    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC), yes=True)
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC), pass_silent=True)
     assert [one.rows for one in log.expired] == [10]
 
 
