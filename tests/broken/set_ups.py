@@ -109,6 +109,9 @@ def _of_place(where: str, code: Reason, fix: str) -> Tells:
 # -- mending: what was told ------------------------------------------------------------------------------------
 
 
+_BESIDE = {"broker": ["--trigger", "available-now"], "rebuild": ["--yes"]}
+"""What a program says beside the verb that people are told: a terminal would ask."""
+
 _VERB = re.compile(r"geo ((?:links|reconcile|rebuild|broker|replicate)\b.*?)(?= \(|, |; |\. |$)")
 
 
@@ -117,7 +120,7 @@ def _types(place: Place, fix: str, typed: Callable[[Sequence[str]], Said] | None
     found = _VERB.search(fix)
     assert found is not None, fix
     words = shlex.split(found[1])
-    said = (typed or place.typed)([*words, *(["--trigger", "available-now"] if words[0] == "broker" else [])])
+    said = (typed or place.typed)([*words, *_BESIDE.get(words[0], ())])
     assert said.code == 0, f"{found[0]}: {said.code}\n{said.text}"
     place.replicate()
 
