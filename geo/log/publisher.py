@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import xor
@@ -47,6 +47,7 @@ from geo.schemas import TOPIC_LOG
 from geo.schemas.topic_log import MESSAGE_INPUT
 from geo.streams import timetable
 from geo.streams.checkpoint import forget
+from geo.text import show
 
 _AT_HAND = {name: TOPIC_LOG.types[name] for name in (*MESSAGE_INPUT, "marker")}
 """The columns that rows at hand may have."""
@@ -166,7 +167,7 @@ class Publisher:
         if identity.name is not None:
             self.writer.recall([identity.name])
 
-        with ExitStack() as held, self._explained():
+        with ExitStack() as held, self._explained(rows, identity):
             numbered = self._numbering(rows, identity, held)
             tallies = numbered.tallies()
             self._check_below(tallies, identity)
@@ -251,14 +252,14 @@ class Publisher:
         return OnSpark(tagged, identity, common, held)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, published: DataFrame | SourceBatch, identity: RowIdentity) -> Iterator[None]:
         """Errors that say what a user's DataFrame is."""
         try:
             yield
         except (*SPARK_ERRORS, UsageError) as error:
             if REPEATED in str(error):
                 raise UsageError(
-                    f"{self.topic}: two rows have the same order columns, so their order, and with it their identity, is open. "
+                    f"{self.topic}: two rows have the same order columns{self._tie(published, identity)}, so their order, and with it their identity, is open. "
                     "Nothing of this DataFrame was published. Add a column that tells them apart to order_by."
                 ) from None
             if OTHER_ROWS in str(error):
@@ -268,6 +269,18 @@ class Publisher:
                     "checkpoint (DataFrame.checkpoint, localCheckpoint) and publish them from there."
                 ) from None
             raise
+
+    def _tie(self, published: DataFrame | SourceBatch, identity: RowIdentity) -> str:
+        """The order columns that two rows have, in brackets; empty where none are found: rows may be others each time."""
+        spark = self.tables.spark
+        rows = published.frame(spark) if isinstance(published, SourceBatch) else published
+        parts = [f"CAST({part} AS STRING) AS o{at}" for at, part in enumerate((identity.source, *identity.offsets))]
+        with suppress(*SPARK_ERRORS):
+            placed = rows.selectExpr(*parts)
+            for *place, _ in placed.groupBy(*placed.columns).count().where("count > 1").limit(1).collect():
+                source, *offset = map(str, place)
+                return f" ({show(', '.join(offset))}{f' of {show(source)}' if source else ''})"
+        return ""
 
     def _read_routes(self) -> None:
         """Derive the hubs on the way to every other cluster, under this cluster's current topic policy, and what is refused by
