@@ -167,8 +167,10 @@ def _conf_folder() -> Path:
     """Where spark-submit, by which a session of ours starts, finds settings."""
     if (folder := os.environ.get("SPARK_CONF_DIR")) is not None:
         return Path(folder)
-    home, found = os.environ.get("SPARK_HOME"), find_spec("pyspark")
-    return Path(home or (found is not None and found.origin and os.path.dirname(found.origin)) or ".", "conf")
+    if (home := os.environ.get("SPARK_HOME")) is None:
+        found = find_spec("pyspark")
+        home = os.path.dirname(str(found.origin)) if found is not None else "."
+    return Path(home, "conf")
 
 
 def session_is_there() -> bool:

@@ -102,8 +102,9 @@ class RunLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        is_exit = isinstance(error, SystemExit) and isinstance(error.code, int)
-        self.ended(error.code if is_exit else self.code, "" if error is None or is_exit else f"by {type(error).__name__}")
+        if isinstance(error, SystemExit) and isinstance(error.code, int):  # of the parser
+            self.ended(error.code)
+        self.ended(self.code, "" if error is None else f"by {type(error).__name__}")
 
     def ended(self, code: int | None, by: str = "") -> None:
         """Say that it ends; once."""
