@@ -31,7 +31,7 @@ from geo.delta.commits import Kind
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.delta_state import newest_state
 from geo.delta.disk_store import DiskStore, on_disk
-from geo.delta.driver import Driver
+from geo.delta.driver import Driver, Reads
 from geo.delta.engines.native.rows import MOST_ROWS
 from geo.delta.scan import few_added
 from geo.delta.store import Put, StorePath
@@ -473,6 +473,18 @@ def test_where_a_log_store_is_configured_tables_are_made_and_commits_are_left_to
     another = Table(configured, str(tmp_path / "another"), by_path=True, lock=None)
     another.create(TOPIC_LOG)
     assert another.latest_version() == 0
+
+
+def test_a_lock_names_the_jvm_that_its_holder_has_by_then_and_a_claim_keeps_its_name(spark: SparkSession) -> None:
+    driver = Driver(lambda: spark, reads=Reads.ALL)
+    driver.commits_by_itself = True  # as it is known where no place of Spark's settings names a log store, and none is there
+    claimed = driver.me
+    assert (claimed.jvm_pid, driver.committer) == (0, claimed)
+    assert driver.spares_spark
+    assert driver.spark is spark
+    assert driver.committer.jvm_pid > 0
+    assert driver.me == claimed
+    assert not driver.spares_spark, "Spark is there, and makes tables as it always did"
 
 
 def test_rows_that_were_written_are_committed_by_spark_where_that_is_due(log: Table, tmp_path: Path, spark: SparkSession) -> None:
