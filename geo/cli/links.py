@@ -47,7 +47,7 @@ from geo.replication.link_status import HighWatermarks, LinkStatus, high_waterma
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import LinkReport
 from geo.replication.rebuild import rebuild
-from geo.replication.repair import Reconciled, carried_topics, reconcile_links, resolve_links
+from geo.replication.repair import Reconciled, carried_topics, failed_topics, reconcile_links, resolve_links
 from geo.replication.request_table import ask, read_requests
 from geo.streams import timetable
 from geo.streams.life import State
@@ -300,6 +300,11 @@ def ask_links(args: argparse.Namespace, output: Output) -> int:
 def resolve(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     link, topics = config.link(args.source, args.target), check_topic_glob(args.topic)
+    there = before_change("geo links resolve", config, args.target).clusters[args.target]
+    if not failed_topics(there, args.source, topics):
+        output.data([])
+        output.text(f"{link.name}: no topic that matches {topics} is FAILED")
+        return 0
     done, not_done = resolve_links(
         start_spark("geo links resolve", config),
         config,
@@ -310,8 +315,6 @@ def resolve(args: argparse.Namespace, output: Output) -> int:
         take_over=args.take_over,
     )
     _say_reconciled(args, output, done, not_done)
-    if not done and not not_done:
-        output.text(f"{link.name}: no topic that matches {topics} is FAILED")
     return 1 if not_done else 0
 
 

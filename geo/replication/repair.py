@@ -148,6 +148,12 @@ def carried_topics(config: Config, link: Link, source: ClusterTables, target: Cl
     return found
 
 
+def failed_topics(target: ClusterTables, source: str, glob: str) -> list[str]:
+    """The matching topics of the link from `source` into this cluster that are FAILED, as it says itself."""
+    failed = (topic for (name, topic), row in read_links(target).items() if name == source and row.state is State.FAILED)
+    return sorted(topic for topic in failed if topic_glob_matches(glob, Topic.parse(topic)))
+
+
 def resolve_links(
     spark: SparkSession,
     config: Config,
@@ -164,13 +170,9 @@ def resolve_links(
     """
     require_delta(spark)
     config.link(source, target)
-    rows = read_links(connect(spark, config.cluster(target)))
-    failed = [topic for (name, topic), row in rows.items() if name == source and row.state is State.FAILED]
     done: list[Reconciled] = []
     not_done: dict[str, str] = {}
-    for topic in sorted(failed):
-        if not topic_glob_matches(topics, Topic.parse(topic)):
-            continue
+    for topic in failed_topics(connect(spark, config.cluster(target)), source, topics):
         with Tried() as tried:
             done += reconcile_links(spark, config, source, target, topics=topic, dry_run=dry_run, take_over=take_over)
         if tried.fault is not None:

@@ -114,6 +114,7 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     (f"subscriptions delete {_BILLING}", 3, "nothing was changed: this deletes subscription billing"),
     # places that let nobody in
     ("topics create --cluster away --topic {topic}", 1, "/sys/geo"),
+    ("links resolve --source eu --target us", 0, "eu->us: no topic that matches persistent://*/*/* is FAILED"),
     ("topics list --config moved.yaml", 0, "/nowhere. Where something should be, correct its root in moved.yaml"),
 )
 """Of each what was typed, the exit code, and a part of what is said."""
