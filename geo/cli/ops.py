@@ -49,13 +49,14 @@ def add_erase(verbs: Verbs, does: str) -> None:
 
 def verify(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
-    if args.quick:
-        report = verify_by_ends(LookedAt("geo verify", config, args.engine).clusters, config, args.topic)
-    elif args.engine == "native":
+    if args.engine == "native" and not args.quick:
         raise UsageError("content is compared by Spark alone: leave --engine native out, or add --quick.")
+    looked = LookedAt("geo verify", config, args.engine)
+    topics = chosen(looked, args.topic)
+    if args.quick:
+        report = verify_by_ends(looked.clusters, config, topics)
     else:
-        chosen(LookedAt("geo verify", config, args.engine), args.topic)
-        report = verifying.verify(start_spark("geo verify", config), config, args.topic)
+        report = verifying.verify(start_spark("geo verify", config), config, topics)
     output.data(report.to_json())
     output.text(*report.lines())
     findings = sum(found.count for _, _, found in report.findings()) + len(report.faults)
