@@ -35,8 +35,9 @@ class CrashPoint(str, Enum):
     CHANGE_MADE = "change-made"
     # a table that this process makes as Spark made one before: file of its first commit, as above -> commit -> its checksum
     TABLE_COMMITTED = "table-committed"
-    # publish: owners row -> ledgers row -> log commit -> recorded end -> a stream's checkpoint, or the note of a source of ours
+    # publish: owners row -> ledgers row (-> columns that came in the source) -> log commit -> recorded end -> a stream's checkpoint, or the note of a source of ours
     PUBLISH_CLAIMED = "publish-claimed"
+    COLUMNS_ADDED = "columns-added"
     PUBLISH_LEDGERS_OPENED = "publish-ledgers-opened"
     PUBLISH_BEFORE_APPEND = "publish-before-append"
     PUBLISH_AFTER_APPEND = "publish-after-append"

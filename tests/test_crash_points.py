@@ -38,6 +38,7 @@ ELSEWHERE = {
     ("change-",): "ops/test_erase.py",
     ("table-",): "delta/test_create.py",
     ("events-",): "journal/test_events.py",
+    ("columns-",): "log/sources/test_table.py",
 }
 """By how the others' names begin, where they are met."""
 

@@ -22,6 +22,7 @@ from geo.log.publish_work import Publishing
 from geo.log.replicas import WAIT_S, Replicas, WaitFor
 from geo.log.sources import jsonl, kafka
 from geo.log.sources.files import open_path, whole_path
+from geo.log.sources.table_place import table_at
 from geo.log.topics import refuse_partitioned
 from geo.names import DEFAULT_PRODUCER, Topic
 from geo.streams.life_events import LifeEvents
@@ -39,7 +40,18 @@ def add_publish(verbs: Verbs, does: str) -> None:
     p.add_argument("--kafka-topic", metavar="K", help="the Kafka topic to read, one ledger per partition")
     does = "where nothing was read yet (default: %(default)s)"
     p.add_argument("--kafka-start", choices=("earliest", "latest"), default="earliest", help=does)
-    p.add_argument("--accept-lost", action="store_true", help="continue behind Kafka offsets that are gone")
+    source.add_argument(
+        "--delta", metavar="PATH|TABLE", help="a Delta table of yours: a path, with a slash in it, or a catalog's name"
+    )
+    does = "with the rows that are there at first, or with what comes from then on (default: %(default)s)"
+    p.add_argument("--delta-start", choices=("earliest", "latest"), default="earliest", help=does)
+    p.add_argument("--key", metavar="COLUMN", help="the column of the Delta table whose text is the key of a message")
+    does = "columns of the Delta table in whose order the rows of one commit are put"
+    p.add_argument("--order-by", type=_names, default=(), metavar="COLUMN,…", help=does)
+    does = "pass over changes and deletes in the Delta table, which stop it otherwise"
+    p.add_argument("--only-inserts", action="store_true", help=does)
+    does = "continue behind Kafka offsets, or commits of a Delta table, that are gone"
+    p.add_argument("--accept-lost", action="store_true", help=does)
     p.add_argument("--producer", default=DEFAULT_PRODUCER, help="name under which progress is kept (default: %(default)s)")
     does = "go on where the producer of this name stood in another cluster, whose place this one takes"
     p.add_argument("--continue-from", metavar="CLUSTER", help=does)
@@ -59,6 +71,11 @@ def add_publish(verbs: Verbs, does: str) -> None:
     does = f"for at most so long (default: {WAIT_S:.0f} seconds)"
     p.add_argument("--wait-limit", type=_duration, default=WAIT_S, metavar="DURATION", help=does)
     add_running(p)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The type of `--order-by`."""
+    return tuple(name.strip() for name in text.split(","))
 
 
 def _wait_for(text: str) -> WaitFor:
@@ -83,11 +100,16 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         raise UsageError("--kafka BOOTSTRAP and --kafka-topic K belong together.")
     if args.wait_for is not None and args.trigger != AVAILABLE_NOW:
         raise UsageError("--wait-for is for a run that ends: leave --trigger out.")
-    what = Publication(args.cluster, topic, args.producer, args.jsonl, args.kafka, args.kafka_topic, args.kafka_start)
+    what = Publication(
+        args.cluster, topic, args.producer, args.jsonl, args.kafka, args.kafka_topic, args.kafka_start, args.delta, args.delta_start,
+        args.key, args.order_by, args.only_inserts,
+    )  # fmt: skip
     if args.jsonl is not None:
         open_path(whole_path(args.jsonl))
+    if args.delta is not None and "/" in args.delta:
+        table_at(args.delta, config.cluster(args.cluster))
     refuse_partitioned(before_change("geo publish", config, args.cluster).clusters[args.cluster], topic)
-    spark = start_spark("geo publish", config, args.jsonl, args.rejects)
+    spark = start_spark("geo publish", config, args.jsonl, args.delta, args.rejects)
     options = PublishOptions(
         trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows, accept_lost=args.accept_lost,
         rejects=args.rejects, continue_from=args.continue_from,

@@ -25,6 +25,8 @@ class KeyKind(Enum):
     GLOB = "a glob of topics"
     GLOBS = "a list of globs of topics"
     LOCATION = "a path or URI"
+    TABLE = "a path with a slash in it, a URI, or a catalog's name"
+    COLUMNS = "a list of columns"
     IDENTIFIER = "a catalog's identifier"
     TOPIC = "a topic"
     PRODUCER = "a producer's name"
@@ -181,7 +183,7 @@ PLACEMENT = KeysOf(
 
 PUBLISH = KeysOf(
     "publish",
-    "A list: what `geo broker` publishes. Each has either `jsonl`, or `kafka` and `kafka_topic`.",
+    "A list: what `geo broker` publishes. Each has `jsonl`, or `kafka` and `kafka_topic`, or `delta`.",
     Publication,
     (
         Key("cluster", KeyKind.CLUSTER, "the cluster whose broker does it", required=True),
@@ -191,6 +193,16 @@ PUBLISH = KeysOf(
         Key("kafka", KeyKind.TEXT, "bootstrap servers of Kafka, `host:port,…`"),
         Key("kafka_topic", KeyKind.TEXT, "the Kafka topic to read, one ledger per partition"),
         Key("kafka_start", KeyKind.START, "where to begin when nothing was published yet"),
+        Key("delta", KeyKind.TABLE, "a Delta table of yours ([own-table.md](own-table.md))"),
+        Key("delta_start", KeyKind.START, "with the rows that the table has at first, or with what comes from then on"),
+        Key("key", KeyKind.TEXT, "the table's column whose text is the key of a message", "its column `key`, if there is one"),
+        Key(
+            "order_by",
+            KeyKind.COLUMNS,
+            "the rows of one commit of the table are put in the order of these",
+            "as they are in its files",
+        ),
+        Key("only_inserts", KeyKind.FLAG, "deletes and changes in the table are passed over; they stop it otherwise", "`false`"),
     ),
 )
 

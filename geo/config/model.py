@@ -277,8 +277,10 @@ class Snapshots:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What a broker publishes into a topic of its cluster: either JSON lines below the path `jsonl`, or the topic `kafka_topic` of
-    the Kafka brokers `kafka`, from `kafka_start` where nothing was read yet. UsageError if not."""
+    """What a broker publishes into a topic of its cluster: JSON lines below the path `jsonl`; or the topic `kafka_topic` of
+    the Kafka brokers `kafka`, from `kafka_start` where nothing was read yet; or the Delta table `delta`, a path or a catalog's name, from `delta_start`:
+    with the text of its column `key` as the key, the rows of a commit in the order of `order_by`, and changes and deletes passed over where it is
+    `only_inserts`. UsageError if not."""
 
     cluster: str
     topic: Topic
@@ -287,17 +289,24 @@ class Publication:
     kafka: str | None = None
     kafka_topic: str | None = None
     kafka_start: Start = "earliest"
+    delta: str | None = None
+    delta_start: Start = "earliest"
+    key: str | None = None
+    order_by: tuple[str, ...] = ()
+    only_inserts: bool = False
 
     def __post_init__(self) -> None:
         check_cluster(self.cluster), check_user_producer(self.producer)
         if self.topic.is_system:
             raise UsageError(f"{self.topic} is a system topic, into which delta-geo alone publishes")
-        if (self.jsonl is None) == (self.kafka is None):
-            raise UsageError(f"{self.name}: expected either jsonl, or kafka and kafka_topic")
+        if [self.jsonl, self.kafka, self.delta].count(None) != 2:
+            raise UsageError(f"{self.name}: expected one of jsonl, kafka (with kafka_topic) and delta")
         if (self.kafka is None) != (self.kafka_topic is None):
             raise UsageError(f"{self.name}: kafka and kafka_topic belong together")
-        if self.jsonl is not None and self.kafka_start != "earliest":
+        if self.kafka is None and self.kafka_start != "earliest":
             raise UsageError(f"{self.name}: kafka_start belongs to kafka")
+        if self.delta is None and (self.delta_start != "earliest" or self.key or self.order_by or self.only_inserts):
+            raise UsageError(f"{self.name}: delta_start, key, order_by and only_inserts belong to delta")
 
     @property
     def name(self) -> str:

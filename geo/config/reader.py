@@ -146,7 +146,8 @@ def _kinds(reader: Reader, clusters: Collection[str], resolve: Callable[[str], s
         KeyKind.GLOB: word(check_topic_glob), KeyKind.GLOBS: partial(_read_list, reader, check=check_topic_glob),
         KeyKind.LOCATION: text(resolve), KeyKind.IDENTIFIER: word(check_identifier), KeyKind.TOPIC: word(Topic.parse),
         KeyKind.PRODUCER: word(check_user_producer), KeyKind.NAME: word(str), KeyKind.TEXT: text(str),
-        KeyKind.RATE: partial(_read_dispatch_rate, reader),
+        KeyKind.RATE: partial(_read_dispatch_rate, reader), KeyKind.COLUMNS: partial(_read_list, reader, check=str),
+        KeyKind.TABLE: text(lambda place: resolve(place) if "/" in place else place),
     }  # fmt: skip
 
 

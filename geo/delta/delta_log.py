@@ -184,7 +184,7 @@ def opened_commits(folder: ReadPath, first: int, last: int) -> Iterator[Commit]:
     """The commits `first` to `last`, oldest first, those that are there."""
     is_cheap = not folder.store.is_near and last - first < _FEW
     if first < last and not is_cheap and not has_commit(folder, first):
-        first = _first_commit(folder, first, last)
+        first = first_commit(folder, first, last)
     versions = range(first, last + 1)
     read = read_each(folder.store, versions, lambda version: (folder / commit_file(version)).lines())
     for version, lines in zip(versions, read, strict=True):
@@ -193,7 +193,7 @@ def opened_commits(folder: ReadPath, first: int, last: int) -> Iterator[Commit]:
             yield commit if commit.columns is None else commit.since(metadata_before(folder, version))
 
 
-def _first_commit(folder: ReadPath, first: int, last: int) -> int:
+def first_commit(folder: ReadPath, first: int, last: int) -> int:
     """The first version from `first` to `last` that is there; `last` + 1 if none is."""
     return min((version for version in _committed(folder) if first <= version <= last), default=last + 1)
 

@@ -248,7 +248,7 @@ def state_of(version: int, checksum: Mapping[str, Any]) -> DeltaState:
         int(checksum["inCommitTimestampOpt"])  # the next is later
     schema = stored = schema_of(columns)
     if is_mapped(configuration):
-        stored = pa.schema([_field(column, column, mapped=True) for column in columns])
+        stored = stored_schema_of(columns)
     if strange := [name for name in partition_by if schema.field(name).type != pa.date32()]:
         raise UnsupportedError(f"it is partitioned by {', '.join(strange)}, which is no date")
     interval = int(configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
@@ -262,6 +262,11 @@ def state_of(version: int, checksum: Mapping[str, Any]) -> DeltaState:
 def schema_of(columns: Sequence[Mapping[str, Any]]) -> pa.Schema:
     """Columns, as the log lists them, as Arrow has them. Raises UnsupportedError if one is of another kind."""
     return pa.schema([_field(column, column, mapped=False) for column in columns])
+
+
+def stored_schema_of(columns: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """As `schema_of`, by the names and numbers that mapped columns have in files. Raises KeyError for one that is not mapped."""
+    return pa.schema([_field(column, column, mapped=True) for column in columns])
 
 
 def _field(of: Mapping[str, Any], field: Mapping[str, Any], *, mapped: bool) -> pa.Field:

@@ -36,7 +36,7 @@ _OF_WRITERS = (
 MAPPED_NAME, MAPPED_ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 """What a column says of its name and number in files."""
 
-_MAPPING, _TIMESTAMPS, _CONSTRAINTS = "delta.columnMapping.mode", "delta.enableInCommitTimestamps", "delta.constraints."
+MAPPING, _TIMESTAMPS, _CONSTRAINTS = "delta.columnMapping.mode", "delta.enableInCommitTimestamps", "delta.constraints."
 _CHANGES = "delta.typeChanges"
 
 _KNOWN_METADATA = frozenset({"comment", MAPPED_NAME, MAPPED_ID, _CHANGES})
@@ -59,7 +59,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 def is_mapped(configuration: Mapping[str, str]) -> bool:
     """Whether the columns of a table have other names in its files."""
-    return configuration.get(_MAPPING, "none") != "none"
+    return configuration.get(MAPPING, "none") != "none"
 
 
 def has_times(configuration: Mapping[str, str]) -> bool:
@@ -78,7 +78,7 @@ def why_not_read(protocol: Mapping[str, Any], configuration: Mapping[str, str]) 
     protocol."""
     if (why := _why_unknown(protocol, "reader", _LEGACY_READERS, 3, _READ)) is not None:
         return why
-    mode = configuration.get(_MAPPING, "none")
+    mode = configuration.get(MAPPING, "none")
     return f"its columns have other names in the files (column mapping by {mode})" if is_mapped(configuration) else None
 
 
@@ -87,7 +87,7 @@ def why_not_append(protocol: Mapping[str, Any], configuration: Mapping[str, str]
     for who, legacy, known in (("reader", _LEGACY_READERS, _READ), ("writer", _LEGACY_WRITERS, _WRITTEN)):
         if (why := _why_unknown(protocol, who, legacy, 3 if who == "reader" else 7, known)) is not None:
             return why
-    if (mode := configuration.get(_MAPPING, "none")) not in ("none", "name", "id"):
+    if (mode := configuration.get(MAPPING, "none")) not in ("none", "name", "id"):
         return f"its columns are mapped in a way that is not known here ({mode})"
     if checked := sorted(key.removeprefix(_CONSTRAINTS) for key in configuration if key.startswith(_CONSTRAINTS)):
         return f"its rows are checked by the constraint {_named(checked)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
 
@@ -45,6 +46,13 @@ def port_of(cluster: Cluster, location: str | None = None) -> ObjectStore | None
             f"cluster {cluster.name}: is on S3, which takes {', '.join(lacking)}: pip install {' '.join(lacking.values())}"
         )
     return _port(authority_of(root), tuple(sorted(reached.items())), root if WORKSPACE in reached else "")
+
+
+def port_at(cluster: Cluster, location: str) -> ObjectStore | None:
+    """As `port_of`, of any location, reached as the cluster is."""
+    if storage_of(location) != "s3a":
+        return None
+    return port_of(replace(cluster, root=location, catalog=None, schema=None, checkpoints=location))
 
 
 @lru_cache(maxsize=64)

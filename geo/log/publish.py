@@ -22,10 +22,12 @@ from geo.log.publish_stream import FrameStream, SourceStream
 from geo.log.publisher import Published, Publisher
 from geo.log.replicas import WAIT_S, Ledgers, Replicas, WaitFor
 from geo.log.source_identity import RowIdentity, by_id, by_order
-from geo.log.sources import jsonl, kafka
+from geo.log.sources import jsonl, kafka, table
 from geo.log.sources.files import open_path, whole_path
 from geo.log.sources.kafka_arrived import KafkaMessages
 from geo.log.sources.source import Source
+from geo.log.sources.table_place import open_table
+from geo.log.sources.table_rows import NO_COLUMNS, ROW, TABLE
 from geo.names import DEFAULT_PRODUCER, Topic, check_user_producer
 from geo.session import require_delta
 from geo.streams.trigger import AVAILABLE_NOW
@@ -150,7 +152,9 @@ class PublishOptions:
 def publish_source(
     spark: SparkSession, what: Publication, *, config: Config, options: PublishOptions = PublishOptions()
 ) -> SourceStream:
-    """Begin to publish what a publication says, as `publish_kafka` or `publish_json_lines`."""
+    """Begin to publish what a publication says, as `publish_kafka`, `publish_json_lines` or `publish_table`."""
+    if what.delta is not None:
+        return _publish_rows(spark, what, config, options)
     return (_publish_lines if what.jsonl is not None else _publish_records)(spark, what, config, options)
 
 
@@ -201,6 +205,37 @@ def publish_kafka(
     return publish_source(spark, what, config=config, options=options)
 
 
+def publish_table(
+    spark: SparkSession,
+    path: str,
+    topic: str | Topic,
+    *,
+    config: Config,
+    cluster: str,
+    producer: str = DEFAULT_PRODUCER,
+    begin: Start = "earliest",
+    key: str | None = None,
+    order_by: str | Sequence[str] = (),
+    only_inserts: bool = False,
+    options: PublishOptions = PublishOptions(),
+) -> SourceStream:
+    """Publish a Delta table, given by its path or a catalog's name: the rows that are there at the first start (`begin` earliest), then what each of its
+    commits inserts, each row exactly once, in one ledger per `replicate_to`, in the order of its commits.
+
+    Its columns are those of the topic, which gets columns that come later; `key`, `payload`, `properties`, `replicate_to` and `event_time` are the
+    message's own. It is read without Spark where it is on a local disk or on S3, as the cluster's storage is reached. OPTIMIZE, VACUUM and properties are
+    passed; deletes, updates and merges stop it, with `only_inserts` they are passed over, and what is inserted by them is published if the change feed tells.
+
+    Errors as `publish`; SourceChangedError for a table that was changed, restored, made anew, or cleaned up before it was read; UsageError for one
+    that is not read here.
+    """
+    order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+    what = Publication(
+        cluster, _named(topic), producer, delta=path, delta_start=begin, key=key, order_by=order, only_inserts=only_inserts
+    )  # fmt: skip
+    return publish_source(spark, what, config=config, options=options)
+
+
 def _publish_lines(spark: SparkSession, what: Publication, config: Config, options: PublishOptions) -> SourceStream:
     assert what.jsonl is not None
     path = whole_path(what.jsonl)
@@ -248,6 +283,29 @@ def _publish_records(spark: SparkSession, what: Publication, config: Config, opt
             other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, asked, messages)
             kafka.refuse_other_topic(kafka_topic, topic_id, other.recorded)
     source = Source(kafka.PARTITION, kafka.RECORD_OFFSET, kafka.BLOCK, ("partition", "offset"), reader, has_gaps=True)
+    return SourceStream(publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other)
+
+
+def _publish_rows(spark: SparkSession, what: Publication, config: Config, options: PublishOptions) -> SourceStream:
+    assert what.delta is not None, "a publication has one of them"
+    require_delta(spark)
+    publisher = _publisher_of(spark, what, config, options)
+    place = open_table(spark, what.delta, publisher.tables.cluster)
+    batch_bytes = min(options.batch_bytes, table.BATCH_BYTES)
+
+    def reader(_: Mapping[str, SourceEnd]) -> table.TableReader:
+        return table.TableReader(
+            place, begin=what.delta_start, batch_bytes=batch_bytes, key=what.key, order_by=what.order_by, only_inserts=what.only_inserts,
+            accept_lost=options.accept_lost,
+        )  # fmt: skip
+
+    asked, other = reader({}), None
+    if options.continue_from is not None:
+        other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, asked)
+    now = asked.columns_now()
+    # Columns of a topic that is there are looked at when they are published.
+    blocks = NO_COLUMNS if publisher.tables.log(what.topic).exists() else now
+    source = Source(TABLE, ROW, blocks, ("table", "row"), reader, has_gaps=True)
     return SourceStream(publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other)
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -227,6 +228,9 @@ class SourceStream(PublishStream):
         moved = {name: place for name, place in end.items() if place != start.get(name)}
         if spans:
             self._refuse_without_place(moved.keys() - start.keys())
+            if (blocks := self._reader.blocks) != self._source.blocks:
+                self._source = replace(self._source, blocks=blocks)
+                self.publisher.take(self._source.columns)
             marks = {name: self._reader.mark_of(place) for name, place in moved.items()}
             # An end at the last row would leave out what was read behind it: once that is gone, it would look unread.
             through = {name: place[0] - 1 for name, place in moved.items()} if self._source.has_gaps else {}

@@ -6,6 +6,7 @@ What a batch is and where its rows come from is decided in geo.log.publish; whic
 from __future__ import annotations
 
 import json
+import logging
 import math
 import secrets
 import time
@@ -23,6 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from geo.config.model import Config
+from geo.crash import CrashPoint, reach
 from geo.delta.arrow_rows import rows_table
 from geo.delta.definition import columns_of
 from geo.delta.small_batch import FEW
@@ -40,6 +42,7 @@ from geo.log.numbering.tagging import Tagging
 from geo.log.numbering.tallies import REPEATED, Common, Rejected, Tally
 from geo.log.source_identity import RowIdentity
 from geo.log.sources.source import SourceBatch
+from geo.log.topic_log import user_columns
 from geo.log.topics import ensure_topic, refuse_deleted, refuse_partitioned, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
@@ -48,6 +51,8 @@ from geo.schemas.topic_log import MESSAGE_INPUT
 from geo.streams import timetable
 from geo.streams.checkpoint import forget
 from geo.text import show
+
+log = logging.getLogger(__name__)
 
 _AT_HAND = {name: TOPIC_LOG.types[name] for name in (*MESSAGE_INPUT, "marker")}
 """The columns that rows at hand may have."""
@@ -124,12 +129,36 @@ class Publisher:
         self.columns = ensure_topic(self.tables, self.topic, own, again=self._again, seen=seen)
         if self.columns != planned:  # another process was quicker
             check_columns(given, self.columns, dropped, self.topic)
-        self._given, self._given_columns = given.names, given
-        self._log, self._common = log_table, Common(self.tables.cluster.name, self.producer, self.columns)
+        self._log = log_table
+        self._set_columns(given)
         self.writer = LedgerWriter(
             self.tables, self.config, self.topic, self.producer, log_table, clock=self._clock, take_over=take_over
         )
         return self
+
+    def take(self, given: StructType) -> None:
+        """From now on the rows have these columns. Of a typed topic the log first gets those that it lacks.
+
+        Raises UsageError for columns that the topic cannot take, with nothing done; FencedError.
+        """
+        is_typed = bool(user_columns(self.columns))
+        new = [one for one in new_topic_columns(given, ()) if one.name not in self.columns.names] if is_typed else []
+        check_columns(given, StructType([*self.columns.fields, *new]), (), self.topic)
+        if new:
+            self.writer.refuse_if_replaced()
+            self._log.add_columns(new)
+            reach(CrashPoint.COLUMNS_ADDED)
+            log.info("%s: has the columns %s too, as what is published", self.topic, ", ".join(one.name for one in new))
+            if (found := self._log.find(TOPIC_LOG)) is not None:
+                self.columns = found
+            check_columns(given, self.columns, (), self.topic)  # another process may have added one of that name
+        self._set_columns(given)
+        self._read_routes()
+
+    def _set_columns(self, given: StructType) -> None:
+        self._given, self._given_columns = given.names, given
+        vars(self).pop("_prepared", None)
+        self._common = Common(self.tables.cluster.name, self.producer, self.columns)
 
     @cached_property
     def _prepared(self) -> dict[str, Column]:
@@ -229,7 +258,7 @@ class Publisher:
         if isinstance(rows, SourceBatch) and workspace is not None:
             # Of its sources alone: what was published otherwise under this name has other ends.
             ends = {name: int(end.parts[0]) for name, end in self.writer.sources.items() if name in identity.marks}
-            columns = [name for name in self._given if name in MESSAGE_INPUT]
+            columns = [name for name in self._given if name in self.columns.names]
             tagging = Tagging(rows.source.source, rows.source.offset, columns, ends, self._routes)
             return hold_spans(spark, rows, tagging, common, workspace)
 

@@ -348,8 +348,12 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         (_publish("{cluster: us, topic: T, jsonl: in}"), 4, "cluster: cluster 'us' is unknown; clusters: eu"),
         (_publish("{cluster: eu, jsonl: in}"), 4, "publish: topic is missing"),
         (_publish("{cluster: eu, topic: clicks, jsonl: in}"), 4, "topic: topic 'clicks' is not of the form"),
-        (_publish("{cluster: eu, topic: T, jsonl: in, kafka: b}"), 4, "expected either jsonl, or kafka and kafka_topic"),
-        (_publish("{cluster: eu, topic: T}"), 4, "expected either jsonl, or kafka and kafka_topic"),
+        (
+            _publish("{cluster: eu, topic: T, jsonl: in, kafka: b}"),
+            4,
+            "expected one of jsonl, kafka (with kafka_topic) and delta",
+        ),
+        (_publish("{cluster: eu, topic: T}"), 4, "expected one of jsonl, kafka (with kafka_topic) and delta"),
         (_publish("{cluster: eu, topic: T, kafka: b}"), 4, "kafka and kafka_topic belong together"),
         (_publish("{cluster: eu, topic: T, jsonl: in, kafka_topic: t}"), 4, "kafka and kafka_topic belong together"),
         (_publish("{cluster: eu, topic: T, kafka: b, kafka_topic: t, kafka_start: now}"), 4, "'now' is no start"),
@@ -559,6 +563,21 @@ def test_what_a_broker_publishes_is_read_with_paths_from_the_folder_of_the_file(
     assert lines == Publication("eu", topic, "default", jsonl="/conf/in")
     assert kafka == Publication("eu", topic, "k", kafka="b", kafka_topic="t", kafka_start="latest")
     assert lines.name == "persistent://a/b/c in eu by default"
+
+
+def test_a_table_that_a_broker_publishes_is_a_path_from_the_folder_of_the_file_or_a_name_of_a_catalog() -> None:
+    more = "delta_start: latest, key: id, order_by: [at, id], only_inserts: true"
+    path, name = parse(
+        _publish(
+            f"{{cluster: eu, topic: T, delta: ./orders, {more}}}, {{cluster: eu, topic: T, producer: n, delta: main.shop.orders}}"
+        ),
+        path="/conf/g",
+    ).published_in("eu")
+    topic = Topic("a", "b", "c")
+    assert path == Publication(
+        "eu", topic, delta="/conf/orders", delta_start="latest", key="id", order_by=("at", "id"), only_inserts=True
+    )
+    assert name == Publication("eu", topic, "n", delta="main.shop.orders")
 
 
 # Secrets

@@ -59,6 +59,8 @@ class JsonLinesReader:
     before it, and of what the file was when it was seen so (`SeenFile`). Places of before have none of the last two. A last line without its newline is waited for; in a run that ends
     (`end_here`) it is taken if it is a whole message, and else left for a later run. May be sent to another process."""
 
+    blocks = BLOCK
+
     def __init__(self, path: str, batch_bytes: int, span_bytes: int) -> None:
         self._path, self._batch_bytes, self._span_bytes = path, batch_bytes, span_bytes
         self._end: Mapping[str, SeenFile] | None = None

@@ -123,6 +123,8 @@ class KafkaReader:
     """Reads one topic. The place of a partition is `[next offset to read, id of the topic]`. `begin` is where partitions begin at
     the first start. May be sent to another process."""
 
+    blocks = BLOCK
+
     def __init__(
         self,
         settings: Mapping[str, Any],

@@ -23,6 +23,10 @@ Position = dict[str, Place]
 class SourceReader(Protocol):
     """Plans batches and reads them."""
 
+    @property
+    def blocks(self) -> pa.Schema:
+        """The columns of what `read` yields of the batch that was planned last."""
+
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
         """Where a source partition goes on that is published up to `end`; None if the end does not say, or is of another
         source."""
@@ -67,7 +71,7 @@ class SourceReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is read: blocks with these columns, of which `source` (string) and `offset` (int64) place a row. `open` makes a
+    """What is read: blocks with these columns at first, of which `source` (string) and `offset` (int64) place a row. `open` makes a
     reader, told how far each source partition is published. `reject_keys`: what source and offset are called in the file of
     rejected rows. `has_gaps`: offsets may have no row, and the first number of a place is the next offset to read."""
 

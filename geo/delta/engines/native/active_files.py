@@ -23,7 +23,7 @@ from geo.errors import DamagedError
 Fields: TypeAlias = Mapping[str, Any]
 """Of an action."""
 
-_OF_A_FILE = ("path", "partitionValues", "size", "stats", "deletionVector")
+_OF_A_FILE = ("path", "partitionValues", "size", "stats", "deletionVector", "modificationTime")
 """What a checkpoint is asked of a file."""
 
 _NOT_WHOLE = (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, DamagedError)
@@ -38,6 +38,16 @@ def active_files(folder: ReadPath, version: int | None = None) -> tuple[list[Fie
     Raises FileNotFoundError if the log is cut meanwhile; UnsupportedError if it does not tell, is damaged, or takes more of a reader
     than plain files.
     """
+    files, protocol, metadata = contents(folder, version)
+    with refusing(*_NOT_WHOLE):
+        if any(fields.get("deletionVector") for fields in files):
+            raise UnsupportedError("not all rows of its files count")
+        return files, _columns(protocol, metadata)
+
+
+def contents(folder: ReadPath, version: int | None = None) -> tuple[list[Fields], Fields, Fields]:
+    """The files of a version, or of the newest, its protocol and its metadata. Raises as `active_files`, but for what its columns take and
+    for rows of files that do not count."""
     if not folder.store.is_near and (listed := _by_checksum(folder, version)) is not None:
         return listed
     found = read_folder(folder)
@@ -57,9 +67,7 @@ def active_files(folder: ReadPath, version: int | None = None) -> tuple[list[Fie
                 there.pop(_key(fields), None)
             elif name in ("protocol", "metaData"):
                 latest[name] = fields
-        if any(fields.get("deletionVector") for fields in there.values()):
-            raise UnsupportedError("not all rows of its files count")
-        return list(there.values()), _columns(latest["protocol"], latest["metaData"])
+        return list(there.values()), latest["protocol"], latest["metaData"]
 
 
 def _key(file: Fields) -> Hashable:
@@ -68,16 +76,16 @@ def _key(file: Fields) -> Hashable:
     return file["path"], deleted.get("pathOrInlineDv"), deleted.get("offset")
 
 
-def _by_checksum(folder: ReadPath, version: int | None) -> tuple[list[Fields], Mapping[str, Fields]] | None:
-    """As `active_files`, from the checksum of the version, where that lists them: three requests. None where it does not."""
+def _by_checksum(folder: ReadPath, version: int | None) -> tuple[list[Fields], Fields, Fields] | None:
+    """As `contents`, from the checksum of the version, where that lists them: three requests. None where it does not."""
     with suppress(FileNotFoundError, DamagedError, *_NOT_WHOLE):
         if (last := newest_version(folder) if version is None else version) is None:
             return None
         checksum = checksum_of(folder, last, (folder / commit_file(last)).lines())
         files = None if checksum is None else checksum.get("allFiles")
-        if checksum is None or files is None or any(file.get("deletionVector") for file in files):
+        if checksum is None or files is None:
             return None
-        return files, _columns(checksum["protocol"], checksum["metadata"])
+        return files, checksum["protocol"], checksum["metadata"]
     return None
 
 
