@@ -38,7 +38,9 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
     Where no arguments are given, or it `is_process`, this process is for the verb alone: Ctrl-C ends it.
     """
     if "_ARGCOMPLETE" in os.environ:
-        _complete(os.environ["COMP_LINE"].split())
+        from geo.cli.completion import complete
+
+        complete(_parser)
     arguments = spelled(sys.argv[1:] if argv is None else argv)
     if argv is None and arguments[:1] and arguments[0] in _WITHOUT_PANDAS:  # of a process of its own
         spare_pandas()
@@ -131,13 +133,6 @@ def run_job(verb: str) -> None:
     """
     if code := main([verb, *sys.argv[1:]], is_process=True):
         sys.exit(code)
-
-
-def _complete(words: Sequence[str]) -> None:
-    """Tell the shell what may follow these words, and exit."""
-    import argcomplete
-
-    argcomplete.autocomplete(_parser(words[1] if len(words) > 1 else None))
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:

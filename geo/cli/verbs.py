@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 VERBS = {
     "status": ("status", "what is wrong in all regions, since when, what is lost if one is lost now"),
+    "init": ("init", "write a configuration to begin with, of two regions"),
     "demo": ("demo", "two clusters on this disk, real flights, a crash, and a check"),
     "publish": ("publish", "publish JSON lines or a Kafka topic, each line or record exactly once"),
     "broker": ("broker", "run all that a cluster needs: publishers, inbound links, folds, version sync"),

@@ -134,7 +134,7 @@ _LOOKS = {
     ),
     *("bundles list", "bundles lookup", "isolation list", "domains list", "anti-affinity list", "anti-affinity namespaces"),
 }
-_RUNS = {"demo", "publish", "broker", "replicate", "consume", "subscriptions fold", "subscriptions sync"}
+_RUNS = {"init", "demo", "publish", "broker", "replicate", "consume", "subscriptions fold", "subscriptions sync"}
 """They tell by the lives of what they run."""
 
 

@@ -9,6 +9,48 @@ from pathlib import Path
 
 import pytest
 
+from geo.cli.completion import Asked, asked, names
+from geo.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("peek --cluster", Asked.CLUSTER),
+        ("peek --config geo.yaml --cluster eu --topic", Asked.TOPIC),
+        ("groups describe --subscription", Asked.SUBSCRIPTION),
+        ("links pause --source eu --target", Asked.TARGET),
+        ("publish --continue-from", Asked.CLUSTER),
+        ("failover --topic t --from", Asked.CLUSTER),
+        ("rebuild --from", Asked.CLUSTER),
+        ("backfill --from", None),  # a time
+        ("subscriptions seek --to", None),
+        ("explain", Asked.TOPIC),
+        ("explain --engine native", Asked.TOPIC),
+        ("explain persistent://a/b/c", None),
+        ("topics describe", Asked.TOPIC),
+        ("clusters remove", Asked.CLUSTER),
+        ("topics", None),
+        ("", None),
+    ],
+)
+def test_what_a_name_is_of_is_told_by_the_words_before_it(typed: str, expected: Asked | None) -> None:
+    assert asked(typed.split()) is expected
+
+
+def test_names_of_the_configuration_are_told_and_of_links_the_other_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GEO_CONFIG", raising=False)
+    assert names(Asked.CLUSTER, ["peek", "--cluster"]) == []  # no configuration
+    assert main(["init"]) == 0
+    assert names(Asked.CLUSTER, ["peek", "--cluster"]) == ["eu", "us"]
+    assert names(Asked.TARGET, ["backfill", "--source", "eu", "--target"]) == ["us"]
+    assert names(Asked.SOURCE, ["backfill", "--target", "eu", "--source"]) == ["us"]
+    Path("other.yaml").write_text("version: 1\nclusters: {ap: {root: ap}}\n")
+    assert names(Asked.CLUSTER, ["peek", "--config", "other.yaml", "--cluster"]) == ["ap"]
+    Path("geo.yaml").write_text("clusters: [")
+    assert names(Asked.CLUSTER, ["peek", "--cluster"]) == []
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -18,11 +60,14 @@ import pytest
         ("geo subscriptions st", {"status"}),
         ("geo verify --qu", {"--quick"}),
         ("geo peek --engine ", {"auto", "native", "spark"}),
+        ("geo peek --config geo.yaml --cluster e", {"eu"}),
+        ("geo clusters remove ", {"eu", "us"}),
     ],
 )
-def test_the_shell_is_told_verbs_options_and_choices(typed: str, expected: set[str], tmp_path: Path) -> None:
+def test_the_shell_is_told_verbs_options_choices_and_names(typed: str, expected: set[str], tmp_path: Path) -> None:
     answer = tmp_path / "answer"
-    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": typed, "COMP_POINT": str(len(typed)), "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+    shell = {"_ARGCOMPLETE": "1", "COMP_LINE": typed, "COMP_POINT": str(len(typed)), "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
              "_ARGCOMPLETE_IFS": "\n"}  # fmt: skip
-    subprocess.run([sys.executable, "-m", "geo"], env={**os.environ, **asked}, check=True, timeout=60)
+    (tmp_path / "geo.yaml").write_text("version: 1\nclusters: {eu: {root: eu}, us: {root: us}}\n")
+    subprocess.run([sys.executable, "-m", "geo"], env={**os.environ, **shell}, check=True, timeout=60, cwd=tmp_path)
     assert {word.strip() for word in answer.read_text().split("\n")} == expected

@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geo.cli import completion
+from geo.cli.completion import Asked
 from geo.cli.main import main
 from geo.delta.arrow_rows import rows_table
 from geo.ids import LedgerId
@@ -142,6 +144,21 @@ def test_a_log_that_is_gone_is_not_shown_as_empty(regions: Regions) -> None:
     ):
         code, text = regions.geo(words)
         assert (code, "is not there" in text) == (1, True), (words, text)
+
+
+def test_the_shell_is_told_topics_and_subscriptions_that_were_noted(
+    regions: Regions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = str(regions.far.path)
+    completion.note(config)
+    topics = completion.names(Asked.TOPIC, ["peek", "--config", config, "--topic"])
+    assert {"persistent://shop/web/clicks", "persistent://shop/web/views", "persistent://shop/web/views-partition-1"} <= {*topics}
+    assert not [one for one in topics if "__" in one]
+    of = ["groups", "describe", "--config", config, "--topic"]
+    assert completion.names(Asked.SUBSCRIPTION, [*of, "persistent://shop/web/views", "--subscription"]) == ["billing"]
+    assert completion.names(Asked.SUBSCRIPTION, [*of, "persistent://shop/web/views-partition-1", "--subscription"]) == []
+    assert completion.names(Asked.SUBSCRIPTION, [*of, "persistent://no/such/topic", "--subscription"]) == ["billing"]
 
 
 def test_keys_of_before_are_still_there_and_rows_are_added(regions: Regions) -> None:
