@@ -115,6 +115,12 @@ class SchemaError(UnsafeError):
     code = Reason.SCHEMA
 
 
+class NotThereError(SchemaError):
+    """What somebody named is not there, as a topic that has no log. Nothing was written."""
+
+    exit_code = 2
+
+
 class SourceChangedError(UnsafeError):
     """What was already published or replicated has been changed at its source: a position no longer means the same."""
 

@@ -20,7 +20,7 @@ from geo.streams.trigger import AVAILABLE_NOW
 from geo.text import printable, show
 from geo.times import brief_s, from_words
 
-EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe"
+EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, also what is named and not there, 3 refused as unsafe"
 
 TOPIC_FORM = "persistent://tenant/namespace/name"
 

@@ -12,7 +12,7 @@ from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_limits, add_running, add_take_over
 from geo.cli.arguments import start as parse_start
 from geo.cli.findings import finding_as_json, lag_as_json, problem_lines, since
-from geo.cli.named import require_matching
+from geo.cli.named import chosen, require_matching
 from geo.cli.output import Output
 from geo.cli.running import (
     LOOKS_S,
@@ -211,7 +211,8 @@ def _left_out(impossible: int, *, is_accepted: bool) -> str:
 
 def links_status(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
-    looked, glob = LookedAt("geo links", config, args.engine, picture=OF_LINKS), check_topic_glob(args.topic)
+    looked = LookedAt("geo links", config, args.engine, picture=OF_LINKS)
+    glob = chosen(looked, args.topic)
     each, unreadable = looked.read_each(lambda tables: link_findings(tables, looked.clusters, config, glob))
     now = now_us()
     judged = ((one, _limited(one.lag, how, now, args.max_lag)) for one, how, _ in each)
@@ -319,8 +320,9 @@ def resolve(args: argparse.Namespace, output: Output) -> int:
 
 
 def list_links(args: argparse.Namespace, output: Output) -> int:
-    config, glob = load(args.config), check_topic_glob(args.topic)
+    config = load(args.config)
     looked = LookedAt("geo links", config, args.engine, picture=OF_LINKS)
+    glob = chosen(looked, args.topic)
 
     def rows(tables: ClusterTables) -> list[tuple[dict[str, Any], Lag | None]]:
         requests = read_requests(tables)

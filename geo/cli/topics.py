@@ -14,7 +14,7 @@ from geo.cli.named import chosen, refuse_absent
 from geo.cli.output import Output, as_text, said
 from geo.cli.running import LookedAt, before_change, load_for, missing_roots, say_unreadable, start_spark, writable
 from geo.config import load
-from geo.errors import SchemaError
+from geo.errors import NotThereError
 from geo.journal.cluster import ClusterTables
 from geo.log.admission import own_columns
 from geo.log.topic_log import count_messages, newest
@@ -283,7 +283,7 @@ def peek(args: argparse.Namespace, output: Output) -> int:
     tables = LookedAt("geo peek", config, args.engine).clusters[args.cluster]
     try:
         found = list(newest(tables, topic, args.n))
-    except SchemaError:
+    except NotThereError:
         refuse_absent(tables, topic)
         raise
     for message in found:

@@ -12,7 +12,7 @@ from geo.delta.engine import Seen
 from geo.delta.predicate import to_sql
 from geo.delta.scan import count_nulls, last_rows
 from geo.delta.table import Table
-from geo.errors import SchemaError
+from geo.errors import NotThereError
 from geo.ids import LedgerId, MessageId
 from geo.journal.cluster import ClusterTables
 from geo.late import F
@@ -61,7 +61,7 @@ def ledger_ranges(rows: DataFrame) -> dict[LedgerId, tuple[int, int]]:
 def open_log(tables: ClusterTables, topic: Topic) -> tuple[Table, StructType]:
     """A topic log that exists, checked, with its columns.
 
-    Raises SchemaError if it is missing, foreign or newer.
+    Raises NotThereError if it is missing, another SchemaError if it is foreign or newer.
     """
     table, seen = seen_log(tables, topic)
     return table, seen.columns
@@ -72,7 +72,7 @@ def seen_log(tables: ClusterTables, topic: Topic) -> tuple[Table, Seen]:
     table = tables.log(topic)
     seen = table.find_checked(TOPIC_LOG)
     if seen is None:
-        raise SchemaError(
+        raise NotThereError(
             f"{topic}: has no log in cluster {tables.cluster.name} ({table}). `geo topics` lists those that are there."
         )
     return table, seen
@@ -87,7 +87,7 @@ def user_columns(columns: StructType) -> list[StructField]:
 def messages(tables: ClusterTables, topic: Topic) -> DataFrame:
     """All messages of a topic in this cluster, all columns of the log, markers left out.
 
-    Raises SchemaError if the topic is not there.
+    Raises NotThereError if the topic is not there.
     """
     table, _ = open_log(tables, topic)
     return table.read().where(is_message())
@@ -100,7 +100,7 @@ def count_messages(log: Table, version: int) -> int:
 
 def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str, Any]]:
     """The newest messages by publish time, oldest of them first: `message_id`, envelope fields, and a typed topic's own
-    columns under `columns`. Without Spark where this process reads files, but for columns with structure. Raises SchemaError if
+    columns under `columns`. Without Spark where this process reads files, but for columns with structure. Raises NotThereError if
     the topic is not there.
     """
     log, columns = open_log(tables, topic)
