@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from geo.cli.main import _parser, main
-from geo.cli.verbs import ALIASES, LISTED, VERBS, spelled
+from geo.cli.verbs import ALIASES, LISTED, NOUNS, VERBS, spelled
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -65,3 +72,21 @@ def test_nouns_that_list_have_such_a_verb() -> None:
 
 
 _OF_ALL = ("clusters", "links", "topics", "subscriptions")
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")) + [ROOT / "README.md"], ids=lambda page: page.stem)
+def test_verbs_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for noun, verb in re.findall(r"(?:`|^)geo +([a-z]+(?:-[a-z]+)?)(?: +([a-z]+(?:-[a-z]+)*)\b)?", text, re.MULTILINE):
+        words = spelled([noun, verb] if verb else [noun])
+        assert words[0] in VERBS, f"geo {noun}"
+        if words[0] in NOUNS and len(words) > 1:
+            assert words[1] in {*_verbs_of(words[0])}, f"geo {noun} {verb}"
+
+
+def _verbs_of(noun: str) -> Iterator[str]:
+    for action in _parser(noun)._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices[noun]._actions:
+                if isinstance(inner, argparse._SubParsersAction):
+                    yield from inner.choices
