@@ -74,7 +74,7 @@ def test_nouns_that_list_have_such_a_verb() -> None:
 _OF_ALL = ("clusters", "links", "topics", "subscriptions")
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")) + [ROOT / "README.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], ids=lambda page: page.stem)
 def test_verbs_that_a_page_names_are_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for noun, verb in re.findall(r"(?:`|^)geo +([a-z]+(?:-[a-z]+)?)(?: +([a-z]+(?:-[a-z]+)*)\b)?", text, re.MULTILINE):
