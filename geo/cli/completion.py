@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -26,31 +25,32 @@ from geo.config.found import find
 from geo.config.model import Config
 from geo.errors import GeoError
 from geo.names import Topic
+from geo.now import now_us
 
 FRESH_S = 10.0
 """Names that are older are made anew, while they are told."""
 
 
-class Asked(Enum):
+class NameOf(Enum):
     """Of what a name is."""
 
     CLUSTER, SOURCE, TARGET, TOPIC, SUBSCRIPTION = range(5)
 
 
 _OPTIONS = {
-    "--cluster": Asked.CLUSTER,
-    "--continue-from": Asked.CLUSTER,
-    "--source": Asked.SOURCE,
-    "--target": Asked.TARGET,
-    "--topic": Asked.TOPIC,
-    "--subscription": Asked.SUBSCRIPTION,
+    "--cluster": NameOf.CLUSTER,
+    "--continue-from": NameOf.CLUSTER,
+    "--source": NameOf.SOURCE,
+    "--target": NameOf.TARGET,
+    "--topic": NameOf.TOPIC,
+    "--subscription": NameOf.SUBSCRIPTION,
 }
-_OF_VERB = {("failover", "--from"): Asked.CLUSTER, ("failover", "--to"): Asked.CLUSTER, ("rebuild", "--from"): Asked.CLUSTER}
-_ARGUMENTS = {("explain",): Asked.TOPIC, ("topics", "describe"): Asked.TOPIC, ("clusters", "remove"): Asked.CLUSTER}
+_OF_VERB = {("failover", "--from"): NameOf.CLUSTER, ("failover", "--to"): NameOf.CLUSTER, ("rebuild", "--from"): NameOf.CLUSTER}
+_ARGUMENTS = {("explain",): NameOf.TOPIC, ("topics", "describe"): NameOf.TOPIC, ("clusters", "remove"): NameOf.CLUSTER}
 """What follows these verbs, beside options and their values."""
 
 
-def asked(words: Sequence[str]) -> Asked | None:
+def asked(words: Sequence[str]) -> NameOf | None:
     """Of what a name is that may stand behind these words (without `geo`). None: no name may."""
     words = spelled(words) if len(words) > 1 else words
     last = words[-1] if words else ""
@@ -63,24 +63,24 @@ def asked(words: Sequence[str]) -> Asked | None:
     return None
 
 
-def names(what: Asked, words: Sequence[str]) -> list[str]:
+def names(what: NameOf, words: Sequence[str]) -> list[str]:
     """The names that may stand behind these words; none where no configuration can be read."""
     given = {option: value for option, value in pairwise(words) if option.startswith("--")}
     with suppress(GeoError, OSError):
         path = find(os.path.expanduser(given["--config"]) if "--config" in given else None).path
         config = load(path)
-        if what in (Asked.TOPIC, Asked.SUBSCRIPTION):
+        if what in (NameOf.TOPIC, NameOf.SUBSCRIPTION):
             topics = _noted(path)
-            return sorted(topics) if what is Asked.TOPIC else _subscriptions(topics, given.get("--topic"))
+            return sorted(topics) if what is NameOf.TOPIC else _subscriptions(topics, given.get("--topic"))
         return list(_clusters(config, what, given))
     return []
 
 
-def _clusters(config: Config, what: Asked, given: Mapping[str, str]) -> Iterable[str]:
+def _clusters(config: Config, what: NameOf, given: Mapping[str, str]) -> Iterable[str]:
     """Those of links: where one end is given the other ends of its links."""
-    if what is Asked.SOURCE:
+    if what is NameOf.SOURCE:
         return dict.fromkeys(link.source for link in config.links if given.get("--target", link.target) == link.target)
-    if what is Asked.TARGET:
+    if what is NameOf.TARGET:
         return dict.fromkeys(link.target for link in config.links if given.get("--source", link.source) == link.source)
     return config.clusters
 
@@ -104,7 +104,7 @@ def _noted(path: str) -> dict[str, list[str]]:
     place, found = _place(path), dict[str, list[str]]()
     age_s = float("inf")
     with suppress(OSError, ValueError):
-        age_s = time.time() - place.stat().st_mtime
+        age_s = now_us() / 1e6 - place.stat().st_mtime
         found = json.loads(place.read_text(encoding="utf-8"))
     if not 0 <= age_s < FRESH_S:
         command = [sys.executable, "-m", "geo.cli.completion", os.path.abspath(path)]

@@ -9,47 +9,47 @@ from pathlib import Path
 
 import pytest
 
-from geo.cli.completion import Asked, asked, names
+from geo.cli.completion import NameOf, asked, names
 from geo.cli.main import main
 
 
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("peek --cluster", Asked.CLUSTER),
-        ("peek --config geo.yaml --cluster eu --topic", Asked.TOPIC),
-        ("groups describe --subscription", Asked.SUBSCRIPTION),
-        ("links pause --source eu --target", Asked.TARGET),
-        ("publish --continue-from", Asked.CLUSTER),
-        ("failover --topic t --from", Asked.CLUSTER),
-        ("rebuild --from", Asked.CLUSTER),
+        ("peek --cluster", NameOf.CLUSTER),
+        ("peek --config geo.yaml --cluster eu --topic", NameOf.TOPIC),
+        ("groups describe --subscription", NameOf.SUBSCRIPTION),
+        ("links pause --source eu --target", NameOf.TARGET),
+        ("publish --continue-from", NameOf.CLUSTER),
+        ("failover --topic t --from", NameOf.CLUSTER),
+        ("rebuild --from", NameOf.CLUSTER),
         ("backfill --from", None),  # a time
         ("subscriptions seek --to", None),
-        ("explain", Asked.TOPIC),
-        ("explain --engine native", Asked.TOPIC),
+        ("explain", NameOf.TOPIC),
+        ("explain --engine native", NameOf.TOPIC),
         ("explain persistent://a/b/c", None),
-        ("topics describe", Asked.TOPIC),
-        ("clusters remove", Asked.CLUSTER),
+        ("topics describe", NameOf.TOPIC),
+        ("clusters remove", NameOf.CLUSTER),
         ("topics", None),
         ("", None),
     ],
 )
-def test_what_a_name_is_of_is_told_by_the_words_before_it(typed: str, expected: Asked | None) -> None:
+def test_what_a_name_is_of_is_told_by_the_words_before_it(typed: str, expected: NameOf | None) -> None:
     assert asked(typed.split()) is expected
 
 
 def test_names_of_the_configuration_are_told_and_of_links_the_other_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GEO_CONFIG", raising=False)
-    assert names(Asked.CLUSTER, ["peek", "--cluster"]) == []  # no configuration
+    assert names(NameOf.CLUSTER, ["peek", "--cluster"]) == []  # no configuration
     assert main(["init"]) == 0
-    assert names(Asked.CLUSTER, ["peek", "--cluster"]) == ["eu", "us"]
-    assert names(Asked.TARGET, ["backfill", "--source", "eu", "--target"]) == ["us"]
-    assert names(Asked.SOURCE, ["backfill", "--target", "eu", "--source"]) == ["us"]
+    assert names(NameOf.CLUSTER, ["peek", "--cluster"]) == ["eu", "us"]
+    assert names(NameOf.TARGET, ["backfill", "--source", "eu", "--target"]) == ["us"]
+    assert names(NameOf.SOURCE, ["backfill", "--target", "eu", "--source"]) == ["us"]
     Path("other.yaml").write_text("version: 1\nclusters: {ap: {root: ap}}\n")
-    assert names(Asked.CLUSTER, ["peek", "--config", "other.yaml", "--cluster"]) == ["ap"]
+    assert names(NameOf.CLUSTER, ["peek", "--config", "other.yaml", "--cluster"]) == ["ap"]
     Path("geo.yaml").write_text("clusters: [")
-    assert names(Asked.CLUSTER, ["peek", "--cluster"]) == []
+    assert names(NameOf.CLUSTER, ["peek", "--cluster"]) == []
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geo.cli import completion
-from geo.cli.completion import Asked
+from geo.cli.completion import NameOf
 from geo.cli.main import main
 from geo.delta.arrow_rows import rows_table
 from geo.ids import LedgerId
@@ -152,13 +152,13 @@ def test_the_shell_is_told_topics_and_subscriptions_that_were_noted(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = str(regions.far.path)
     completion.note(config)
-    topics = completion.names(Asked.TOPIC, ["peek", "--config", config, "--topic"])
+    topics = completion.names(NameOf.TOPIC, ["peek", "--config", config, "--topic"])
     assert {"persistent://shop/web/clicks", "persistent://shop/web/views", "persistent://shop/web/views-partition-1"} <= {*topics}
     assert not [one for one in topics if "__" in one]
     of = ["groups", "describe", "--config", config, "--topic"]
-    assert completion.names(Asked.SUBSCRIPTION, [*of, "persistent://shop/web/views", "--subscription"]) == ["billing"]
-    assert completion.names(Asked.SUBSCRIPTION, [*of, "persistent://shop/web/views-partition-1", "--subscription"]) == []
-    assert completion.names(Asked.SUBSCRIPTION, [*of, "persistent://no/such/topic", "--subscription"]) == ["billing"]
+    assert completion.names(NameOf.SUBSCRIPTION, [*of, "persistent://shop/web/views", "--subscription"]) == ["billing"]
+    assert completion.names(NameOf.SUBSCRIPTION, [*of, "persistent://shop/web/views-partition-1", "--subscription"]) == []
+    assert completion.names(NameOf.SUBSCRIPTION, [*of, "persistent://no/such/topic", "--subscription"]) == ["billing"]
 
 
 def test_keys_of_before_are_still_there_and_rows_are_added(regions: Regions) -> None:
