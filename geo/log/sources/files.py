@@ -12,13 +12,15 @@ import logging
 import os
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
 from geo.errors import UsageError
+from geo.log.sources.packed import CODECS, Stream, known_as
 from geo.text import counted
 
 log = logging.getLogger(__name__)
@@ -57,16 +59,35 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
 @dataclass(frozen=True, slots=True)
 class SeenFile:
     """A file as it was listed: its size in bytes, when it changed last in ns since 1970, its inode, and the device that this is of; 0 where
-    there is none. A device has another number after a restart of the host, so `stamp`, which is kept, does not name it."""
+    there is none. A device has another number after a restart of the host, so `stamp`, which is kept, does not name it. `path` is where it is,
+    '' if that is its name; `copies` are files of the same name that are compressed."""
 
     size: int
     changed_ns: int = 0
     inode: int = 0
     device: int = 0
+    path: str = ""
+    copies: tuple[SeenFile, ...] = ()
 
     def is_same_file(self, other: SeenFile) -> bool:
         """Whether both are names of one file, both listed now."""
         return self.inode > 0 and (self.device, self.inode) == (other.device, other.inode)
+
+    @classmethod
+    def of(cls, stamp: str) -> SeenFile:
+        """What a stamp says of a file."""
+        size, changed_ns, inode = map(int, stamp.split("-"))
+        return cls(size, changed_ns, inode)
+
+    @property
+    def changed_s(self) -> int:
+        """When it changed last, as programs keep it that move or compress files."""
+        return self.changed_ns // 1_000_000_000
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether it is compressed; then its size is not that of what is in it."""
+        return known_as(self.path) != self.path
 
     @property
     def stamp(self) -> str:
@@ -74,35 +95,68 @@ class SeenFile:
 
 
 def list_files(system: fs.FileSystem, path: str) -> dict[str, SeenFile]:
-    """The file itself, or the JSON lines files below a directory. Files with other endings are named once."""
+    """The file itself, or the JSON lines files below a directory, by the names by which they are known (`known_as`). Files with other endings
+    are named once."""
     info = system.get_file_info(path)
     found = [info] if info.type == fs.FileType.File else system.get_file_info(fs.FileSelector(path, recursive=True))
     files = [file for file in found if file.type == fs.FileType.File and (file is info or file.base_name[0] not in "._")]
-    read = [file for file in files if file is info or file.path.endswith(ENDINGS)]
+    read = [file for file in files if file is info or known_as(file.path).endswith(ENDINGS)]
     if len(read) < len(files) and path not in _said:
         _said.add(path)
         others = sorted(
-            {os.path.splitext(file.base_name)[1] or file.base_name for file in files if not file.path.endswith(ENDINGS)}
+            {os.path.splitext(file.base_name)[1] or file.base_name for file in files if not known_as(file.path).endswith(ENDINGS)}
         )
         log.warning(
-            "%s: %s not read, by their endings (%s); read are %s", path, counted(len(files) - len(read), "file"),
-            ", ".join(others[:5]), ", ".join(ENDINGS),
+            "%s: %s not read, by their endings (%s); read are %s, also with %s behind it", path,
+            counted(len(files) - len(read), "file"), ", ".join(others[:5]), ", ".join(ENDINGS), " or ".join(CODECS),
         )  # fmt: skip
     local = isinstance(system, fs.LocalFileSystem)
-    return {file.path: seen for file in read if (seen := _seen(file, local=local)) is not None}
+    by_name: dict[str, list[SeenFile]] = {}
+    for file in sorted(read, key=lambda one: one.path):  # so that one that is not compressed comes first
+        if (seen := _seen(file, local=local)) is not None:
+            by_name.setdefault(known_as(file.path), []).append(seen)
+    return {name: replace(first, copies=tuple(more)) if more else first for name, (first, *more) in by_name.items()}
 
 
 def _seen(file: fs.FileInfo, *, local: bool) -> SeenFile | None:
     if not local:
-        return SeenFile(file.size, file.mtime_ns or 0)
+        return SeenFile(file.size, file.mtime_ns or 0, path=file.path)
     try:
         there = os.stat(file.path)
     except FileNotFoundError:
         return None
-    return SeenFile(there.st_size, there.st_mtime_ns, there.st_ino, there.st_dev)
+    return SeenFile(there.st_size, there.st_mtime_ns, there.st_ino, there.st_dev, file.path)
 
 
-def tail_of(stream: pa.NativeFile, position: int) -> str:
+def inode_of(name: str) -> tuple[int, int] | None:
+    """Device and inode of what is on this host's disks under a name by which a file is known; None if there is nothing."""
+    for ending in ("", *CODECS):
+        with suppress(OSError):
+            there = os.stat(name + ending)
+            return there.st_dev, there.st_ino
+    return None
+
+
+def stem(name: str) -> str:
+    """What a file is called, without its folder and endings: what is put behind it when it is rotated comes after this."""
+    base = os.path.basename(name)
+    return base[: base.find(".", 1)] if "." in base[1:] else base
+
+
+def beginnings(name: str) -> list[str]:
+    """All that a file's `stem` may be that was rotated to this name."""
+    base = os.path.basename(name)
+    return [base[:end] for end in range(1, len(base) + 1)]
+
+
+def name_of_inode(file: str, inode: int) -> str | None:
+    """The other name of a file beside `file`; None if there is none, or no such folder on this host's disks."""
+    with suppress(OSError), os.scandir(os.path.dirname(file)) as there:
+        return next((one.path for one in there if inode and one.inode() == inode and one.path != file), None)
+    return None
+
+
+def tail_of(stream: Stream, position: int) -> str:
     """A fingerprint of what lies just before a position."""
     if not position:
         return ""
@@ -162,7 +216,7 @@ class Contents:
         at, _, whole = self._known.get(file, _NOTHING)
         return at == position and position < 2 * whole
 
-    def at(self, stream: pa.NativeFile, file: str, position: int, *, anew: bool = False) -> Content:
+    def at(self, stream: Stream, file: str, position: int, *, anew: bool = False) -> Content:
         """The hash of all before a position, to go on with; `anew`: read again, whatever is known."""
         at, content, _ = self._known.get(file, _NOTHING)
         if anew or at != position:

@@ -92,7 +92,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
 def parse_line(line: bytes) -> dict[str, Any]:
     """The fields of one message. Raises ValueError with a reason fit for the rejects file: it never quotes the payload."""
     if len(line) > MAX_LINE_BYTES:
-        raise ValueError(f"line has {len(line)} bytes, the limit is {MAX_LINE_BYTES}")
+        raise ValueError(f"line has more than {MAX_LINE_BYTES} bytes, which is the limit")
     try:
         fields = json.loads(line.decode("utf-8"), object_pairs_hook=_object)
     except UnicodeDecodeError as error:

@@ -1,15 +1,17 @@
 """JSON lines as a source that knows file and line number of every row: what there is to read, and reading it, in any process.
 
-One line is one message (geo.log.sources.json_line). A directory is read with all its `*.jsonl`, `*.json` and `*.ndjson` files;
-new files, and lines that are added at the end of a file, are picked up. A file that was changed below what was read stops
-the stream. A file that was renamed goes on under its new name; several names of one file (links) are one file, and a copy is another.
+One line is one message (geo.log.sources.json_line). A directory is read with all its `*.jsonl`, `*.json` and `*.ndjson` files, compressed ones
+too (geo.log.sources.packed); new files, and lines that are added at the end of a file, are picked up. A file that was changed below what was
+read stops the stream. A file that was renamed, moved or compressed goes on under its new name; several names of one file (links, compressed copies)
+are one file, and another copy is another.
 """
 
 from __future__ import annotations
 
 import logging
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import pyarrow as pa
@@ -17,9 +19,21 @@ import pyarrow as pa
 from geo.errors import SourceChangedError
 from geo.log.admission import ERROR
 from geo.log.ledgers import SourceEnd
-from geo.log.sources.files import Content, Contents, SeenFile, list_files, open_path, tail_of
+from geo.log.sources.files import (
+    Contents,
+    SeenFile,
+    beginnings,
+    inode_of,
+    list_files,
+    name_of_inode,
+    open_path,
+    stem,
+    tail_of,
+)
 from geo.log.sources.json_line import MAX_LINE_BYTES, MESSAGE, parse_line, parse_lines
 from geo.log.sources.json_mark import MARK, SAME
+from geo.log.sources.lines import hash_rest, is_inside_a_line, is_more, lines_of, refuse_longer_line, whole_lines
+from geo.log.sources.packed import NotWholeError, Stream, Unpacked, known_as, open_unpacked, refuse_other_kind
 from geo.log.sources.source import Place, Position
 
 log = logging.getLogger(__name__)
@@ -33,9 +47,10 @@ BATCH_BYTES = 256 * 1024 * 1024
 LEAST_SPAN_BYTES = 16 * 1024 * 1024
 """Of a file, read by one task: a large one is read by several, as many as there are cores, but not in smaller parts."""
 
-_LINE_BYTES = 4096
-_CHUNK_BYTES = 1024 * 1024
 _ROWS_PER_BLOCK = 2_000
+
+SURE_BYTES = 4096
+"""A file that begins with so many bytes of one that is gone is that one, whatever else it looks like."""
 
 FEW_BYTES = 1024 * 1024
 """A batch of up to so many bytes is read by the process that plans it: a task costs more than it saves."""
@@ -46,18 +61,20 @@ BLOCK = pa.schema([*_PLACE, *((ERROR if field.name == "error" else field.name, f
 
 @dataclass(frozen=True)
 class FileSpan:
-    """Bytes `start..end` of one file, whole lines; `line` is the number of the first, from 1."""
+    """Bytes `start..end` of what is in one file, whole lines; `line` is the number of the first, from 1. The file is at `path`."""
 
     file: str
     start: int
     end: int
     line: int
+    path: str
 
 
 class JsonLinesReader:
     """Reads a file or a directory. The place in a file is `[bytes, lines, tail, hash, stamp]`: fingerprints of what lies just before it and of all
-    before it, and of what the file was when it was seen so (`SeenFile`). Places of before have none of the last two. A last line without its newline is waited for; in a run that ends
-    (`end_here`) it is taken if it is a whole message, and else left for a later run. May be sent to another process."""
+    before it, and of what the file was when it was seen so (`SeenFile`; of a compressed one that is read in part without its size). Places of before have none of
+    the last two. A last line without its newline is waited for; in a run that ends (`end_here`) it is taken if it is a whole message, and else left
+    for a later run. A compressed file is read once it is whole, and its last line with it. May be sent to another process."""
 
     blocks = BLOCK
 
@@ -67,7 +84,13 @@ class JsonLinesReader:
         self._listed: Mapping[str, SeenFile] | None = None
         """What was listed for the next batch."""
         self._begun: Position = {}
-        """Where files go on that were published under other names, as of the batch that is planned."""
+        """Where files of the batch that is planned go on that were published under other names."""
+        self._paths: dict[str, str] = {}
+        """Where the files of that batch are."""
+        self._sizes: dict[str, tuple[str, int]] = {}
+        """Of compressed files how much is in them, with the stamp of the file of which that was found."""
+        self._copies: dict[str, str] = {}
+        """The stamps of compressed copies that hold nothing that the file does not."""
         self._contents = Contents()
         self._unchanged: dict[str, str] = {}
         """The stamps of files that were read again and are what was published, though they look otherwise."""
@@ -76,7 +99,7 @@ class JsonLinesReader:
         self._inner = ""
         """The path as its file system has it, once somebody asked."""
         self._left: set[str] = set()
-        """Files of which it was said that their last line is left for later."""
+        """Files of which it was said that something is left for later."""
 
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
         """Where a file goes on that is published up to `end`; None if the end does not say."""
@@ -87,7 +110,7 @@ class JsonLinesReader:
 
     def has(self, source: str) -> bool:
         """Whether it is the file, or a file of the directory."""
-        self._inner = self._inner or open_path(self._path)[1].rstrip("/")
+        self._inner = self._inner or known_as(open_path(self._path)[1].rstrip("/"))
         return source == self._inner or source.startswith(f"{self._inner}/")
 
     def say(self, source: str, place: Place) -> str:
@@ -118,127 +141,214 @@ class JsonLinesReader:
     def next(self, start: Position) -> Position:
         """The position up to which the next batch is read. Raises SourceChangedError for a file that was changed below
         `start`."""
-        system, _ = open_path(self._path)
         listed, self._listed = self._listed or self._list(), None
         end, left = dict(start), self._batch_bytes
-        self._begun = renamed = self._renamed(start, listed)
-        for file, seen in sorted(listed.items()):
-            size, place = seen.size, start.get(file) or renamed.get(file)
-            position, lines = place[:2] if place is not None else (0, 0)
-            is_known = place is not None and size == position and seen.stamp in (*place[4:], self._unchanged.get(file))
-            if left <= 0 or file in self._other_names or (place is None and not size) or is_known:
+        others, self._begun, self._paths = self._other_places(start, listed), {}, {}
+        for file, listed_as in sorted(listed.items()):
+            if left <= 0 or file in self._other_names:
                 continue
-            with system.open_input_file(file) as stream:
-                if place is not None and not self._is_as_read(stream, file, place, seen):
-                    if file not in start:  # another file with the number of one that is gone
-                        position, lines, place = 0, 0, None
-                        del renamed[file]
-                    else:
-                        raise SourceChangedError(
-                            f"{file}: was changed below line {lines + 1}, which is where publishing had come to. Nothing was skipped "
-                            "or published. Give the new content a name of its own, or publish it with another --producer."
-                        )
+            seen, own = self._longest(file, listed_as), start.get(file)
+            if self._is_known(file, seen, own) or (size := self._size_of(file, seen)) is None or (own is None and not size):
+                continue
+            with self._open(seen.path or file) as stream:
+                place = self._furthest(stream, file, own, others.get(file, ()), seen, size)
+                position, lines = place[:2] if place is not None else (0, 0)
+                if place is not None and place is not own:
+                    log.info("%s: was published under another name up to line %d, and goes on from there", file, lines)
+                    self._begun[file] = place
+                    end[file] = [*place[:4], seen.stamp if size == position else place[4]]  # known by this name from now on
                 if size == position:
                     self._unchanged[file] = seen.stamp
                     continue
-                content = self._contents.at(stream, file, position)
-                stop, counted, has_tail = _whole_lines(stream, position, min(size, position + left), size, content)
-                inside = _is_inside_a_line(stream, position)
+                if place is None:
+                    stream.seek(0)
+                    refuse_other_kind(seen.path or file, stream.read(8))
+                inside = is_inside_a_line(stream, position)
                 if inside:
-                    _refuse_longer_line(stream, file, position, size, lines)
-                    counted -= stop > position  # its newline ends a line that is counted
-                if (
-                    has_tail
-                    and self._end is not None
-                    and (stop > position or not inside)
-                    and self._takes(stream, file, stop, size)
-                ):
-                    stream.seek(stop)
-                    content.update(stream.read(size - stop))
+                    refuse_longer_line(stream, file, position, size, lines)
+                content = self._contents.at(stream, file, position)
+                stop, counted, has_tail = whole_lines(stream, position, min(size, position + left), size, content)
+                counted -= inside and stop > position  # its newline ends a line that is counted
+                is_last = has_tail and (stop > position or not inside)
+                if is_last and (seen.is_packed or (self._end is not None and self._takes(stream, file, stop, size))):
+                    hash_rest(content, stream, stop, size)
                     stop, counted = size, counted + 1
                 if stop > position:
-                    if file in renamed:
-                        log.info("%s: was published under another name up to line %d, and goes on from there", file, lines)
                     self._contents.keep(file, stop, content)
-                    end[file] = [stop, lines + counted, tail_of(stream, stop), content.told, seen.stamp]
+                    stamp = seen.stamp if stop == size or not seen.is_packed else replace(seen, size=0).stamp
+                    end[file] = [stop, lines + counted, tail_of(stream, stop), content.told, stamp]
+                    self._paths[file] = seen.path or file
                     left -= stop - position
         return end
 
-    def _is_as_read(self, stream: pa.NativeFile, file: str, place: Place, seen: SeenFile) -> bool:
+    def _open(self, path: str) -> Stream:
+        return open_unpacked(open_path(self._path)[0], path)
+
+    def _is_known(self, file: str, seen: SeenFile, place: Place | None) -> bool:
+        """Whether all of a file was read, by what it looks like."""
+        if seen.stamp == self._unchanged.get(file):
+            return True
+        return place is not None and (seen.is_packed or seen.size == place[0]) and seen.stamp in place[4:]
+
+    def _size_of(self, file: str, seen: SeenFile) -> int | None:
+        """How much is in a file; None if that is not known, since somebody is compressing it."""
+        if not seen.is_packed:
+            return seen.size
+        stamp, size = self._sizes.get(file, ("", 0))
+        if stamp != seen.stamp:
+            try:
+                with Unpacked(open_path(self._path)[0], seen.path) as stream:
+                    size = stream.size()
+            except NotWholeError:
+                self._leave(seen.path, "it is not whole, and is left for a later run")
+                return None
+            self._sizes[file] = seen.stamp, size
+        return size
+
+    def _longest(self, file: str, seen: SeenFile) -> SeenFile:
+        """Of a file that is there compressed, too, the one that holds most. Raises SourceChangedError if they differ otherwise."""
+        found = seen
+        for copy in seen.copies:
+            # Who compresses a file gives what comes of it the same time.
+            if self._copies.get(copy.path) == copy.stamp or (copy.inode and copy.changed_ns == seen.changed_ns):
+                continue
+            try:
+                with self._open(found.path) as ours, self._open(copy.path) as other:
+                    more = is_more(ours, other)
+            except NotWholeError:
+                continue
+            if more is None:
+                raise SourceChangedError(
+                    f"{copy.path}: is called as what comes of compressing {file}, and holds other lines than {found.path}. Nothing of both was "
+                    "published from there on. Give one of them another name."
+                )
+            if more:
+                found = copy
+            else:
+                self._copies[copy.path] = copy.stamp
+        return found
+
+    def _is_as_read(self, stream: Stream, file: str, place: Place, seen: SeenFile, size: int) -> bool:
         """Whether all of a file before a place is what it was when that was read. Of a place of before only its last bytes are known."""
         position, _, tail, *more = place
-        if seen.size < position or tail_of(stream, position) != tail:
+        if size < position or tail_of(stream, position) != tail:
             return False
-        if not more or seen.stamp == more[1] or (seen.size > position and self._contents.may_go_on(file, position)):
+        if not more or seen.stamp == more[1] or (size > position and self._contents.may_go_on(file, position)):
             return True
         return self._contents.at(stream, file, position, anew=True).told == str(more[0])
 
-    def _renamed(self, start: Position, listed: Mapping[str, SeenFile]) -> Position:
-        """By files that are not in `start` where they go on, since they are there under names that are gone. What has two names that are
-        both there is read under one of them, the known one or else the first.
+    def _other_places(self, start: Position, listed: Mapping[str, SeenFile]) -> dict[str, list[tuple[str, Place]]]:
+        """By files what is known of them under other names: links, and names of before. What has two names that are both there is read under one
+        of them, a known one or else the first. Whether a file has the content, too, the caller looks.
 
-        By its inode; whether it has the content, too, the caller looks. A file that did not grow must be as old as it was: the
-        number of a file that was removed may be given to a new one.
+        A file that is known by its inode and did not grow must be as old as it was: the number of a file that was removed may be given to a new
+        one. A file that is new here may be what another name leads to elsewhere; or it was moved or compressed, if a name is gone and it is as old,
+        or called nearly so.
         """
         inodes: dict[tuple[int, int], str] = {}
         for file, seen in sorted(listed.items(), key=lambda one: (one[0] not in start, one[0])):
-            if seen.inode and (other := inodes.setdefault((seen.device, seen.inode), file)) != file and file not in start:
+            if seen.inode and (other := inodes.setdefault((seen.device, seen.inode), file)) != file:
                 if file not in self._other_names:
                     self._other_names.add(file)
                     log.warning("%s: is another name of %s, and is not read again", file, other)
             elif file in self._other_names:
                 self._other_names.remove(file)
-        new = {seen.inode: file for file, seen in listed.items() if file not in start and file not in self._other_names}
-        found: Position = {}
-        for name, place in start.items() if new else ():
-            file = new.get(int(place[4].rpartition("-")[2]), "") if len(place) > 4 else ""
-            if not file or (name in listed and listed[name].is_same_file(listed[file])):
+        read = {file: seen for file, seen in listed.items() if seen.inode and file not in self._other_names}
+        of_inode = {seen.inode: file for file, seen in read.items()}
+        new: dict[int | str, set[str]] = {}
+        for name, seen in listed.items():
+            if (file := inodes.get((seen.device, seen.inode), name)) in read and file not in start:
+                signs: list[int | str] = [seen.changed_s, *beginnings(name)]
+                for sign in signs:
+                    new.setdefault(sign, set()).add(file)
+        found: dict[str, list[tuple[str, Place]]] = {}
+        for name, place in start.items():
+            if len(place) < 5:
                 continue
-            grew = listed[file].size > place[0]
-            if (grew or listed[file].stamp == place[4]) and (file not in found or found[file][0] < place[0]):
-                found[file] = place
+            then = SeenFile.of(place[4])
+            if (file := of_inode.get(then.inode, name)) != name:
+                grew = listed[file].size > (then.size if listed[file].is_packed else place[0])
+                if grew or listed[file].stamp == place[4]:
+                    found.setdefault(file, []).append((name, place))
+                    continue
+            if new and name not in listed:
+                if (inode := inode_of(name)) is None:
+                    moved = new.get(then.changed_s, set()) | new.get(stem(name), set())
+                else:
+                    moved = {file for file in (inodes.get(inode),) if file is not None}
+                for file in moved:
+                    found.setdefault(file, []).append((name, place))
         return found
 
-    def _takes(self, stream: pa.NativeFile, file: str, stop: int, size: int) -> bool:
+    def _furthest(
+        self, stream: Stream, file: str, own: Place | None, others: Sequence[tuple[str, Place]], seen: SeenFile, size: int
+    ) -> Place | None:
+        """Of the places that are known of a file the furthest, if the file is as it was read up to there; None if it is a new one.
+        Raises SourceChangedError if it is not as it was read under its own name, or nobody can tell whether it is a new one."""
+        if own is not None and not self._is_as_read(stream, file, own, seen, size):
+            raise SourceChangedError(_changed(file, own))
+        place = own
+        for name, other in others:
+            if (place is not None and other[0] <= place[0]) or not self._is_as_read(stream, file, other, seen, size):
+                continue
+            then = SeenFile.of(other[4])
+            is_sure = then.inode == seen.inode or then.changed_s == seen.changed_s or inode_of(name) == (seen.device, seen.inode)
+            if other[0] < SURE_BYTES and not is_sure:
+                if size == other[0]:
+                    continue  # as of a file that is written each hour when nothing happened
+                raise SourceChangedError(
+                    f"{file}: begins with the {other[1]} lines that were published of {name}, which is gone, so it may be that file. Nothing of "
+                    f"it was published. If it is, call it {name} again for one run; if not, publish it with another --producer."
+                )
+            place = other
+        return place
+
+    def _takes(self, stream: Stream, file: str, stop: int, size: int) -> bool:
         """Whether the last line, which has no newline, is a whole message: somebody may be writing it."""
         stream.seek(stop)
         line = stream.read(min(size - stop, MAX_LINE_BYTES + 1))
         try:
-            parse_line(line)
+            parse_line(line if stop else line.removeprefix(BOM_UTF8))
         except ValueError as error:
-            if line.strip() and file not in self._left:
-                self._left.add(file)
-                log.warning("%s: the last line has no newline and is left for a later run: %s", file, error)
+            if line.strip():
+                self._leave(file, f"the last line has no newline and is no message yet, so it is left for a later run: {error}")
             return False
         return True
 
+    def _leave(self, file: str, why: str) -> None:
+        """Say once that something is not read now."""
+        if file not in self._left:
+            self._left.add(file)
+            log.warning("%s: %s", file, why)
+
     def part_of(self, position: Position) -> float | None:
         """As the part of the bytes of all files."""
-        if self._end is None or not (total := sum(seen.size for seen in self._end.values())):
+        if self._end is None:
             return None
-        done: int = sum(position[file][0] for file in self._end if file in position)
-        return done / total
+        sizes = {file: self._sizes[file][1] if file in self._sizes else seen.size for file, seen in self._end.items()}
+        done = sum(min(size, position[file][0]) for file, size in sizes.items() if file in position)
+        return done / total if (total := sum(sizes.values())) else None
 
     def spans(self, start: Position, end: Position) -> list[FileSpan]:
         """What is read between two positions."""
         spans: list[FileSpan] = []
         for file, (stop, *_) in sorted(end.items()):
-            position, lines, *_ = start.get(file) or self._begun.get(file) or (0, 0)
-            if stop - position > self._span_bytes:
+            position, lines, *_ = self._begun.get(file) or start.get(file) or (0, 0)
+            path = self._paths.get(file, file)
+            if stop - position > self._span_bytes and path == file:
                 spans += self._split(file, position, stop, lines + 1)
             elif stop > position:
-                spans.append(FileSpan(file, position, stop, lines + 1))
+                spans.append(FileSpan(file, position, stop, lines + 1, path))
         return spans
 
     def _split(self, file: str, position: int, stop: int, line: int) -> Iterator[FileSpan]:
         """A span in several, each of whole lines. `line` is the number of the first, as FileSpan has it."""
-        system, _ = open_path(self._path)
-        with system.open_input_file(file) as stream:
-            line -= _is_inside_a_line(stream, position)  # from here on the number of the line at `position`, whole or not
+        with self._open(file) as stream:
+            line -= is_inside_a_line(stream, position)  # from here on the number of the line at `position`, whole or not
             while position < stop:
-                end, count, has_tail = _whole_lines(stream, position, min(stop, position + self._span_bytes), stop)
+                end, count, has_tail = whole_lines(stream, position, min(stop, position + self._span_bytes), stop)
                 end = stop if has_tail else end
-                yield FileSpan(file, position, end, line + _is_inside_a_line(stream, position))
+                yield FileSpan(file, position, end, line + is_inside_a_line(stream, position), file)
                 position, line = end, line + count
 
     def are_few(self, spans: Sequence[FileSpan]) -> bool:
@@ -250,75 +360,22 @@ class JsonLinesReader:
 
     def read(self, span: FileSpan) -> Iterator[pa.RecordBatch]:
         """The lines, in order, as BLOCK."""
-        system, _ = open_path(self._path)
-        with system.open_input_file(span.file) as stream:
-            first = span.line - _is_inside_a_line(stream, span.start)
-            numbered = ((number, line) for number, line in enumerate(_lines(stream, span.start, span.end), first) if line.strip())
+        with self._open(span.path) as stream:
+            first = span.line - is_inside_a_line(stream, span.start)
+            numbered = (
+                (number, line) for number, line in enumerate(lines_of(stream, span.start, span.end), first) if line.strip()
+            )
             while block := list(islice(numbered, _ROWS_PER_BLOCK)):
                 numbers, lines = zip(*block, strict=True)
                 place = [pa.repeat(pa.scalar(span.file), len(block)), pa.array(numbers, pa.int64())]
                 yield pa.RecordBatch.from_arrays([*place, *parse_lines(lines).columns], schema=BLOCK)
 
 
-def _is_inside_a_line(stream: pa.NativeFile, position: int) -> bool:
-    """Whether the line before `position` had no newline when it was read."""
-    if not position:
-        return False
-    stream.seek(position - 1)
-    return bool(stream.read(1) != b"\n")
-
-
-def _refuse_longer_line(stream: pa.NativeFile, file: str, position: int, size: int, lines: int) -> None:
-    """Raises SourceChangedError if more than its newline was added to the line that ended at `position`."""
-    stream.seek(position)
-    rest = stream.read(min(size - position, _LINE_BYTES)).partition(b"\n")[0]
-    if rest.strip():
-        raise SourceChangedError(
-            f"{file}: line {lines} was a whole message without a newline when it was published, and goes on now. Nothing was skipped or "
-            "published. Give the new content a name of its own, or publish it with another --producer."
-        )
-
-
-def _whole_lines(
-    stream: pa.NativeFile, position: int, wanted: int, size: int, content: Content | None = None
-) -> tuple[int, int, bool]:
-    """Where the last whole line at or after `wanted` ends, but one at least; how many lines that makes; and whether all that
-    comes behind is a line without its newline. `content`: a hash, which gets these lines."""
-    stream.seek(position)
-    at, end, count = position, position, 0
-    rest: list[bytes] = []
-    while at < size and (at < wanted or end < wanted):
-        chunk = stream.read(min(_CHUNK_BYTES, size - at))
-        if not chunk:
-            break
-        if at + len(chunk) >= wanted and (cut := chunk.find(b"\n", max(0, wanted - at - 1))) >= 0:
-            _hash(content, [*rest, chunk[: cut + 1]])
-            return at + cut + 1, count + chunk.count(b"\n", 0, cut + 1), False
-        if (newline := chunk.rfind(b"\n")) >= 0:
-            end = at + newline + 1
-            _hash(content, [*rest, chunk[: newline + 1]])
-            rest = []
-        rest.append(chunk[newline + 1 :])
-        count += chunk.count(b"\n")
-        at += len(chunk)
-    return end, count, at > end
-
-
-def _hash(content: Content | None, parts: Sequence[bytes]) -> None:
-    if content is not None:
-        for part in parts:
-            content.update(part)
-
-
-def _lines(stream: pa.NativeFile, start: int, end: int) -> Iterator[bytes]:
-    stream.seek(start)
-    rest, at = b"", start
-    while at < end:
-        chunk = stream.read(min(_CHUNK_BYTES, end - at))
-        if not chunk:
-            raise SourceChangedError(f"the file ends at byte {at}, it was {end} bytes long when the batch was planned.")
-        at += len(chunk)
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from lines
-    if rest:
-        yield rest
+def _changed(file: str, place: Place) -> str:
+    """What is said of a file that is not what was read of it."""
+    now = name_of_inode(file, SeenFile.of(place[4]).inode) if len(place) > 4 else None
+    moved = "" if now is None else f" What was read is now called {now}."
+    return (
+        f"{file}: was changed below line {place[1] + 1}, which is where publishing had come to.{moved} Nothing was skipped or published. Give "
+        "the new content a name of its own, or publish it with another --producer."
+    )

@@ -242,11 +242,16 @@ def test_two_names_of_one_file_are_one_file_and_a_copy_is_another(
 
 
 def test_files_that_are_not_read_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for name in ("a.jsonl.gz", "b.txt", ".hidden.txt", "c.jsonl"):
+    for name in ("a.jsonl.bz2", "b.txt", ".hidden.txt", "c.jsonl"):
         (tmp_path / name).write_text('{"key": "a"}\n')
     for _ in range(2):
         assert _read(tmp_path, {}, 10_000)[0] == [(1, "a")]
-    assert caplog.text.count("2 files not read, by their endings (.gz, .txt); read are .jsonl, .json, .ndjson") == 1
+    assert (
+        caplog.text.count(
+            "2 files not read, by their endings (.bz2, .txt); read are .jsonl, .json, .ndjson, also with .gz or .zst behind it"
+        )
+        == 1
+    )
 
 
 def test_a_place_of_before_goes_on_and_its_last_bytes_are_compared(path: Path) -> None:
