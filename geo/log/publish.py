@@ -11,6 +11,24 @@ from importlib.util import find_spec
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from geo.config.model import Config, Publication, Start
 from geo.config.secret import Secret
@@ -24,15 +42,24 @@ from geo.log.replicas import WAIT_S, Ledgers, Replicas, WaitFor
 from geo.log.source_identity import RowIdentity, by_id, by_order
 from geo.log.sources import jsonl, kafka, table
 from geo.log.sources.files import open_path, whole_path
+from geo.log.sources.json_columns import OwnColumns
 from geo.log.sources.kafka_arrived import KafkaMessages
 from geo.log.sources.source import Source
 from geo.log.sources.table_place import open_table
 from geo.log.sources.table_rows import NO_COLUMNS, ROW, TABLE
+from geo.log.topic_log import user_columns
 from geo.names import DEFAULT_PRODUCER, Topic, check_user_producer
+from geo.schemas import TOPIC_LOG
 from geo.session import require_delta
 from geo.streams.trigger import AVAILABLE_NOW
 
 log = logging.getLogger(__name__)
+
+_IN_JSON = (
+    *(BinaryType, BooleanType, DateType, DecimalType, DoubleType, FloatType),
+    *(IntegralType, StringType, TimestampNTZType, TimestampType),
+)
+"""Types of which JSON has values (geo.log.sources.json_columns), besides those that are made of them."""
 
 
 def publish(
@@ -168,9 +195,10 @@ def publish_json_lines(
     producer: str = DEFAULT_PRODUCER,
     options: PublishOptions = PublishOptions(),
 ) -> SourceStream:
-    """Publish a JSON lines file, or all of a directory (`.jsonl`, `.json`, `.ndjson`), each line exactly once.
+    """Publish a JSON lines file, or all of a directory (`.jsonl`, `.json`, `.ndjson`, and these as `.gz` or `.zst`), each line exactly once.
 
-    One ledger per file and `replicate_to`, entries in line order. A file is known by its whole path, however `path` is written. Lines that
+    One ledger per file and `replicate_to`, entries in line order. A file is known by its whole path, however `path` is written, also once it is
+    renamed or compressed. A topic that has columns of its own takes them from lines by their names. Lines that
     cannot be published are rejected as `{"file", "line", "reason"}`; the rest is published. Messages do not say file and line, so the
     cluster `options.continue_from` must be there the first time.
     Errors as `publish`; with `continue_from` also UsageError if nothing says where to go on.
@@ -243,15 +271,33 @@ def _publish_lines(spark: SparkSession, what: Publication, config: Config, optio
     require_delta(spark)
     publisher = _publisher_of(spark, what, config, options)
     span_bytes = max(jsonl.LEAST_SPAN_BYTES, -(-options.batch_bytes // spark.sparkContext.defaultParallelism))
+    seen = publisher.tables.log(what.topic).find_checked(TOPIC_LOG)
+    own = _own_columns([] if seen is None else user_columns(seen.columns))
 
     def reader(_: Mapping[str, SourceEnd]) -> jsonl.JsonLinesReader:
-        return jsonl.JsonLinesReader(path, options.batch_bytes, span_bytes)
+        return jsonl.JsonLinesReader(path, options.batch_bytes, span_bytes, own)
 
     other = None
     if options.continue_from is not None:
         other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, reader({}))
-    source = Source(jsonl.FILE, jsonl.LINE, jsonl.BLOCK, ("file", "line"), reader)
+    source = Source(jsonl.FILE, jsonl.LINE, jsonl.block_of(own), ("file", "line"), reader)
     return SourceStream(publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other)
+
+
+def _own_columns(fields: Sequence[StructField]) -> OwnColumns:
+    """A typed topic's own columns as JSON lines give them."""
+    given = [field for field in fields if _is_in_json(field.dataType)]
+    return OwnColumns(to_arrow_schema(StructType(given), timezone="UTC"), tuple(f.name for f in fields if f not in given))
+
+
+def _is_in_json(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _is_in_json(kind.elementType)
+    if isinstance(kind, MapType):
+        return _is_in_json(kind.keyType) and _is_in_json(kind.valueType)
+    if isinstance(kind, StructType):
+        return all(_is_in_json(field.dataType) for field in kind)
+    return isinstance(kind, _IN_JSON)
 
 
 def _publish_records(spark: SparkSession, what: Publication, config: Config, options: PublishOptions) -> SourceStream:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from geo.errors import UnsafeError
+from geo.errors import RetryableError, UnsafeError
 from geo.journal.event_rate import EventKind
 from geo.journal.events import events_of
 from geo.log.numbering.tallies import Rejected
@@ -274,9 +274,20 @@ class SourceStream(PublishStream):
             )
 
     def _reject(self, bad: list[Rejected]) -> None:
+        self._refuse_if_grown()
         first = min(bad, key=lambda row: (row.source, int(row.offset[0])))
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{first.source[-80:]}-{int(first.offset[0]):09}").strip("-.")
         self._write_rejects(name, bad, lambda row: {})
+
+    def _refuse_if_grown(self) -> None:
+        """Raises RetryableError if the topic got other columns since this stream began: a row that names one must not be rejected."""
+        publisher = self.publisher
+        seen = publisher.tables.log(publisher.topic).look()
+        if seen is not None and set(seen.columns.names) != set(publisher.columns.names):
+            raise RetryableError(
+                f"{publisher.topic}: has other columns now than when {self._name} began. Nothing of this batch was published or rejected; it "
+                "begins again with them."
+            )
 
     def _published_place(self, name: str) -> Place | None:
         """Where what is published says that a source partition goes on."""

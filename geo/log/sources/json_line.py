@@ -1,7 +1,7 @@
 """What a line of JSON says: one message. The parser of a line, and a faster one of many lines that says the same.
 
 A line is an object with `key`, `payload` (text) or `payload_base64`, `properties`, `replicate_to`, `event_time` (ISO 8601, UTC if
-it says nothing).
+it says nothing), and of a typed topic its own columns (geo.log.sources.json_columns). docs/formats.md says it to users.
 """
 
 from __future__ import annotations
@@ -10,16 +10,27 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from geo.times import from_iso, with_zone
+from geo.log.sources.json_columns import OwnColumns, kind_of, utc_of
+from geo.times import from_iso
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A payload of the largest size in base64, with room for the rest. A longer line is rejected without being parsed."""
+
+MOST_DIGITS = 200
+"""Of a number. A column has 38, and a float prints as 17; Python refuses more than 4,300, by a text of its own."""
+
+UNKNOWN = "unknown field"
+"""Begins the reason of a line that names a column which the topic does not have."""
+
+BYTES = OwnColumns(pa.schema([]))
+"""A topic that has none of its own."""
 
 MESSAGE = pa.schema(
     [
@@ -47,11 +58,15 @@ _PLAIN = arrow_json.ParseOptions(
 """Fields for which Arrow's parser has a type; lines with others are parsed one by one."""
 
 
-def parse_lines(lines: Sequence[bytes]) -> pa.RecordBatch:
-    """What the lines say, as MESSAGE: of each as `parse_line`. Lines without properties and base64, as most are, five times as
-    fast."""
-    found = _parse_plain(lines)
-    return found if found is not None else pa.RecordBatch.from_pylist([_parsed(line) for line in lines], MESSAGE)
+def parse_lines(lines: Sequence[bytes], own: OwnColumns = BYTES) -> list[pa.Array]:
+    """What the lines say, as the columns of MESSAGE and then the topic's own: of each as `parse_line`. Of a bytes topic lines without
+    properties and base64, as most are, are parsed five times as fast."""
+    found = _parse_plain(lines) if not own.names else None
+    if found is not None:
+        return list(found.columns)
+    parsed = [_parsed(line, own) for line in lines]
+    messages = pa.RecordBatch.from_pylist([message for message, _ in parsed], MESSAGE)
+    return [*messages.columns, *own.arrays([columns for _, columns in parsed])]
 
 
 def _parse_plain(lines: Sequence[bytes]) -> pa.RecordBatch | None:
@@ -82,19 +97,22 @@ def _parse_plain(lines: Sequence[bytes]) -> pa.RecordBatch | None:
     return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE)
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parsed(line: bytes, own: OwnColumns) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        return parse_line(line)
+        return parse_line(line, own)
     except ValueError as error:
-        return {"error": str(error)}
+        return {"error": str(error)}, {}
 
 
-def parse_line(line: bytes) -> dict[str, Any]:
-    """The fields of one message. Raises ValueError with a reason fit for the rejects file: it never quotes the payload."""
+def parse_line(line: bytes, own: OwnColumns = BYTES) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields of one message, and the topic's own columns. Raises ValueError with a reason fit for the rejects file: it never quotes the
+    payload, nor another value."""
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"line has more than {MAX_LINE_BYTES} bytes, which is the limit")
     try:
-        fields = json.loads(line.decode("utf-8"), object_pairs_hook=_object)
+        fields = json.loads(
+            line.decode("utf-8"), object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_no_number
+        )
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
@@ -102,21 +120,42 @@ def parse_line(line: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("not JSON: nested too deeply") from None
     if not isinstance(fields, dict):
-        raise ValueError(f"a line must be an object, this is {_kind(fields)}")
-    if unknown := sorted(set(fields) - set(_FIELDS)):
-        raise ValueError(f"unknown field {unknown[0][:100]!r}; known are {', '.join(_FIELDS)}")
+        raise ValueError(f"a line must be an object, this is {kind_of(fields)}")
+    if unknown := sorted(fields.keys() - _FIELDS.keys() - set(own.names)):
+        raise ValueError(f"{UNKNOWN} {unknown[0][:100]!r}; known are {', '.join([*_FIELDS, *own.names])}")
     for name, value in fields.items():
-        if value is not None:
+        if value is not None and name in _FIELDS:
             _FIELDS[name](name, value)
     if fields.get("payload") is not None and fields.get("payload_base64") is not None:
         raise ValueError("has both payload and payload_base64; give one")
-    return {
+    message = {
         "key": fields.get("key"),
         "payload": _payload(fields),
         "properties": fields.get("properties"),
         "replicate_to": fields.get("replicate_to"),
         "event_time": _time(fields.get("event_time")),
     }
+    return message, own.read(fields)
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"has a number of more than {MOST_DIGITS} digits")
+    return int(digits)
+
+
+def _number(text: str) -> Decimal:
+    """As it is written: a float would have other digits."""
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"has a number of more than {MOST_DIGITS} digits")
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        raise ValueError("has a number that is beyond any column") from None
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"not JSON: {word} is no value of it")
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -141,7 +180,7 @@ def _payload(fields: Mapping[str, Any]) -> bytes | None:
 
 def _text(name: str, value: Any) -> bytes:
     if not isinstance(value, str):
-        raise ValueError(f"{name} must be a string, this is {_kind(value)}")
+        raise ValueError(f"{name} must be a string, this is {kind_of(value)}")
     try:
         return value.encode("utf-8")
     except UnicodeEncodeError:
@@ -150,7 +189,7 @@ def _text(name: str, value: Any) -> bytes:
 
 def _map(name: str, value: Any) -> None:
     if not isinstance(value, dict):
-        raise ValueError(f"{name} must be an object of strings, this is {_kind(value)}")
+        raise ValueError(f"{name} must be an object of strings, this is {kind_of(value)}")
     for key, item in value.items():
         _text(f"a key of {name}", key)
         if item is not None:
@@ -159,7 +198,7 @@ def _map(name: str, value: Any) -> None:
 
 def _list(name: str, value: Any) -> None:
     if not isinstance(value, list):
-        raise ValueError(f"{name} must be a list of cluster names, this is {_kind(value)}")
+        raise ValueError(f"{name} must be a list of cluster names, this is {kind_of(value)}")
     for item in value:
         if item is not None:
             _text(f"an element of {name}", item)
@@ -173,9 +212,9 @@ def _time(value: Any) -> datetime | None:
     except (ValueError, TypeError):
         raise ValueError("event_time must be ISO 8601, such as 2013-01-01T05:15:00Z") from None
     try:
-        return with_zone(time).astimezone(timezone.utc)
-    except OverflowError:
-        raise ValueError("event_time must lie in the years 1 to 9999, as UTC") from None
+        return utc_of(time)
+    except ValueError as error:
+        raise ValueError(f"event_time {error}") from None
 
 
 _FIELDS: dict[str, Callable[[str, Any], object]] = {
@@ -186,8 +225,3 @@ _FIELDS: dict[str, Callable[[str, Any], object]] = {
     "replicate_to": _list,
     "event_time": lambda _, value: _time(value),
 }
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-    return names.get(type(value), "null")

@@ -30,7 +30,8 @@ from geo.log.sources.files import (
     stem,
     tail_of,
 )
-from geo.log.sources.json_line import MAX_LINE_BYTES, MESSAGE, parse_line, parse_lines
+from geo.log.sources.json_columns import OwnColumns
+from geo.log.sources.json_line import BYTES, MAX_LINE_BYTES, MESSAGE, parse_line, parse_lines
 from geo.log.sources.json_mark import MARK, SAME
 from geo.log.sources.lines import hash_rest, is_inside_a_line, is_more, lines_of, refuse_longer_line, whole_lines
 from geo.log.sources.packed import NotWholeError, Stream, Unpacked, known_as, open_unpacked, refuse_other_kind
@@ -56,7 +57,12 @@ FEW_BYTES = 1024 * 1024
 """A batch of up to so many bytes is read by the process that plans it: a task costs more than it saves."""
 
 _PLACE = ((FILE, pa.string()), (LINE, pa.int64()))
-BLOCK = pa.schema([*_PLACE, *((ERROR if field.name == "error" else field.name, field.type) for field in MESSAGE)])
+_BLOCK = pa.schema([*_PLACE, *((ERROR if field.name == "error" else field.name, field.type) for field in MESSAGE)])
+
+
+def block_of(own: OwnColumns) -> pa.Schema:
+    """The columns of what is read for a topic."""
+    return pa.schema([*_BLOCK, *((field.name, field.type) for field in own.schema)])
 
 
 @dataclass(frozen=True)
@@ -71,15 +77,14 @@ class FileSpan:
 
 
 class JsonLinesReader:
-    """Reads a file or a directory. The place in a file is `[bytes, lines, tail, hash, stamp]`: fingerprints of what lies just before it and of all
+    """Reads a file or a directory, for a topic that has the columns `own`. The place in a file is `[bytes, lines, tail, hash, stamp]`: fingerprints of what lies just before it and of all
     before it, and of what the file was when it was seen so (`SeenFile`; of a compressed one that is read in part without its size). Places of before have none of
     the last two. A last line without its newline is waited for; in a run that ends (`end_here`) it is taken if it is a whole message, and else left
     for a later run. A compressed file is read once it is whole, and its last line with it. May be sent to another process."""
 
-    blocks = BLOCK
-
-    def __init__(self, path: str, batch_bytes: int, span_bytes: int) -> None:
-        self._path, self._batch_bytes, self._span_bytes = path, batch_bytes, span_bytes
+    def __init__(self, path: str, batch_bytes: int, span_bytes: int, own: OwnColumns = BYTES) -> None:
+        self._path, self._batch_bytes, self._span_bytes, self._own = path, batch_bytes, span_bytes, own
+        self.blocks = block_of(own)
         self._end: Mapping[str, SeenFile] | None = None
         self._listed: Mapping[str, SeenFile] | None = None
         """What was listed for the next batch."""
@@ -308,7 +313,7 @@ class JsonLinesReader:
         stream.seek(stop)
         line = stream.read(min(size - stop, MAX_LINE_BYTES + 1))
         try:
-            parse_line(line if stop else line.removeprefix(BOM_UTF8))
+            parse_line(line if stop else line.removeprefix(BOM_UTF8), self._own)
         except ValueError as error:
             if line.strip():
                 self._leave(file, f"the last line has no newline and is no message yet, so it is left for a later run: {error}")
@@ -359,7 +364,7 @@ class JsonLinesReader:
         """Nothing is kept open."""
 
     def read(self, span: FileSpan) -> Iterator[pa.RecordBatch]:
-        """The lines, in order, as BLOCK."""
+        """The lines, in order, as `block_of`."""
         with self._open(span.path) as stream:
             first = span.line - is_inside_a_line(stream, span.start)
             numbered = (
@@ -368,7 +373,7 @@ class JsonLinesReader:
             while block := list(islice(numbered, _ROWS_PER_BLOCK)):
                 numbers, lines = zip(*block, strict=True)
                 place = [pa.repeat(pa.scalar(span.file), len(block)), pa.array(numbers, pa.int64())]
-                yield pa.RecordBatch.from_arrays([*place, *parse_lines(lines).columns], schema=BLOCK)
+                yield pa.RecordBatch.from_arrays([*place, *parse_lines(lines, self._own)], schema=self.blocks)
 
 
 def _changed(file: str, place: Place) -> str:
