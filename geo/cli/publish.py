@@ -29,13 +29,21 @@ from geo.streams.life_events import LifeEvents
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.text import counted
 
+FORMAT = (
+    'a JSON line is one object, all of it optional: {"key": "text", "payload": "text" (or "payload_base64"), "properties": {"name": "text"}, '
+    '"event_time": "2013-01-01T05:15:00Z", "replicate_to": ["cluster"]}, and in a typed topic its columns by their names; limits and types: '
+    "docs/formats.md"
+)
+
 
 def add_publish(verbs: Verbs, does: str) -> None:
     p = verbs.add("publish", does, publish)
+    p.epilog = f"{FORMAT}; {p.epilog}"
     p.add_argument("--cluster", required=True, help="the cluster in which the messages are written")
     p.add_argument("--topic", required=True, help=TOPIC_FORM)
     source = p.add_mutually_exclusive_group(required=True)
-    source.add_argument("--jsonl", metavar="PATH", help="a JSON lines file or a directory of them")
+    does = "a file of JSON lines, or a directory with all its .jsonl, .json and .ndjson, also with .gz or .zst behind it; its form is said below"
+    source.add_argument("--jsonl", metavar="PATH", help=does)
     source.add_argument("--kafka", metavar="BOOTSTRAP", help="host:port,… of a Kafka cluster; see `kafka` in the configuration")
     p.add_argument("--kafka-topic", metavar="K", help="the Kafka topic to read, one ledger per partition")
     does = "where nothing was read yet (default: %(default)s)"

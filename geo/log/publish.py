@@ -280,7 +280,7 @@ def _publish_lines(spark: SparkSession, what: Publication, config: Config, optio
     other = None
     if options.continue_from is not None:
         other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, reader({}))
-    source = Source(jsonl.FILE, jsonl.LINE, jsonl.block_of(own), ("file", "line"), reader)
+    source = Source(jsonl.FILE, jsonl.LINE, jsonl.block_of(own), ("file", "line"), reader, own=frozenset(own.names))
     return SourceStream(publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other)
 
 

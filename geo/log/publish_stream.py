@@ -23,6 +23,7 @@ from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_batch, by_columns
 from geo.log.source_note import SourceNote
 from geo.log.sources.source import Place, Position, Source, SourceBatch
+from geo.log.topic_log import user_columns
 from geo.progress import Progress
 from geo.reasons import Reason
 from geo.streams.checkpoint import checkpoint_id, last_planned_batch
@@ -280,13 +281,14 @@ class SourceStream(PublishStream):
         self._write_rejects(name, bad, lambda row: {})
 
     def _refuse_if_grown(self) -> None:
-        """Raises RetryableError if the topic got other columns since this stream began: a row that names one must not be rejected."""
+        """Raises RetryableError if the topic got other columns since the source was made: a row that names one must not be rejected."""
         publisher = self.publisher
-        seen = publisher.tables.log(publisher.topic).look()
-        if seen is not None and set(seen.columns.names) != set(publisher.columns.names):
+        if self._source.own is None or (seen := publisher.tables.log(publisher.topic).look()) is None:
+            return
+        if {field.name for field in user_columns(seen.columns)} != self._source.own:
             raise RetryableError(
-                f"{publisher.topic}: has other columns now than when {self._name} began. Nothing of this batch was published or rejected; it "
-                "begins again with them."
+                f"{publisher.topic}: has other columns now than when its source was opened. Nothing of this batch was published or rejected; it "
+                "is read again with them."
             )
 
     def _published_place(self, name: str) -> Place | None:

@@ -12,17 +12,23 @@ from chispa import assert_df_equality
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField
 
+import geo.log.publish as publish_module
 from geo.crash import CrashPoint
 from geo.delta import small_batch
-from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, UnsafeError, UsageError
+from geo.errors import AlreadyOwnedError, RetryableError, SchemaError, SourceChangedError, UnsafeError, UsageError
+from geo.log.admission import own_columns
 from geo.log.publish import publish
 from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_order
 from geo.log.sources import jsonl
 from geo.log.sources.source import Position
+from geo.log.topic_log import user_columns
+from geo.log.topics import ensure_topic
 from geo.names import Topic
+from geo.times import FIRST_US
 from tests.crashing import dies_at
 from tests.world import TOPIC, World
 
@@ -212,6 +218,41 @@ def test_bad_lines_are_listed_and_the_others_are_published(world: World, monkeyp
         more.write('{"key": "d"}\n')
     assert _lines(world, path).rows == 1
     assert _ledgers(world) == [(None, 0, 2, 3)]
+
+
+@pytest.mark.parametrize("way", ["here", "by tasks"])
+def test_lines_fill_the_columns_of_a_typed_topic(world: World, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    if way == "by tasks":
+        monkeypatch.setattr(jsonl, "FEW_BYTES", -1)
+    ddl = "id BIGINT, amount DECIMAL(10,2), at TIMESTAMP, local TIMESTAMP_NTZ, tags MAP<STRING, ARRAY<DATE>>"
+    ensure_topic(world.tables("eu"), TOPIC, own_columns(ddl, lambda: world.spark))
+    path = world.folder / "in.jsonl"
+    path.write_text(
+        '{"key": "a", "id": 1, "amount": 12.5, "at": "0001-01-01T00:00:00Z", "local": "9999-12-31T23:59:59"}\n'
+        '{"key": "b", "id": "2", "tags": {"x": ["2013-01-01", null]}}\n{"key": "c", "amount": 1.005}\n{"key": "d", "anything": 1}\n'
+    )
+    done = world.publish_lines("eu", path)
+    assert (done.published.rows, done.published.rejected) == (2, 2)
+    assert done.first_reject is not None
+    assert done.first_reject.endswith(
+        "in.jsonl, line 3: amount has more than 2 digits behind the point, and the column is DECIMAL(10,2)"
+    )
+    names = ["key", "id", "CAST(amount AS STRING)", "unix_micros(at)", "CAST(local AS STRING)", "to_json(tags)"]
+    assert [tuple(row) for row in world.log("eu").read().orderBy("key").selectExpr(*names).collect()] == [
+        ("a", 1, "12.50", FIRST_US, "9999-12-31 23:59:59", None),
+        ("b", 2, None, None, None, '{"x":["2013-01-01",null]}'),
+    ]
+    if way != "here":
+        return
+    world.log("eu").add_columns([StructField("more", StringType())])
+    path.write_text(path.read_text() + '{"key": "e", "more": "m"}\n')
+    with monkeypatch.context() as before:  # as if the column had come a moment later
+        before.setattr(
+            publish_module, "user_columns", lambda columns: [one for one in user_columns(columns) if one.name != "more"]
+        )
+        with pytest.raises(RetryableError, match="has other columns now"):
+            world.publish_lines("eu", path)
+    assert _lines(world, path).rows == 1
 
 
 def test_a_note_that_is_lost_or_of_another_time_repeats_and_skips_nothing(world: World) -> None:

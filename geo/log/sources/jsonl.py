@@ -115,8 +115,8 @@ class JsonLinesReader:
 
     def has(self, source: str) -> bool:
         """Whether it is the file, or a file of the directory."""
-        self._inner = self._inner or known_as(open_path(self._path)[1].rstrip("/"))
-        return source == self._inner or source.startswith(f"{self._inner}/")
+        self._inner = self._inner or open_path(self._path)[1].rstrip("/")
+        return source == known_as(self._inner) or source.startswith(f"{self._inner}/")
 
     def say(self, source: str, place: Place) -> str:
         """As file and line."""
@@ -159,7 +159,6 @@ class JsonLinesReader:
                 place = self._furthest(stream, file, own, others.get(file, ()), seen, size)
                 position, lines = place[:2] if place is not None else (0, 0)
                 if place is not None and place is not own:
-                    log.info("%s: was published under another name up to line %d, and goes on from there", file, lines)
                     self._begun[file] = place
                     end[file] = [*place[:4], seen.stamp if size == position else place[4]]  # known by this name from now on
                 if size == position:
@@ -299,12 +298,12 @@ class JsonLinesReader:
             then = SeenFile.of(other[4])
             is_sure = then.inode == seen.inode or then.changed_s == seen.changed_s or inode_of(name) == (seen.device, seen.inode)
             if other[0] < SURE_BYTES and not is_sure:
-                if size == other[0]:
-                    continue  # as of a file that is written each hour when nothing happened
                 raise SourceChangedError(
                     f"{file}: begins with the {other[1]} lines that were published of {name}, which is gone, so it may be that file. Nothing of "
                     f"it was published. If it is, call it {name} again for one run; if not, publish it with another --producer."
                 )
+            level = logging.INFO if is_sure else logging.WARNING
+            log.log(level, "%s: was published as %s up to line %d, and goes on from there", file, name, other[1])
             place = other
         return place
 

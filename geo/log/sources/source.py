@@ -73,7 +73,8 @@ class SourceReader(Protocol):
 class Source:
     """What is read: blocks with these columns at first, of which `source` (string) and `offset` (int64) place a row. `open` makes a
     reader, told how far each source partition is published. `reject_keys`: what source and offset are called in the file of
-    rejected rows. `has_gaps`: offsets may have no row, and the first number of a place is the next offset to read."""
+    rejected rows. `has_gaps`: offsets may have no row, and the first number of a place is the next offset to read. `own`: the columns of the
+    topic's own as they were known when it was made, by which rows are rejected; None where they are not."""
 
     source: str
     offset: str
@@ -81,6 +82,7 @@ class Source:
     reject_keys: tuple[str, str]
     open: Callable[[Mapping[str, SourceEnd]], SourceReader]
     has_gaps: bool = False
+    own: frozenset[str] | None = None
 
     @property
     def columns(self) -> StructType:

@@ -17,7 +17,8 @@ from geo.log.ledgers import SourceEnd
 from geo.log.numbering.holding import KEY
 from geo.log.numbering.tagging import Tagging
 from geo.log.source_identity import PUBLISHED, SOURCE, by_columns
-from geo.log.sources.jsonl import BLOCK, FILE, LINE
+from geo.log.sources.json_line import BYTES
+from geo.log.sources.jsonl import FILE, LINE, block_of
 from geo.schemas import TOPIC_LOG
 
 ROUTES = Routes("eu", {"us": (), "far": ("hub",), "hub": (), "lost": None})
@@ -52,7 +53,7 @@ def _generated() -> list[dict[str, Any]]:
 
 
 def _row(**given: Any) -> dict[str, Any]:
-    return {field.name: None for field in BLOCK} | {FILE: "a", LINE: 7} | given
+    return {field.name: None for field in block_of(BYTES)} | {FILE: "a", LINE: 7} | given
 
 
 def _at_the_limits() -> list[dict[str, Any]]:
@@ -71,7 +72,7 @@ def _at_the_limits() -> list[dict[str, Any]]:
 def test_arrow_says_of_every_row_what_spark_says(spark: SparkSession) -> None:
     rows = [*_generated(), *_at_the_limits()]
     listed = [{n: list(v.items()) if isinstance(v, dict) else v for n, v in row.items()} for row in rows]
-    given = pa.RecordBatch.from_pylist(listed, BLOCK)
+    given = pa.RecordBatch.from_pylist(listed, block_of(BYTES))
     tagging = Tagging(FILE, LINE, COLUMNS, ENDS, ROUTES)
     blocks = [tagging.tagged(given.slice(at, 37)) for at in range(0, len(rows), 37)]  # slices, as blocks are sometimes
     ours = pa.Table.from_batches(blocks).to_pylist()
@@ -102,7 +103,7 @@ def test_arrow_says_of_every_row_what_spark_says(spark: SparkSession) -> None:
 
 def test_rows_for_all_clusters_are_tagged_without_looking_at_each() -> None:
     rows = [_row(**{LINE: number, "key": f"k{number}"}) for number in range(5)]
-    tagged = Tagging(FILE, LINE, COLUMNS, {"a": 2}, ROUTES).tagged(pa.RecordBatch.from_pylist(rows, BLOCK))
+    tagged = Tagging(FILE, LINE, COLUMNS, {"a": 2}, ROUTES).tagged(pa.RecordBatch.from_pylist(rows, block_of(BYTES)))
     assert tagged[PUBLISHED].to_pylist() == [True, True, True, False, False]
     assert tagged[ERROR].null_count == 5
     assert len(set(tagged[KEY].to_pylist())) == 1

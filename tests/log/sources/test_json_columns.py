@@ -89,6 +89,7 @@ def test_what_a_line_says_is_in_the_columns(meant: dict[str, Any], as_text: bool
         time, zone, fold = meant["at"]
         expected["at"] = time.replace(tzinfo=zone, fold=fold).astimezone(ZoneInfo("UTC")).replace(fold=0)
         given["at"] = time.replace(tzinfo=zone, fold=fold).isoformat()
+        assert parse_line(json.dumps({"event_time": given["at"]}).encode())[0]["event_time"] == expected["at"]
     for name in meant.keys() & {"day", "local"}:
         given[name] = meant[name].isoformat()
     if "raw" in meant:
