@@ -285,7 +285,7 @@ def test_no_key_and_no_payload_is_in_a_log_that_says_all(world: World, capsys: p
     (world.folder / "in.jsonl").write_text("\n".join([*good, *bad]) + "\n")
     config = ["--config", str(world.path), "-v", "-o", "json"]
     of_topic = ["--cluster", "us", "--topic", str(TOPIC)]
-    assert main(["publish", *config, *of_topic, "--jsonl", str(world.folder / "in.jsonl")]) == 0
+    assert main(["publish", *config, *of_topic, "--jsonl", str(world.folder / "in.jsonl")]) == 1
     assert main(["replicate", *config, "--cluster", "eu"]) == 0
     err = capsys.readouterr().err
     assert world.count("eu") == len(good)

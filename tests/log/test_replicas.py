@@ -93,8 +93,9 @@ def test_a_region_that_gets_nothing_and_a_number_that_is_too_large_are_refused_b
 def test_what_was_read_from_files_is_waited_for_and_told(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "in.jsonl").write_text('{"key": "a"}\n{"key": "b", "replicate_to": []}\n')
-    run = ["publish", "--config", str(world.path), "--cluster", "us", "--topic", str(TOPIC), "--jsonl", str(tmp_path)]
+    lines = tmp_path / "in.jsonl"
+    lines.write_text('{"key": "a"}\n{"key": "b", "replicate_to": []}\n')
+    run = ["publish", "--config", str(world.path), "--cluster", "us", "--topic", str(TOPIC), "--jsonl", str(lines)]
     assert main([*run, "--wait-for", "eu", "--wait-limit", "1 second"]) == 1
     said = capsys.readouterr()
     assert "2 messages published" in said.out
