@@ -202,7 +202,7 @@ class TableReader:
         files, _, columns = self._read_here(found)
         if any(one.get("deletionVector") for one in files):
             raise UsageError(
-                f"{self._table}: some rows of its files were deleted one by one (deletion vectors), which geo publish does not read. Nothing of it was "
+                f"{self._table}: some rows of its files were deleted one by one (deletion vectors), which are not read. Nothing of it was "
                 "published. REORG TABLE … APPLY (PURGE) writes these files anew; --delta-start latest leaves out what is there now."
             )
         return files, columns
@@ -365,7 +365,7 @@ class TableReader:
         """What was found. Raises UsageError where it is not read here."""
         if isinstance(found, UnsupportedError):
             raise UsageError(
-                f"{self._table}: {found}; geo publish does not read that by itself. Nothing of it was published. docs/own-table.md says what can be done."
+                f"{self._table}: {found}; such a table is not read. Nothing of it was published. docs/own-table.md says what can be done."
             )
         return found
 

@@ -33,7 +33,7 @@ def table_at(location: str, cluster: Cluster) -> PlainTable:
     elif (port := port_at(cluster, location)) is not None:
         found = PlainTable(StorePath(port, f"{location}/_delta_log"))
     else:
-        raise UsageError(f"delta: {location} is neither on a local disk nor on S3, where geo publish reads tables by itself.")
+        raise UsageError(f"delta: {location} is neither on a local disk nor on S3: tables elsewhere are not read.")
     if found.newest() is None:
         raise UsageError(f"delta: there is no Delta table at {location}.")
     return found
@@ -47,7 +47,5 @@ def _in_catalog(spark: SparkSession, name: str) -> str:
             f"delta: {name} is no Delta table that Spark's catalog has ({first_line(error)}). A path has a slash in it: ./{name}"
         ) from None
     if location is None:
-        raise UsageError(
-            f"delta: the commits of {name} are its catalog's alone (catalog-managed), and geo publish reads them by name."
-        )
+        raise UsageError(f"delta: the commits of {name} are its catalog's alone (catalog-managed), and are not read.")
     return location
