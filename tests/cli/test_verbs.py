@@ -46,6 +46,13 @@ def test_each_alias_stands_for_a_verb_that_is_there_and_hides_none(capsys: pytes
     capsys.readouterr()
 
 
+def test_each_alias_is_in_the_page() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
+    told = {alias: row[2].strip(" `") for row in rows for alias in re.findall(r"`([^`]+)`", row[1])}
+    assert {alias: told.get(alias) for alias in ALIASES} == dict(ALIASES)
+
+
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
