@@ -105,6 +105,11 @@ for word in "$@"; do
 done
 needed=$(PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" -m geo.jars ${config[@]+"${config[@]}"}) || exit $?
 
+# As OTHERWISE in geo/session.py has it.
+[[ $needed != *delta-spark_4.0_* ]] ||
+    options=(--conf "spark.sql.streaming.checkpointFileManagerClass=org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+        ${options[@]+"${options[@]}"})
+
 # --load-spark-defaults: a properties file alone would make Spark ignore the cluster's own conf/spark-defaults.conf.
 set -- "$SPARK_HOME/bin/spark-submit" --master "$master" --deploy-mode "$deploy_mode" \
     --properties-file "$root/geo/spark-defaults.conf" --load-spark-defaults \

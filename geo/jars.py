@@ -1,6 +1,6 @@
 """The jars beside Spark's own: Delta's, and those by which a storage is reached; where they lie, and that they are the ones we tested.
 
-`geo/jars.lock` names each jar with its SHA-256, and the schemes that need it. Jars that lie in the folder are used without network; missing ones are
+`geo/jars.lock` names each jar with its SHA-256, the schemes that need it, and the Spark it is for. Jars that lie in the folder are used without network; missing ones are
 resolved once by the Ivy that Spark itself ships. Nothing about sessions here.
 """
 
@@ -26,6 +26,16 @@ LOCK_FILE = files("geo").joinpath("jars.lock")
 
 RESOLVE_TIMEOUT_S = 600  # 10 MB, with Google's 45: ten minutes is a link of 75 kB/s, beyond that something hangs
 
+SPARKS = "4.0", "4.1", "4.2"
+"""The versions of Spark that the program runs on, each with a Delta in the lock file (docs/runtimes.md)."""
+
+NEWEST_SPARK = SPARKS[-1]
+
+HOW_TO_INSTALL = "pip install 'delta-geo[spark]'"
+
+_SPARK = "spark-"
+"""How a version of Spark begins in the lock file."""
+
 _SECTION = re.compile(r"\[([a-z0-9+.-]+(?: [a-z0-9+.-]+)*)\]")
 
 
@@ -39,6 +49,8 @@ class Jar:
     sha256: str
     schemes: tuple[str, ...] = ()
     """Needed where something lies behind one of these; without any: always."""
+    sparks: tuple[str, ...] = ()
+    """For these versions of Spark, as `4.2`; without any: for all."""
 
     @property
     def file_name(self) -> str:
@@ -50,29 +62,61 @@ class Jar:
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """The jars of a lock file: `group:artifact:version sha256` a line, `#` comments. Those below a line `[SCHEME ...]` are of these
-    schemes. Raises SetupError."""
+    """The jars of a lock file: `group:artifact:version sha256` a line, `#` comments. Those below a line `[SCHEME ... spark-VERSION ...]`
+    are of these schemes, and for these versions of Spark. Raises SetupError."""
     jars: list[Jar] = []
     schemes: tuple[str, ...] = ()
+    sparks: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#", 1)[0].split()
         if not words:
             continue
         if section := _SECTION.fullmatch(line.strip()):
-            schemes = tuple(section[1].split())
+            named = section[1].split()
+            schemes = tuple(name for name in named if not name.startswith(_SPARK))
+            sparks = tuple(name.removeprefix(_SPARK) for name in named if name.startswith(_SPARK))
             continue
         coordinates = words[0].split(":")
         if len(words) != 2 or len(coordinates) != 3 or len(words[1]) != 64:
             raise SetupError(f"jars.lock line {number}: expected 'group:artifact:version sha256', found {line!r}.")
         group, artifact, version = coordinates
-        jars.append(Jar(group, artifact, version, words[1].lower(), schemes))
+        jars.append(Jar(group, artifact, version, words[1].lower(), schemes, sparks))
     return tuple(jars)
 
 
-def locked_jars(schemes: Collection[str] = ()) -> tuple[Jar, ...]:
-    """The jars this version of the program runs with, where it works with locations behind these schemes."""
+def locked_jars(schemes: Collection[str] = (), spark: str | None = None) -> tuple[Jar, ...]:
+    """The jars this version of the program runs with, where it works with locations behind these schemes; `spark`: its version, as `4.2`, by
+    default that of the Spark which would be started. Raises SetupError for a Spark without."""
     jars = parse_lock(LOCK_FILE.read_text(encoding="utf-8"))
-    return tuple(jar for jar in jars if not jar.schemes or not set(schemes).isdisjoint(jar.schemes))
+    spark = spark_here() if spark is None else spark
+    refuse_other_spark(spark)
+    fitting = [jar for jar in jars if spark in jar.sparks or not jar.sparks]
+    if without := set(schemes) & {scheme for jar in jars for scheme in jar.schemes} - {
+        one for jar in fitting for one in jar.schemes
+    }:
+        raise SetupError(
+            f"of {', '.join(sorted(without))} delta-geo has no jars for Spark {spark}, only for Spark {NEWEST_SPARK}: start Spark yourself with those of its "
+            "own Hadoop (--packages org.apache.hadoop:hadoop-aws:VERSION of S3), and give that session."
+        )
+    return tuple(jar for jar in fitting if not jar.schemes or not set(schemes).isdisjoint(jar.schemes))
+
+
+def refuse_other_spark(version: str) -> None:
+    """Raises SetupError for a Spark older than those that the program runs on, or one of which it has no Delta."""
+    if version not in SPARKS:
+        raise SetupError(
+            f"this is Spark {version}: delta-geo runs on Spark {', '.join(SPARKS[:-1])} and {SPARKS[-1]} (docs/runtimes.md). Install one of these, or let "
+            "SPARK_HOME name one."
+        )
+
+
+def spark_here() -> str:
+    """The version, as `4.2`, of the Spark that would be started. Raises SetupError where there is none."""
+    for home in _spark_homes():
+        for core in sorted(home.glob("jars/spark-core_*.jar")):
+            if found := re.fullmatch(r"spark-core_[\d.]+-(\d+\.\d+)\..*jar", core.name):
+                return found[1]
+    raise SetupError(f"no Spark: no spark-core_*.jar in {_looked_in()}. Install pyspark ({HOW_TO_INSTALL}) or set SPARK_HOME.")
 
 
 def known_schemes() -> frozenset[str]:
@@ -174,14 +218,21 @@ def _ivy_module(jars: Sequence[Jar]) -> str:
 
 def _ivy_jar() -> Path:
     """Ivy out of Spark's own jars: those of `$SPARK_HOME`, else of the installed pyspark."""
+    for home in _spark_homes():
+        for ivy in sorted(home.glob("jars/ivy-*.jar")):
+            return ivy
+    raise SetupError(f"no Spark to download the jars with: no ivy-*.jar in {_looked_in()}. Install pyspark or set SPARK_HOME.")
+
+
+def _spark_homes() -> list[Path]:
     homes = [Path(home) for home in [os.environ.get("SPARK_HOME")] if home]
     if (pyspark := find_spec("pyspark")) is not None and pyspark.origin:
         homes.append(Path(pyspark.origin).parent)
-    for home in homes:
-        for ivy in sorted(home.glob("jars/ivy-*.jar")):
-            return ivy
-    looked = ", ".join(str(home / "jars") for home in homes) or "neither SPARK_HOME nor pyspark was found"
-    raise SetupError(f"no Spark to download the jars with: no ivy-*.jar in {looked}. Install pyspark or set SPARK_HOME.")
+    return homes
+
+
+def _looked_in() -> str:
+    return ", ".join(str(home / "jars") for home in _spark_homes()) or "neither SPARK_HOME nor pyspark was found"
 
 
 def _verify(jar: Jar, path: Path, *, remedy: str) -> None:

@@ -12,15 +12,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geo.errors import SetupError
-from geo.jars import ensure_jars, locked_jars
+from geo.jars import ensure_jars, locked_jars, refuse_other_spark, spark_here
 from geo.late import has_spark, pyspark, spark_errors, spark_sql
+from geo.text import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +79,13 @@ SPARK_DEFAULTS: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
 }
 
+OTHERWISE: Mapping[str, Mapping[str, str]] = {
+    "4.0": {
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+    }
+}
+"""What is otherwise by an older Spark: the same class had another name. `spark-submit.sh` says it too."""
+
 LOCAL_DEFAULTS: Mapping[str, str] = {
     # 200 tasks a stateful batch cost seconds on one machine (6.7 s measured). Frozen into a checkpoint at its creation.
     "spark.sql.shuffle.partitions": "2",
@@ -117,7 +125,11 @@ _CATALOGS = frozenset({DELTA_CATALOG, "io.unitycatalog.spark.UCSingleCatalog"})
 
 
 def session(
-    app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None, schemes: Collection[str] = ()
+    app_name: str = "delta-geo",
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    schemes: Collection[str] = (),
 ) -> SparkSession:
     """The session to work with: the one that is given, untouched, else one that we start with our settings.
 
@@ -138,7 +150,11 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master = master or os.environ.get("MASTER") or "local[*]"
-    settings = {**SPARK_DEFAULTS, "spark.jars": ",".join(map(str, ensure_jars(jars=locked_jars(schemes))))}
+    settings = {
+        **SPARK_DEFAULTS,
+        **OTHERWISE.get(spark_here(), {}),
+        "spark.jars": ",".join(map(str, ensure_jars(jars=locked_jars(schemes)))),
+    }
     if master.startswith("local"):
         settings |= {**LOCAL_DEFAULTS, **_local_paths()}
     settings |= conf or {}
@@ -147,7 +163,15 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _children_ignore_sigterm():
-        return builder.getOrCreate()
+        started = builder.getOrCreate()
+    if master.startswith("local"):
+        # Their Python is this one, and they are told where this package lies.
+        _fit_workers.add(started.sparkContext.applicationId)
+    return started
+
+
+_fit_workers: set[str] = set()
+"""Of which applications Python workers have what they need."""
 
 
 def starts_without_log_store() -> bool:
@@ -259,11 +283,14 @@ def refuse_connect(spark: SparkSession) -> None:
 
 
 def require_delta(spark: SparkSession) -> None:
-    """Returns if the session can read and write Delta tables in UTC; raises SetupError with every finding if not.
+    """Returns if the session can read and write Delta tables in UTC, and its Python workers find this package; raises SetupError with every
+    finding if not.
 
-    Reads settings only: no job, no table. Databricks has Delta built in and does not show it in these settings.
+    Reads settings, and once in a session that somebody else started asks one worker, which takes about a second. Databricks has Delta built in and does not
+    show it in these settings.
     """
     refuse_connect(spark)
+    refuse_other_spark(".".join(spark.version.split(".")[:2]))
     findings = []
     if "DATABRICKS_RUNTIME_VERSION" not in os.environ:
         extensions = spark.conf.get("spark.sql.extensions", None) or ""
@@ -283,6 +310,33 @@ def require_delta(spark: SparkSession) -> None:
             + "\n".join(f"  - {finding}" for finding in findings)
             + f"\n{HOW_TO_START} The first two settings take effect only in a new session."
         )
+    _refuse_bare_workers(spark)
+
+
+def _refuse_bare_workers(spark: SparkSession) -> None:
+    """Raises SetupError if a Python worker of the session lacks this package, or what it needs there. From a zip (--py-files) workers have it."""
+    context = spark.sparkContext
+    if context.applicationId in _fit_workers or not Path(__file__).is_file():
+        return
+
+    def lacking(
+        names: Iterable[str],
+    ) -> Iterator[str]:  # in a function, so it is sent as what it does, not as a name of this package
+        import sys
+        from importlib.util import find_spec
+
+        yield from (f"{name} (in {sys.executable})" for name in names if find_spec(name) is None)
+
+    try:
+        found = context.parallelize(["geo", "pyarrow"], 1).mapPartitions(lacking).collect()
+    except Exception as error:  # classic Spark lets what a task raises through as a bare Py4JJavaError
+        found = [first_line(error)]
+    if found:
+        raise SetupError(
+            f"the Python of this session's workers cannot run delta-geo: {', '.join(found)}. Let PYSPARK_PYTHON name this program's own ({sys.executable}) before the session "
+            "starts, or on a cluster `pip install delta-geo` in the workers' Python, or send the code by --py-files (./spark-submit.sh does)."
+        )
+    _fit_workers.add(context.applicationId)
 
 
 def _finding(key: str, found: str | None, wanted: str) -> str:

@@ -56,6 +56,24 @@ def test_the_lock_file_pins_the_delta_of_our_delta_spark() -> None:
     assert {jar.version for jar in pinned.values()} == {version("delta-spark")}
 
 
+def test_each_spark_has_the_same_delta_built_for_it_and_what_is_not_there_for_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for spark in jars.SPARKS:
+        assert {jar.artifact for jar in locked_jars((), spark)} == {f"delta-spark_{spark}_2.13", "delta-storage"}
+    assert len({jar.version for spark in jars.SPARKS for jar in locked_jars((), spark)}) == 1
+    with pytest.raises(SetupError, match=r"this is Spark 3\.5: delta-geo runs on Spark 4\.0, 4\.1 and 4\.2"):
+        locked_jars((), "3.5")
+    with pytest.raises(
+        SetupError, match=r"of abfss, s3a delta-geo has no jars for Spark 4\.1, only for Spark 4\.2: start Spark yourself"
+    ):
+        locked_jars({"s3a", "abfss", "hdfs"}, "4.1")
+    (tmp_path / "jars").mkdir()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    (tmp_path / "jars/spark-core_2.12-3.5.1-amzn-0.jar").touch()
+    assert jars.spark_here() == "3.5"
+
+
 def test_a_lock_file_has_comments_and_one_jar_a_line() -> None:
     sha = "a" * 64
     assert parse_lock(f"# why\n\norg.example:one:1.0 {sha.upper()}  # note\n") == (Jar("org.example", "one", "1.0", sha),)
@@ -64,9 +82,10 @@ def test_a_lock_file_has_comments_and_one_jar_a_line() -> None:
 def test_jars_of_a_storage_are_those_below_its_schemes() -> None:
     sha = "a" * 64
     one, two, three = parse_lock(
-        f"org.example:one:1 {sha}\n[s3a] \norg.example:two:1 {sha}\n\n[abfs abfss]  \norg.example:three:1 {sha}\n"
+        f"org.example:one:1 {sha}\n[s3a] \norg.example:two:1 {sha}\n\n[abfs abfss spark-4.2]  \norg.example:three:1 {sha}\n"
     )
     assert (one.schemes, two.schemes, three.schemes) == ((), ("s3a",), ("abfs", "abfss"))
+    assert (one.sparks, two.sparks, three.sparks) == ((), (), ("4.2",))
     always = {jar.artifact for jar in locked_jars()}
     assert always == {"delta-spark_4.2_2.13", "delta-storage"}
     assert {"hadoop-aws", "s3"} <= {jar.artifact for jar in locked_jars({"s3a", "hdfs"})} - always

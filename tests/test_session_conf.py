@@ -121,3 +121,39 @@ def test_credentials_are_hidden_and_ordinary_settings_are_not(setting: str, secr
     key, _, value = setting.partition("=")
     pattern = re.compile(SPARK_DEFAULTS["spark.redaction.regex"])
     assert bool(pattern.search(key) or pattern.search(value)) is secret
+
+
+OWN_SESSION = """
+from pyspark.sql import SparkSession
+from geo.errors import SetupError
+from geo.jars import ensure_jars
+from geo.session import SPARK_DEFAULTS, require_delta
+
+builder = SparkSession.builder.master("local[1]").config("spark.jars", ",".join(map(str, ensure_jars()))).config("spark.ui.enabled", "false")
+for key, value in SPARK_DEFAULTS.items():
+    builder = builder.config(key, value)
+try:
+    require_delta(builder.getOrCreate())
+except SetupError as error:
+    print(error)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("lacks", [True, False], ids=["another Python", "this one"])
+def test_a_session_of_ones_own_whose_workers_lack_the_package_is_told_so_in_one_line(tmp_path: Path, lacks: bool) -> None:
+    bare = os.path.realpath(sys.executable)  # behind this environment, without what is installed in it
+    given = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHONPATH", "PYSPARK_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", OWN_SESSION],
+        cwd=tmp_path,
+        env={**given, "PYSPARK_PYTHON": bare if lacks else sys.executable},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == lacks
+    if lacks:
+        assert f"workers cannot run delta-geo: geo (in {bare})" in said[0]
+        assert f"Let PYSPARK_PYTHON name this program's own ({sys.executable})" in said[0]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, Row
@@ -24,7 +25,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from geo.config.model import Config, Snapshots
 from geo.coordination.ownership import Ownership
 from geo.crash import CrashPoint, reach
-from geo.errors import FencedError, GeoError, RetryableError, UsageError
+from geo.errors import FencedError, GeoError, RetryableError, SetupError, UsageError
 from geo.faults import FAULTS, needs_person, session_is_gone
 from geo.journal.cluster import ClusterTables
 from geo.log.publisher import Publisher
@@ -144,6 +145,14 @@ class ControllerQuery:
     def __init__(
         self, tables: ClusterTables, config: Config, ownership: Ownership, trigger: Mapping[str, Any], notes: Notes
     ) -> None:
+        if find_spec("google") is None or find_spec("google.protobuf") is None:
+            raise SetupError(
+                "consumers of versions take protobuf, by which Spark's transformWithState talks to Python: pip install 'delta-geo[fold]'"
+            )
+        if tables.spark.version.startswith("4.0."):
+            raise SetupError(
+                "consumers of versions take Spark 4.1 or newer: that of Spark 4.0 has no transformWithState of rows in Python."
+            )
         self._tables, self._config, self._ownership = tables, config, ownership
         self._publishers: dict[str, Publisher] = {}
         """By topic."""

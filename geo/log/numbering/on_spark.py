@@ -18,9 +18,8 @@ import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
 
-from geo.errors import UsageError
+from geo.errors import SetupError, UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch, LedgerKey
 from geo.log.numbering.held_rows import hold_by_tasks
@@ -35,11 +34,16 @@ _ORDER = (SOURCE, "replicate_to", OFFSET)
 
 class OnSpark:
     """In the Spark partitions in which the rows come, if those of each ledger come in order there; if not, after a sort into ranges.
+    Raises SetupError by a Spark that cannot.
 
     `held` releases at its end what is held.
     """
 
     def __init__(self, tagged: DataFrame, identity: RowIdentity, common: Common, held: ExitStack) -> None:
+        if tagged.sparkSession.version.startswith("4.0."):
+            raise SetupError(
+                "Spark 4.0 numbers no rows of a log that is neither on a local disk nor on S3: take Spark 4.1 or newer there."
+            )
         self._tagged, self._identity, self._common, self._held = tagged, identity, common, held
         self._parts: list[Alike] | None = None
         """Of the rows as they lie; None: not yet counted so, or not in order."""
@@ -125,6 +129,8 @@ def _planned(parts: Iterable[Alike]) -> dict[LedgerKey, tuple[int, int, tuple[An
 def _numbered(runs: Mapping[int, Mapping[int, EntryRun]]) -> Column:
     """Ledger and entry of each row (struct of two BIGINT), of the rows of a DataFrame whose Spark partitions consist of these runs.
     Evaluating it raises an error with OTHER_ROWS unless they do: as many rows, with these last offsets."""
+
+    from pyspark.sql.pandas.functions import arrow_udf  # Spark 4.0 has none
 
     def of_partition(blocks: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         context = TaskContext.get()
