@@ -128,6 +128,11 @@ class Topic:
         return cls(*_split("topic", text))
 
     @classmethod
+    def of(cls, topic: str | Topic) -> Topic:
+        """The topic, or that of the name. Raises InvalidNameError."""
+        return topic if isinstance(topic, Topic) else cls.parse(topic)
+
+    @classmethod
     def from_path(cls, path: str) -> Topic:
         """The inverse of `path`; anything `path` would not have made raises InvalidNameError."""
         parts = path.split("/")

@@ -28,8 +28,8 @@ def environment(folder: Path, python: str, spark: str) -> Path | None:
         command = shutil.which(f"python{python}")
         if command is None or subprocess.run([command, "--version"], capture_output=True).returncode != 0:
             return None
-        subprocess.run([command, "-m", "venv", "--clear", there], check=True)
-        install = [there / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([command, "-m", "venv", "--clear", str(there)], check=True)
+        install = [str(there / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, "-e", f"{ROOT}[demo,fold,s3]"], check=True)
         # What is newest is pinned by the extra; an older one replaces it, as a runtime brings it.
         subprocess.run([*install, f"pyspark=={spark}.*"], check=True)

@@ -36,6 +36,7 @@ ROOMS = (
         "version",
         "remedies",
         "text",
+        "shown",
         "slices",
         "locations",
         "disk",
@@ -139,8 +140,8 @@ def test_what_a_room_imports_lies_below_it() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    """Also not for types alone."""
-    files = {str(path.relative_to(ROOT)) for path in ROOT.glob("geo/**/*.py")}
+    """Also not for types alone; but what `geo` itself names it imports when somebody asks for that."""
+    files = {str(path.relative_to(ROOT)) for path in ROOT.glob("geo/**/*.py")} - {"geo/__init__.py"}
     TopologicalSorter({name: _imported(name) - {name} for name in files}).prepare()  # raises CycleError, which names them
 
 

@@ -146,13 +146,13 @@ class World:
     def publish(self, cluster: str, end: int, *, first: int = 0, producer: str = "p") -> Published:
         """Publish rows `first` to `end` - 1 as a user would; calling it again with a higher end adds the new ones."""
         rows = self.rows(first, end)
-        done = publish(rows, TOPIC, config=self.config, cluster=cluster, producer=producer, order_by="number")
+        done = publish(rows, self.config, cluster, TOPIC, producer=producer, order_by="number")
         assert isinstance(done, Published)
         return done
 
     def published(self, what: Publication, **options: Any) -> SourceStream:
         """Publish what a publication says, to its end. `options`: of PublishOptions."""
-        stream = publish_source(self.spark, what, config=self.config, options=PublishOptions(**options))
+        stream = publish_source(self.spark, self.config, what, options=PublishOptions(**options))
         stream.await_termination()
         return stream
 

@@ -79,8 +79,6 @@ def consume(args: argparse.Namespace, output: Output) -> int:
         refuse_absent(tables, Topic.parse(args.topic))
     spark = tables.spark
     options: dict[str, Any] = {
-        "config": config,
-        "cluster": args.cluster,
         "start": args.start,
         "redelivery_delay_s": args.redelivery_delay,
         "max_redeliveries": args.max_redeliveries,
@@ -99,13 +97,13 @@ def consume(args: argparse.Namespace, output: Output) -> int:
 
     unfinished: Mapping[str, str] = {}
     if many:
-        subscriptions = Subscriptions(spark, args.topic, args.subscription, **options)
+        subscriptions = Subscriptions(spark, config, args.cluster, args.topic, args.subscription, **options)
         stop_on_signals(args, subscriptions.stop)
         args.run.follow(lambda: asdict(subscriptions.done))
         done = subscriptions.run(listener, trigger=args.trigger, for_s=args.for_s)
         unfinished = subscriptions.unfinished
     else:
-        subscription = Subscription(spark, args.topic, args.subscription, standby=args.standby, **options)
+        subscription = Subscription(spark, config, args.cluster, args.topic, args.subscription, standby=args.standby, **options)
         stop_on_signals(args, subscription.stop)
         args.run.follow(lambda: asdict(subscription.done), lambda: "delivers" if subscription.has_begun else "waits for its turn")
         done = subscription.run(listener, trigger=args.trigger, limit=args.limit, for_s=args.for_s)

@@ -125,7 +125,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
 
     def begin(take_over: bool) -> SourceStream:
         now = replace(options, take_over=take_over, again=not runner.work.has_begun)
-        return publish_source(spark, what, config=config, options=now)
+        return publish_source(spark, config, what, options=now)
 
     tables = connect(spark, config.cluster(args.cluster))
     lives = LifeEvents(events_of(tables))

@@ -1,6 +1,6 @@
-"""Configurations: the frozen tree, the texts and files that it is read from. Users import `load` and `Config` from here."""
+"""Configurations: the frozen tree, the texts and files that it is read from."""
 
 from geo.config.model import Config
-from geo.config.reader import load
+from geo.config.reader import load, read
 
-__all__ = ["Config", "load"]
+__all__ = ["Config", "load", "read"]

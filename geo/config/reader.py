@@ -68,6 +68,11 @@ def load(path: str | Path) -> Config:
     return parse(text, path=path)
 
 
+def read(config: Config | str | Path) -> Config:
+    """The configuration, or the one in the file of that path. Raises as `load`."""
+    return config if isinstance(config, Config) else load(config)
+
+
 def parse(text: str, *, path: str | Path) -> Config:
     """As `load`, of a text that is already read; `path` is for messages and as the start of relative paths."""
     reader = Reader(str(path))

@@ -91,6 +91,8 @@ _FENCE_TRIES = 5
 
 _RAISED = "GEO_FENCED"
 
+_REPLACE = "Start again with --take-over to replace it."
+
 Rows: TypeAlias = "DataFrame | pa.Table | Written"
 """What is appended: rows of Spark's, rows that are at hand, or files that were written beside the table and not committed."""
 
@@ -482,7 +484,7 @@ def _looked(
         found.values(), runners, _liveness(tables, held), there, take_over=replaced, outlives=tables.port is not None
     )
     if isinstance(decision, Refuse):
-        raise _refused(decision.owner, "Start again with --take-over to replace it.")
+        raise _refused(decision.owner, _REPLACE)
     for holder in decision.dead if wait else ():
         _wait_for_end(holder, next(owner.runner for owner in held if owner.holder == holder))
     return found, decision
@@ -585,11 +587,19 @@ def _claim(tables: ClusterTables, runner: Runner, generation: int, token: str, s
 
 
 def _refused(owner: Owner, else_: str) -> AlreadyOwnedError:
-    holder = Process.decode(owner.holder)
+    holder, since = Process.decode(owner.holder), f"{owner.since:%Y-%m-%d %H:%M:%S} UTC"
+    if holder is not None and holder.is_mine:
+        again = "As where a cell of a notebook is run again. " if else_ == _REPLACE else ""
+        way = (
+            "call stop() of what runs, or begin with take_over=True, which ends it."
+            if else_ == _REPLACE
+            else f"stop that one first. {else_}"
+        )
+        return AlreadyOwnedError(f"{owner.runner}: already run by this process since {since}. {again}One runner at a time: {way}")
     unseen = " From here one cannot look whether it lives; it gave a sign of life lately."
     elsewhere = "" if holder is None or holder.is_seen_here else unseen
     return AlreadyOwnedError(
-        f"{owner.runner}: already run by {holder} since {owner.since:%Y-%m-%d %H:%M:%S} UTC.{elsewhere} One runner at a time: stop that one first. {else_}"
+        f"{owner.runner}: already run by {holder} since {since}.{elsewhere} One runner at a time: stop that one first. {else_}"
     )
 
 

@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from functools import cache, partial
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from geo.config import read
 from geo.config.model import Config, DispatchRate, Link
 from geo.coordination.ownership import Ownership, Runner, claim, filling_runners, giving_back, origin_runners
 from geo.coordination.storage_clock import checked_now_us
@@ -120,11 +122,11 @@ class Backfill:
 
 def backfill(
     spark: SparkSession,
-    config: Config,
+    config: Config | str | Path,
     source: str,
     target: str,
     *,
-    topics: str = ALL_TOPICS,
+    topics: str | Topic = ALL_TOPICS,
     what: Backfill = Backfill(),
     checkpoint: OffsetCheckpoint | None = None,
     dry_run: bool = False,
@@ -142,6 +144,7 @@ def backfill(
     checkpoint that cannot be read.
     """
     require_delta(spark)
+    config = read(config)
     link = config.link(source, target)
     there, here = connect(spark, config.cluster(source)), connect(spark, config.cluster(target))
     open_for_writing(here, config, rehearsal=dry_run)
@@ -152,7 +155,7 @@ def backfill(
     stopped = stopped or threading.Event()
     done: list[Filled] = []
     not_done: dict[str, str] = {}
-    for topic in carried_topics(config, link, there, here, topics):
+    for topic in carried_topics(config, link, there, here, str(topics)):
         if stopped.is_set():
             break
         set_step(f"compares both logs of {topic}")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from geo.config import read
 from geo.config.model import Config, Publication, Start
 from geo.config.secret import Secret
 from geo.errors import NotReplicatedError, UsageError
@@ -64,10 +66,10 @@ _IN_JSON = (
 
 def publish(
     df: DataFrame,
+    config: Config | str | Path,
+    cluster: str,
     topic: str | Topic,
     *,
-    config: Config,
-    cluster: str,
     producer: str = DEFAULT_PRODUCER,
     order_by: str | Sequence[str] = (),
     partition_by: str | None = None,
@@ -98,7 +100,7 @@ def publish(
     """
     spark = df.sparkSession
     require_delta(spark)
-    topic = _of_users(topic, producer)
+    config, topic = read(config), _of_users(topic, producer)
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     publisher = Publisher(connect(spark, config.cluster(cluster)), config, topic, producer)
     if df.isStreaming:
@@ -132,13 +134,9 @@ def waited(
         raise
 
 
-def _named(topic: str | Topic) -> Topic:
-    return topic if isinstance(topic, Topic) else Topic.parse(topic)
-
-
 def _of_users(topic: str | Topic, producer: str) -> Topic:
     """The topic. Raises UsageError where delta-geo alone publishes to it, or under the producer's name."""
-    topic = _named(topic)
+    topic = Topic.of(topic)
     check_user_producer(producer)
     if topic.is_system:
         raise UsageError(f"{topic}: names that start with __ are for what delta-geo itself writes. Choose another name.")
@@ -177,21 +175,21 @@ class PublishOptions:
 
 
 def publish_source(
-    spark: SparkSession, what: Publication, *, config: Config, options: PublishOptions = PublishOptions()
+    spark: SparkSession, config: Config, what: Publication, *, options: PublishOptions = PublishOptions()
 ) -> SourceStream:
     """Begin to publish what a publication says, as `publish_kafka`, `publish_json_lines` or `publish_table`."""
     if what.delta is not None:
-        return _publish_rows(spark, what, config, options)
-    return (_publish_lines if what.jsonl is not None else _publish_records)(spark, what, config, options)
+        return _publish_rows(spark, config, what, options)
+    return (_publish_lines if what.jsonl is not None else _publish_records)(spark, config, what, options)
 
 
 def publish_json_lines(
     spark: SparkSession,
-    path: str,
-    topic: str | Topic,
-    *,
-    config: Config,
+    config: Config | str | Path,
     cluster: str,
+    topic: str | Topic,
+    path: str | Path,
+    *,
     producer: str = DEFAULT_PRODUCER,
     options: PublishOptions = PublishOptions(),
 ) -> SourceStream:
@@ -203,17 +201,17 @@ def publish_json_lines(
     cluster `options.continue_from` must be there the first time.
     Errors as `publish`; with `continue_from` also UsageError if nothing says where to go on.
     """
-    return publish_source(spark, Publication(cluster, _named(topic), producer, jsonl=path), config=config, options=options)
+    return publish_source(spark, read(config), Publication(cluster, Topic.of(topic), producer, jsonl=str(path)), options=options)
 
 
 def publish_kafka(
     spark: SparkSession,
+    config: Config | str | Path,
+    cluster: str,
+    topic: str | Topic,
     bootstrap_servers: str,
     kafka_topic: str,
-    topic: str | Topic,
     *,
-    config: Config,
-    cluster: str,
     producer: str = DEFAULT_PRODUCER,
     begin: Start = "earliest",
     options: PublishOptions = PublishOptions(),
@@ -229,17 +227,17 @@ def publish_kafka(
     the Kafka topic is another one than before (made anew, or of another Kafka cluster), RetryableError if the brokers stay away; with
     `continue_from` AlreadyOwnedError if that producer lives, UsageError if nothing says where to go on.
     """
-    what = Publication(cluster, _named(topic), producer, kafka=bootstrap_servers, kafka_topic=kafka_topic, kafka_start=begin)
-    return publish_source(spark, what, config=config, options=options)
+    what = Publication(cluster, Topic.of(topic), producer, kafka=bootstrap_servers, kafka_topic=kafka_topic, kafka_start=begin)
+    return publish_source(spark, read(config), what, options=options)
 
 
 def publish_table(
     spark: SparkSession,
-    path: str,
-    topic: str | Topic,
-    *,
-    config: Config,
+    config: Config | str | Path,
     cluster: str,
+    topic: str | Topic,
+    path: str | Path,
+    *,
     producer: str = DEFAULT_PRODUCER,
     begin: Start = "earliest",
     key: str | None = None,
@@ -259,17 +257,17 @@ def publish_table(
     """
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     what = Publication(
-        cluster, _named(topic), producer, delta=path, delta_start=begin, key=key, order_by=order, only_inserts=only_inserts
+        cluster, Topic.of(topic), producer, delta=str(path), delta_start=begin, key=key, order_by=order, only_inserts=only_inserts
     )  # fmt: skip
-    return publish_source(spark, what, config=config, options=options)
+    return publish_source(spark, read(config), what, options=options)
 
 
-def _publish_lines(spark: SparkSession, what: Publication, config: Config, options: PublishOptions) -> SourceStream:
+def _publish_lines(spark: SparkSession, config: Config, what: Publication, options: PublishOptions) -> SourceStream:
     assert what.jsonl is not None
     path = whole_path(what.jsonl)
     open_path(path)
     require_delta(spark)
-    publisher = _publisher_of(spark, what, config, options)
+    publisher = _publisher_of(spark, config, what, options)
     span_bytes = max(jsonl.LEAST_SPAN_BYTES, -(-options.batch_bytes // spark.sparkContext.defaultParallelism))
     seen = publisher.tables.log(what.topic).find_checked(TOPIC_LOG)
     own = _own_columns([] if seen is None else user_columns(seen.columns))
@@ -300,7 +298,7 @@ def _is_in_json(kind: DataType) -> bool:
     return isinstance(kind, _IN_JSON)
 
 
-def _publish_records(spark: SparkSession, what: Publication, config: Config, options: PublishOptions) -> SourceStream:
+def _publish_records(spark: SparkSession, config: Config, what: Publication, options: PublishOptions) -> SourceStream:
     assert what.kafka is not None, "a publication has one of both"
     assert what.kafka_topic is not None, "it belongs to kafka"
     kafka_topic = what.kafka_topic
@@ -322,7 +320,7 @@ def _publish_records(spark: SparkSession, what: Publication, config: Config, opt
 
     with closing(kafka.KafkaReader(settings, kafka_topic)) as asked:
         topic_id = asked.topic_id()
-        publisher = _publisher_of(spark, what, config, options)
+        publisher = _publisher_of(spark, config, what, options)
         other = None
         if options.continue_from is not None:
             messages = KafkaMessages(asked, kafka_topic, topic_id)
@@ -332,10 +330,10 @@ def _publish_records(spark: SparkSession, what: Publication, config: Config, opt
     return SourceStream(publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other)
 
 
-def _publish_rows(spark: SparkSession, what: Publication, config: Config, options: PublishOptions) -> SourceStream:
+def _publish_rows(spark: SparkSession, config: Config, what: Publication, options: PublishOptions) -> SourceStream:
     assert what.delta is not None, "a publication has one of them"
     require_delta(spark)
-    publisher = _publisher_of(spark, what, config, options)
+    publisher = _publisher_of(spark, config, what, options)
     place = open_table(spark, what.delta, publisher.tables.cluster)
     batch_bytes = min(options.batch_bytes, table.BATCH_BYTES)
 
@@ -355,6 +353,6 @@ def _publish_rows(spark: SparkSession, what: Publication, config: Config, option
     return SourceStream(publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other)
 
 
-def _publisher_of(spark: SparkSession, what: Publication, config: Config, options: PublishOptions) -> Publisher:
+def _publisher_of(spark: SparkSession, config: Config, what: Publication, options: PublishOptions) -> Publisher:
     tables = connect(spark, config.cluster(what.cluster))
     return Publisher(tables, config, what.topic, what.producer, again=options.again)

@@ -64,6 +64,10 @@ class PublishStream:
     def __str__(self) -> str:
         return self._name
 
+    def __repr__(self) -> str:
+        state = "runs" if self.running.is_active else "does not run"
+        return f"<{type(self).__name__} {self._name}: {state}, {self.published.rows:,} published, {self.published.rejected:,} rejected>"
+
     @property
     def published(self) -> Published:
         """What this run has done so far."""
@@ -132,6 +136,9 @@ class FrameStream(PublishStream):
         options = parse_trigger(trigger)
         super().__init__(publisher, df.schema, None, ("stream", "batch"), take_over=take_over)
         try:
+            for query in df.sparkSession.streams.active:  # from whom it was taken over: Spark runs one of a name and checkpoint
+                if query.name == self._name:
+                    query.stop()
             self._check_checkpoint(df.sparkSession)
             self.running = BatchQuery(df, self._name, self._on_batch, checkpoint=self._checkpoint, trigger=options)
         except BaseException:

@@ -17,6 +17,9 @@ from geo.ops.looks.clocks import of_host
 from geo.ops.problems import THIS_HOST, Noted, Problem, dated, fails, grouped, worst_first
 from geo.ops.region_process import RegionProcess, fault_of_region
 from geo.reasons import Level, Reason, Wrong
+from geo.shown import Sections, Shown
+from geo.text import counted
+from geo.times import from_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +208,8 @@ class SubscriptionsLine:
     versions_unknown: int
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+@dataclass(frozen=True, slots=True, repr=False)
+class Status(Shown):
     """All that is shown, worst first."""
 
     at_us: int
@@ -214,6 +217,36 @@ class Status:
     clusters: Sequence[ClusterLine]
     links: Sequence[LinkLine]
     subscriptions: SubscriptionsLine
+
+    def __repr__(self) -> str:
+        told = counted(len(self.problems), "problem") if self.problems else "no problem"
+        lag = sum(link.backlog.messages or 0 for link in self.links)
+        sure = "" if all(link.backlog.complete for link in self.links) else "at least "
+        return f"<Status {told} at {from_us(self.at_us):%Y-%m-%d %H:%M:%SZ}, {sure}{counted(lag, 'message')} to cross {counted(len(self.links), 'link')}>"
+
+    def sections(self) -> Sections:
+        """Tables for people: links, clusters, problems, subscriptions. None: nobody knows."""
+        return {
+            "links": [
+                {"link": one.link, "topics": one.topics, **one.states, "lag_messages": one.backlog.shown.messages, "lag_seconds": one.backlog.shown.seconds,
+                 "trend": one.trend.value}
+                for one in self.links
+            ],
+            "clusters": [
+                {"cluster": one.facts.cluster, "run_by": [each.name for each in one.facts.brokers if not each.holder.is_dead],
+                 "topics": None if one.facts.unreadable else len(one.facts.topics),
+                 "published_per_second": one.facts.published, "lost_messages": one.lost.backlog.shown.messages, "cannot_be_read": str(one.facts.unreadable or "")}
+                for one in self.clusters
+            ],
+            "problems": [
+                {"level": one.level, "subject": one.first.subject, "topic": one.first.topic, "topics": one.count, "code": one.first.code and one.first.code.value,
+                 "what": one.first.reason, "do": one.first.do}
+                for one in self.problems
+            ],
+            "subscriptions behind": [
+                {"topic": one.topic, "subscription": one.name, "cluster": one.region, "backlog": one.backlog} for one in self.subscriptions.behind
+            ],
+        }  # fmt: skip
 
     def fails(self, fail_on: Level) -> bool:
         return fails((one.level for one in self.problems), fail_on)

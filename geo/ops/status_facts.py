@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from geo.asking import Late
+from geo.config import read
 from geo.config.model import Config
 from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
+from geo.delta.driver import Reads
 from geo.faults import Tried, wrong_of
-from geo.journal.cluster import ClusterTables
+from geo.journal.cluster import ClusterTables, connect_later
 from geo.journal.event_rate import Event, EventKind
 from geo.log.topics import known_topics
-from geo.names import ALL_TOPICS, Topic, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.now import now_us
 from geo.ops.commit_rates import published_lately, rests
 from geo.ops.health import Finding
@@ -27,10 +31,22 @@ from geo.ops.problems import at_risk
 from geo.ops.region_process import RegionProcess
 from geo.ops.region_processes import region_processes
 from geo.ops.regions import OF_ALL, Regions
-from geo.ops.status import UNKNOWN, Backlog, ClusterFacts, OfVersions, StatusFacts, SubscriptionFacts, TopicOfLink, Verified
+from geo.ops.status import (
+    UNKNOWN,
+    Backlog,
+    ClusterFacts,
+    OfVersions,
+    Status,
+    StatusFacts,
+    SubscriptionFacts,
+    TopicOfLink,
+    Verified,
+    status_of,
+)
 from geo.replication.lag import Lag
 from geo.replication.link_status import LinkStatus
 from geo.schemas import LEDGERS
+from geo.session import session
 from geo.streams.life import State
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
@@ -40,8 +56,24 @@ from geo.subscription.in_region import InRegion, in_region, ready
 from geo.subscription.version_subscriptions import version_subscriptions, versions_behind
 from geo.times import in_us
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 BEFORE_US = 300 * 1_000_000
 """The lag of so long ago is shown beside that of now."""
+
+
+def status(config: Config | str | Path, topics: str | Topic = ALL_TOPICS, *, max_lag_s: float | None = None) -> Status:
+    """All regions at once, worst first, of the topics that match, by this process where it reads their tables itself, else by the Spark session that is
+    there or is then started. A topic that is further behind than `max_lag_s` is a problem. Raises ConfigError, InvalidNameError; a region that
+    cannot be read is a problem of what is returned."""
+    config, glob = read(config), check_topic_glob(str(topics))
+
+    def start() -> SparkSession:
+        return session(schemes=config.schemes)
+
+    each = {name: connect_later(start, cluster, reads=Reads.ALL, looks_once=True) for name, cluster in config.clusters.items()}
+    return status_of(read_facts(Regions(each, OF_ALL), config, glob), max_lag_s)
 
 
 def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from geo.asking import ask_all
+from geo.config import read
 from geo.config.model import Config
 from geo.delta.driver import Reads
 from geo.delta.engine import Scan
@@ -27,6 +29,7 @@ from geo.journal.cluster import ClusterTables, Start, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_subscription, check_topic_glob
 from geo.remedies import how_to_share
+from geo.shown import Sections, Shown, row_of
 from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, Told, consumers_in, publish_once
 from geo.subscription.acks.ack_state import AckState, merged
 from geo.subscription.acks.acks_topic import Known, read_known
@@ -51,8 +54,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Failover:
+@dataclass(frozen=True, slots=True, repr=False)
+class Failover(Shown):
     """What a failover found. Messages are those in the target's log; `ids` as `origin:ledger:first-last`, at most 100 ranges."""
 
     topic: str
@@ -76,11 +79,21 @@ class Failover:
     """When the source wrote its newest record, as far as could be read."""
     recorded: bool
 
+    def __repr__(self) -> str:
+        done = "moved" if self.recorded else "would move"
+        return (
+            f"<Failover {self.subscription} of {self.topic} {done} from {self.source} to {self.target}: {self.to_deliver:,} to deliver, "
+            f"at most {self.at_most_repeated:,} of them again>"
+        )
+
+    def sections(self) -> Sections:
+        return {"": [{"": name, "found": value} for name, value in row_of(self).items()]}
+
 
 def failover(
     spark: SparkSession | Start,
-    config: Config,
-    topic: Topic,
+    config: Config | str | Path,
+    topic: str | Topic,
     subscription: str,
     source: str,
     target: str,
@@ -96,8 +109,8 @@ def failover(
     of the move, asks all clusters for its ledgers, a minute at most.) Raises UsageError if neither cluster knows
     the subscription, UnsafeError if records of it cannot be read.
     """
-    one = topic, check_subscription(subscription)
-    done, refused = _Move(spark, config, source, target, wait_s, dry_run=dry_run, source_gone=source_gone).of([one])
+    one = Topic.of(topic), check_subscription(subscription)
+    done, refused = _Move(spark, read(config), source, target, wait_s, dry_run=dry_run, source_gone=source_gone).of([one])
     if refused:
         raise refused[one]
     return done[0]

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from geo.config import read
 from geo.config.model import Config
 from geo.coordination.ownership import subscription_prefix
 from geo.delta.engine import Scan
@@ -29,6 +31,7 @@ from geo.now import now_us, utc_now
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_table import read_links
 from geo.schemas import TOPICS
+from geo.shown import Rows
 from geo.streams.life import State
 from geo.subscription.acks.ack_publisher import ConsumerState, lacking_shares, of_shares, shares_by_prefix
 from geo.subscription.acks.ack_state import AckState
@@ -154,9 +157,11 @@ def _with_backlog(tables: ClusterTables, topic: Topic, state: AckState, one: Lis
     return replace(one, backlog=waiting.size, oldest_at=oldest_of(log, seen.version, waiting) if waiting else None)
 
 
-def status(spark: SparkSession, config: Config, topic: Topic, subscription: str) -> list[Standing]:
+def status(spark: SparkSession, config: Config | str | Path, topic: str | Topic, subscription: str) -> Rows[Standing]:
     """How far a subscription is in every cluster, and why one is behind."""
-    return standings({name: connect(spark, cluster) for name, cluster in config.clusters.items()}, config, topic, subscription)
+    config = read(config)
+    clusters = {name: connect(spark, cluster) for name, cluster in config.clusters.items()}
+    return Rows(standings(clusters, config, Topic.of(topic), subscription))
 
 
 def standings(clusters: Mapping[str, ClusterTables], config: Config, topic: Topic, subscription: str) -> list[Standing]:

@@ -88,9 +88,7 @@ class SubscriptionBench(Bench):
 
     def _subscription(self, topic: Topic, cluster: str) -> Subscription:
         config = self.world.config
-        return Subscription(
-            self.spark, topic, NAME, config=config, cluster=cluster, start="earliest", redelivery_delay_s=_NEVER_S
-        )
+        return Subscription(self.spark, config, cluster, topic, NAME, start="earliest", redelivery_delay_s=_NEVER_S)
 
     # -- the start of a consumer ---------------------------------------------------------------------------------------
 
@@ -212,7 +210,7 @@ class SubscriptionBench(Bench):
             told.append((time.time(), row[0], row[1]))
             return messages
 
-        consumer = Subscriptions(self.spark, "persistent://bench/many/*", NAME, config=self.world.config, cluster="eu")
+        consumer = Subscriptions(self.spark, self.world.config, "eu", "persistent://bench/many/*", NAME)
         runner = threading.Thread(target=consumer.run, args=(acknowledge,))
         began = time.monotonic()
         runner.start()

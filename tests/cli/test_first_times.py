@@ -18,7 +18,7 @@ def test_a_message_of_the_first_year_is_peeked_at_and_consumed(
 ) -> None:
     lines = tmp_path / "in.jsonl"
     lines.write_text(json.dumps({"key": "b", "event_time": "0001-01-01T00:00:00Z"}) + "\n")
-    publish_json_lines(world.spark, str(lines), TOPIC, config=world.config, cluster="us").await_termination()
+    publish_json_lines(world.spark, world.config, "us", TOPIC, str(lines)).await_termination()
     at = ["--cluster", "us", "--topic", str(TOPIC), "--config", str(world.path), "-o", "json"]
     for verb in (["peek", *at], ["consume", *at, "--subscription", "s", "--trigger", "available-now"]):
         capsys.readouterr()

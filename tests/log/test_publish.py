@@ -36,7 +36,7 @@ pytestmark = pytest.mark.spark
 
 
 def _publish(world: World, rows: DataFrame, **options: object) -> Published:
-    done = publish(rows, TOPIC, config=world.config, cluster="eu", **options)  # type: ignore[arg-type]
+    done = publish(rows, world.config, "eu", TOPIC, **options)  # type: ignore[arg-type]
     assert isinstance(done, Published)
     return done
 
@@ -124,7 +124,7 @@ def test_what_an_earlier_version_published_of_null_and_the_empty_text_as_one_goe
 def _followed(world: World, inbox: Path, more: str = "") -> PublishStream:
     """All rows of a folder as a stream."""
     frame = world.spark.readStream.schema(f"number BIGINT, key STRING, payload BINARY{more}").parquet(str(inbox))
-    started = publish(frame.drop("number"), TOPIC, config=world.config, cluster="eu")
+    started = publish(frame.drop("number"), world.config, "eu", TOPIC)
     assert isinstance(started, PublishStream)
     started.await_termination()
     return started
@@ -172,11 +172,11 @@ def test_every_way_of_numbering_gives_the_same(world: World, monkeypatch: pytest
         if kind != "files":
             world.leave_to_spark("eu", topic)
         for batch in (rows.where("number < 25"), rows):
-            publish(batch, topic, config=world.config, cluster="eu", order_by=["day", "number"], partition_by="gate")
+            publish(batch, world.config, "eu", topic, order_by=["day", "number"], partition_by="gate")
         with pytest.raises(UsageError, match=r"two rows have the same order columns \('2026-02-08, 60' of 's3'\), so"):
             more = rows.unionAll(rows.where("number = 59").withColumn("number", F.lit(60).cast("bigint")))
             again = more.unionAll(more.where("number = 60"))
-            publish(again, topic, config=world.config, cluster="eu", order_by=["day", "number"], partition_by="gate")
+            publish(again, world.config, "eu", topic, order_by=["day", "number"], partition_by="gate")
     logs = {kind: world.log("eu", topic).read().drop("publish_time", "publish_date") for kind, topic in topics.items()}
     lines = {}
     for kind, log in logs.items():
@@ -391,7 +391,7 @@ def test_a_foreign_table_and_a_newer_version_are_refused(world: World) -> None:
 
 def test_a_second_producer_of_the_same_name_is_refused_and_another_name_is_not(world: World) -> None:
     first = Publisher(world.tables("eu"), world.config, TOPIC, "p").open(world.rows(0, 0).schema, {"number"})
-    with pytest.raises(AlreadyOwnedError, match=r"producer p of .* already run by process"):
+    with pytest.raises(AlreadyOwnedError, match=r"producer p of .* already run by this process"):
         world.publish("eu", 5)
     assert world.publish("eu", 5, producer="q").rows == 5
     first.close()

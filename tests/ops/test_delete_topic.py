@@ -148,11 +148,13 @@ def test_what_no_other_cluster_holds_is_not_lost_unless_that_was_said(linked: Wo
 
 def test_who_lives_is_named_and_nothing_is_deleted(linked: World) -> None:
     publisher = Publisher(linked.tables("eu"), linked.config, TOPIC, "p").open(linked.rows(0, 1).schema, {"number"})
-    with closing(publisher), pytest.raises(UnsafeError, match=r"producer p of .* in eu: already run by process"):
+    with closing(publisher), pytest.raises(UnsafeError, match=r"producer p of .* in eu: already run by this process"):
         _delete(linked)
     with running(linked, "eu") as links:
         links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
-        assert (_delete(linked, dry_run=True).refused or "").startswith(f"origin us of {TOPIC} into eu: already run by process")
+        assert (_delete(linked, dry_run=True).refused or "").startswith(
+            f"origin us of {TOPIC} into eu: already run by this process"
+        )
         with pytest.raises(UnsafeError, match="Nothing was deleted"):
             _delete(linked)
     assert len(linked.messages("eu")) == 40

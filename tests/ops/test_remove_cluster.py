@@ -157,7 +157,7 @@ def test_a_policy_that_also_names_one_that_left_the_configuration_is_no_hindranc
 def test_a_link_that_lives_is_named_and_nothing_is_removed(three: World) -> None:
     with running(three, "eu") as links:
         links.until(lambda: sum(report.state is State.RUNNING for report in links.reports) == 2)
-        assert _remove(three, dry_run=True).refused[0].startswith(f"origin ap of {TOPIC} into eu: already run by process")
+        assert _remove(three, dry_run=True).refused[0].startswith(f"origin ap of {TOPIC} into eu: already run by this process")
         with pytest.raises(UnsafeError, match="Nothing was removed"):
             _remove(three, lose=True)
     assert {("ap", "eu"), ("ap", "us")} < _links(three)

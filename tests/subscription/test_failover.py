@@ -142,7 +142,7 @@ def test_all_that_match_move_at_once_and_one_that_is_refused_holds_up_no_other(l
     other = Topic.parse("persistent://shop/web/orders")
     linked.write("eu", 0, 5, topic=other)
     for topic, name in ((TOPIC, "bills"), (TOPIC, "stock"), (other, "bills"), (TOPIC, "unreadable")):
-        named = Subscription(linked.spark, topic, name, config=linked.config, cluster="eu")
+        named = Subscription(linked.spark, linked.config, "eu", topic, name)
         named.run(lambda messages: messages.where("entry_id < 3"), trigger="available-now")
     tell(linked, "eu", AckState(), name="unreadable", producer="newer")
     linked.log("eu", TOPIC.acks).delta().update("producer = 'newer'", {"payload": "X'0F00'"})

@@ -135,7 +135,7 @@ def test_rows_that_no_producer_can_have_written_stop_no_link_and_no_consumer_and
 
 def test_a_subscription_begins_at_the_earliest_message_by_itself(linked: World) -> None:
     got: list[int] = []
-    consumer = Subscription(linked.spark, TOPIC, "fresh", config=linked.config, cluster="eu")
+    consumer = Subscription(linked.spark, linked.config, "eu", TOPIC, "fresh")
     consumer.run(lambda messages: got.append(messages.count()), trigger="available-now")
     assert sum(got) == 40
 

@@ -97,7 +97,7 @@ _Counts = dict[tuple[str, Category | None], tuple[int, tuple[str, ...]]]
 
 def _least(spark: str) -> Column:
     """The least ids of a group, EXAMPLES at most; by a Spark that knows none but the least, that one."""
-    return F.array(F.min("id")) if spark.startswith(("4.0.", "4.1.")) else F.min_by("id", "id", EXAMPLES)
+    return F.array_compact(F.array(F.min("id"))) if spark.startswith(("4.0.", "4.1.")) else F.min_by("id", "id", EXAMPLES)
 
 
 class Comparison:

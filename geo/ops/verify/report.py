@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from enum import Enum
 
+from geo.shown import Sections, Shown, row_of
 from geo.text import counted, printable
 
 EXAMPLES = 5
@@ -94,8 +95,8 @@ class ClusterResult:
     findings: tuple[Difference, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class VerifyReport(Shown):
     """All topics that were verified: one LinkResult per topic and link, one ClusterResult per topic and log."""
 
     topics: tuple[str, ...]
@@ -158,6 +159,35 @@ class VerifyReport:
             "faults": list(self.faults),
         }
 
+    def __repr__(self) -> str:
+        return f"<VerifyReport {self._summary()}>"
+
+    def sections(self) -> Sections:
+        """Tables for people: links, clusters, findings, and faults and notes, as `to_json` has them."""
+        found = [
+            {"category": one.category.words, "topic": topic, "where": where, **row_of(one)}
+            for topic, where, one in self.findings()
+        ]
+        told = [{"": "fault", "what": one} for one in self.faults] + [{"": "note", "what": one} for one in self.notes]
+        return {
+            "links": [_fields(result, LINK_COUNTS) for result in self.links],
+            "clusters": [_fields(result, CLUSTER_COUNTS) for result in self.clusters],
+            "findings": found,
+            "faults and notes": told,
+        }
+
+    def _summary(self) -> str:
+        done = "compared" if self.by_content else "counted"
+        links = len({result.link for result in self.links})
+        scope = (
+            f"{counted(len(self.topics), 'topic')}, {counted(links, 'link')}, {counted(self.compared, 'message')} {done}, "
+            f"{self.total(Category.IN_FLIGHT):,} in flight"
+        )
+        if self.clean:
+            return f"clean: {scope}"
+        found = [f"{self.total(category):,} {category.words}" for category in MEANING if self.total(category)]
+        return f"NOT CLEAN: {', '.join(found + ([counted(len(self.faults), 'fault')] if self.faults else []))}; {scope}"
+
     def lines(self) -> list[str]:
         """For a terminal: a line per topic and link, the notes, the summary, and below it each fault with examples.
 
@@ -166,18 +196,8 @@ class VerifyReport:
         done = "compared" if self.by_content else "counted"
         lines = [f"{r.topic}  {r.link}: {r.compared:,} {done}, {_counts_as_text(r.findings)}" for r in self.links]
         lines += [f"note: {note}" for note in self.notes]
-        links = len({result.link for result in self.links})
-        scope = (
-            f"{counted(len(self.topics), 'topic')}, {counted(links, 'link')}, {counted(self.compared, 'message')} {done}, "
-            f"{self.total(Category.IN_FLIGHT):,} in flight"
-        )
-        if self.clean:
-            return [printable(line) for line in [*lines, f"clean: {scope}"]]
-        lines += [f"fault: {fault}" for fault in self.faults]
-        found = [category for category in MEANING if self.total(category)]
-        counts = [f"{self.total(c):,} {c.words}" for c in found] + ([counted(len(self.faults), "fault")] if self.faults else [])
-        lines.append(f"NOT CLEAN: {', '.join(counts)}; {scope}")
-        for category in found:
+        lines += [*(f"fault: {fault}" for fault in self.faults), self._summary()]
+        for category in (one for one in MEANING if self.total(one)):
             lines.append(f"  {category.words}: {MEANING[category]}")
             lines += [
                 f"    {topic}  {where}: {found.count:,}{', such as ' if found.examples else ''}{', '.join(found.examples)}"

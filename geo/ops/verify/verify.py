@@ -12,9 +12,11 @@ import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from geo.config import read
 from geo.config.model import Config, Link
 from geo.coordination.ownership import RunnerKind, named_owners
 from geo.coordination.storage_clock import checked_now_us
@@ -86,7 +88,7 @@ def read_all_promises(clusters: Mapping[str, ClusterTables], topics: Collection[
     return {topic: {name: found[topic] for name, found in of_cluster.items()} for topic in topics}
 
 
-def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> VerifyReport:
+def verify(spark: SparkSession, config: Config | str | Path, topics: str | Topic = ALL_TOPICS) -> VerifyReport:
     """Compare all clusters' logs of the topics that match the glob. Raises UsageError if there is none.
 
     It may run beside live producers and links, and reports no fault that is not there. Commits go on while it reads, so
@@ -110,8 +112,9 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
     Cost per topic: one scan of the ids of each log and one of its rows, plus the ids at the older pins if the log has
     moved. Rows are shuffled as digests; only counts, examples and the ends of ledgers are collected.
     """
+    config = read(config)
     clusters = {name: connect(spark, cluster) for name, cluster in config.clusters.items()}
-    return verify_each(clusters, config, topics, 2, _compared)
+    return verify_each(clusters, config, str(topics), 2, _compared)
 
 
 def _compared(seen: Pinned) -> Callable[[Topic], TopicResult]:

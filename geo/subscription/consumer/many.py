@@ -12,11 +12,13 @@ from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import wait
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from geo.config import read
 from geo.config.model import Config
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables, connect
@@ -62,14 +64,15 @@ class Subscriptions:
     def __init__(
         self,
         spark: SparkSession,
-        topics: str,
+        config: Config | str | Path,
+        cluster: str,
+        topics: str | Topic,
         name: str,
         *,
-        config: Config,
-        cluster: str,
         take_over: bool = False,
         **options: Any,
     ) -> None:
+        config, topics = read(config), str(topics)
         self._tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
         self._topics, self._name = topics, name
         self._take_over = take_over
@@ -77,7 +80,7 @@ class Subscriptions:
             check_topic_glob(topics)
         elif not partitions(self._tables, Topic.parse(topics)):
             raise UsageError(f"{topics} is neither a glob nor a partitioned topic in {cluster}: consume it as a Subscription.")
-        self._make = partial(Subscription, spark, name=name, config=config, cluster=cluster, turn=threading.Lock(), **options)
+        self._make = partial(Subscription, spark, config, cluster, name=name, turn=threading.Lock(), **options)
         if options.get("standby"):
             raise UsageError("standby is for one topic; of many each is taken up once nobody else consumes it.")
         self._make(topic=Topic("any", "any", "any"))  # what the options mean is the same for all
@@ -86,6 +89,10 @@ class Subscriptions:
         self._stopped = threading.Event()
         self.unfinished: Mapping[str, str] = {}
         """By topic what kept the last run from consuming it to its end."""
+
+    def __repr__(self) -> str:
+        of = f"{self._name} of {self._topics} in {self._tables.cluster.name}"
+        return f"<subscriptions {of}: {self.done.delivered:,} delivered, {self.done.acknowledged:,} acknowledged>"
 
     @property
     def done(self) -> Consumed:

@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from geo.config import read
 from geo.config.model import Config, Start
 from geo.errors import UsageError
 from geo.ids import MessageId
@@ -62,11 +64,11 @@ class Subscription:
     def __init__(
         self,
         spark: SparkSession,
+        config: Config | str | Path,
+        cluster: str,
         topic: str | Topic,
         name: str,
         *,
-        config: Config,
-        cluster: str,
         start: Start | datetime = "earliest",
         redelivery_delay_s: float = REDELIVERY_DELAY_S,
         max_redeliveries: int | None = None,
@@ -81,10 +83,11 @@ class Subscription:
         turn: AbstractContextManager[object] | None = None,
     ) -> None:
         require_delta(spark)
+        config = read(config)
         self._settings = Settings(
             tables=open_for_writing(connect(spark, config.cluster(cluster)), config),
             config=config,
-            topic=topic if isinstance(topic, Topic) else Topic.parse(topic),
+            topic=Topic.of(topic),
             name=check_subscription(name),
             start=start,
             redelivery_delay_s=redelivery_delay_s,
@@ -109,6 +112,10 @@ class Subscription:
 
     def __str__(self) -> str:
         return str(self._settings)
+
+    def __repr__(self) -> str:
+        state = "runs" if self._running.locked() else "does not run"
+        return f"<{self}: {state}, {self.done.delivered:,} delivered, {self.done.acknowledged:,} acknowledged>"
 
     @property
     def state(self) -> AckState:

@@ -1,0 +1,79 @@
+"""The Python of README and docs is run as it is printed, page by page, and what a page says that it prints is what it prints."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geo import publish
+from geo.log.publish_stream import FrameStream
+from tests.world import World
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+BLOCK = re.compile(r"^```(python|sql)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+
+IN_THE_DOCS = {
+    ".run(bill)\n": '.run(bill, trigger="available-now")\n',  # it would run on
+    '"bills"': '"/data/bills"',  # a table of a catalog
+    'trigger="1 second")  # runs': 'trigger="available-now")  # runs',
+}
+"""What else than in a page is run here."""
+
+
+def blocks(page: str) -> Iterator[tuple[str, str, str | None]]:
+    """Language, code, and what is said to be printed."""
+    for found in BLOCK.finditer((ROOT / page).read_text()):
+        if "{{" not in found[2]:  # a template of dbt's
+            yield found[1], found[2], found[3]
+
+
+def test_the_pages_have_python() -> None:
+    assert [page for page in PAGES if any(kind == "python" for kind, _, _ in blocks(page))] == [
+        "README.md",
+        "docs/deploying.md",
+        "docs/reading.md",
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", [page for page in PAGES if any(blocks(page))])
+def test_a_page_does_what_it_says(page: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world.folder)
+    spark, data = world.spark, str(world.folder)
+    rows = world.rows(0, 5).withColumnRenamed("number", "order_number")
+    known: dict[str, Any] = {"spark": spark, "df": rows, "stream": _lines(world)}
+    if page == "README.md":  # which begins with a region that has been at work
+        for end in (2, 3, 4):
+            publish(
+                rows.where(f"order_number < {end}"), world.config, "us", "persistent://shop/web/orders", order_by="order_number"
+            )
+        world.run_links("eu")
+    for kind, code, said in blocks(page):
+        for there, here in IN_THE_DOCS.items():
+            code = code.replace(there, here)
+        code, out = code.replace("/data/", f"{data}/"), StringIO()
+        with redirect_stdout(out):
+            if kind == "sql":
+                print(*("{} {} {}".format(*row) for row in spark.sql(code).collect()), sep="\n")
+            else:
+                exec(compile(code, page, "exec"), known)  # noqa: S102  # ours
+        assert said is None or out.getvalue() == said
+    if isinstance(clicks := known.get("clicks"), FrameStream):
+        clicks.await_termination()
+        assert clicks.published.rows == 3
+        assert spark.read.format("delta").load(f"{data}/bills").count() == 4, "what had come to eu"
+
+
+def _lines(world: World) -> Any:
+    folder = world.folder / "in"
+    os.makedirs(folder)
+    (folder / "a.txt").write_text("1\n2\n3\n")
+    return world.spark.readStream.text(str(folder)).withColumnRenamed("value", "key")
