@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from geo.disk import SETTING
-from tests.kafka_broker import free_ports
+from tests.kafka_broker import Broker, free_ports
 from tests.object_store import ObjectStore
 from tests.processes import JAVA_OF_TESTS, LEAST
 from tests.shared_classes import java_options
@@ -147,3 +147,11 @@ def _disarmed() -> Iterator[None]:
     from geo import crash
 
     crash.arm(None)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A Kafka broker of one module's own, from its first use on."""
+    started = Broker(tmp_path_factory.mktemp("kafka"))
+    yield started
+    started.close()

@@ -13,10 +13,10 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 
 from geo.jars import default_folder, ensure_jars, find_java, parse_lock
@@ -115,6 +115,25 @@ class Broker:
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(_START_S)
+
+    def partitions(self, topic: str) -> int:
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
+            (described,) = admin.describe_topics([topic])
+            return len(described["partitions"])
+
+    def commit(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
+        """A consumer group stands at these offsets, by partition."""
+        stands = {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
+        with contextlib.closing(KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)) as one:
+            one.assign(list(stands))
+            one.commit(stands)
+
+    def damage(self, topic: str, value: bytes) -> None:
+        """While it is stopped: turn a byte of a record's value on the disk."""
+        (segment,) = (self._folder / "data" / f"{topic}-0").glob("*.log")
+        data = segment.read_bytes()
+        assert data.count(value) == 1
+        segment.write_bytes(data.replace(value, value[:-1] + bytes([value[-1] ^ 1])))
 
     def close(self) -> None:
         if self._process.poll() is None:

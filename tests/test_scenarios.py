@@ -7,6 +7,12 @@ Below a command stands what it prints, as a terminal shows it, and an exit code 
     found CLUSTER start SUBSCRIPTION TARGET VERSION [SENDER]    a version subscription may go on in TARGET at VERSION
     found CLUSTER waits [FOR WHY]                               no snapshots are taken, because of the cluster FOR
     found CLUSTER refused COUNT WHY                             so many markers of the topic changed nothing
+
+and `kafka`, for a Kafka broker, which $KAFKA names from its first use on:
+
+    kafka create TOPIC PARTITIONS
+    kafka produce TOPIC FIRST LAST         records with these numbers as keys and values, to partition after partition
+    kafka commit TOPIC GROUP OFFSET …      a consumer group stands there, partition by partition
 """
 
 from __future__ import annotations
@@ -17,13 +23,14 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from geo.cli.main import main
+from tests.kafka_broker import Broker
 from tests.processes import OF_RUN
 from tests.scenario_text import REWRITES, differs, rewritten, steps
 from tests.version_starts import found
@@ -32,8 +39,24 @@ from tests.world import World
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
-def _run(command: str, world: World) -> tuple[int, str]:
+def _kafka(broker: Broker, what: str, topic: str, *args: str) -> None:
+    os.environ["KAFKA"] = broker.bootstrap
+    if what == "create":
+        broker.create(topic, int(args[0]))
+    elif what == "produce":
+        first, last = map(int, args)
+        count = broker.partitions(topic)
+        broker.produce(topic, [(n % count, str(n).encode(), str(n).encode(), []) for n in range(first, last + 1)])
+    else:
+        broker.commit(topic, args[0], dict(enumerate(map(int, args[1:]))))
+
+
+def _run(command: str, world: World, broker: Callable[[], Broker]) -> tuple[int, str]:
     """Exit code, and what was printed to stdout and stderr, in its order. A verb runs in this process."""
+    if command.startswith("kafka "):
+        _kafka(broker(), *shlex.split(command)[1:])
+        return 0, ""
+    command = os.path.expandvars(command) if "$KAFKA" in command else command
     if command.startswith("found "):
         found(world, *shlex.split(command)[1:])
         return 0, ""
@@ -56,12 +79,15 @@ def _signals() -> Iterator[None]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_the_scenario_goes_as_written(path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scenario_goes_as_written(
+    path: Path, world: World, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.chdir(world.folder)
+    monkeypatch.setenv("KAFKA", "")
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     all_printed = {}
     for step in steps(path.read_text()):
-        code, text = _run(step.command, world)
+        code, text = _run(step.command, world, lambda: request.getfixturevalue("broker"))
         printed = all_printed[step.line] = text.splitlines() + ([f"[{code}]"] if code else [])
         assert REWRITES or not differs(step.expected, printed), f"{path.name}:{step.line}: {step.command}\n" + "\n".join(printed)
     if REWRITES:

@@ -60,6 +60,8 @@ def add_publish(verbs: Verbs, does: str) -> None:
     p.add_argument("--only-inserts", action="store_true", help=does)
     does = "continue behind Kafka offsets, or commits of a Delta table, that are gone"
     p.add_argument("--accept-lost", action="store_true", help=does)
+    does = "continue behind Kafka offsets that are there and cannot be read, and list them as rejected; may be given again"
+    p.add_argument("--accept-unreadable", type=_span, action="append", default=[], metavar="PARTITION:OFFSET[-OFFSET]", help=does)
     p.add_argument("--producer", default=DEFAULT_PRODUCER, help="name under which progress is kept (default: %(default)s)")
     does = "go on where the producer of this name stood in another cluster, whose place this one takes"
     p.add_argument("--continue-from", metavar="CLUSTER", help=does)
@@ -84,6 +86,14 @@ def add_publish(verbs: Verbs, does: str) -> None:
 def _names(text: str) -> tuple[str, ...]:
     """The type of `--order-by`."""
     return tuple(name.strip() for name in text.split(","))
+
+
+def _span(text: str) -> kafka.OffsetSpan:
+    """The type of `--accept-unreadable`."""
+    try:
+        return kafka.parse_span(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _wait_for(text: str) -> WaitFor:
@@ -120,6 +130,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     spark = start_spark("geo publish", config, args.jsonl, args.delta, args.rejects)
     options = PublishOptions(
         trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows, accept_lost=args.accept_lost,
+        accept_unreadable=tuple(args.accept_unreadable),
         rejects=args.rejects, continue_from=args.continue_from,
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -21,13 +21,14 @@ from geo.cli.subscription_arguments import add_named, add_replicated, add_start,
 from geo.config import Config, load
 from geo.errors import GeoError, UsageError
 from geo.journal.cluster import ClusterTables, Start
-from geo.names import Topic, check_topic_glob
+from geo.names import DEFAULT_PRODUCER, Topic, check_topic_glob
 from geo.now import utc_now
 from geo.subscription import changes
 from geo.subscription import status as statuses
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import key_of
+from geo.subscription.acks.start_position import KafkaOffsets, StartPosition
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.readiness import Readiness
 from geo.subscription.status import Standing, Subscribed, matching, subscriptions_in
@@ -46,6 +47,11 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
     add_named(p, cluster="where the record is written; links bring it to the others. With --mode version: where its consumer is")
     versions.add_mode(p)
     add_start(p, "where it begins")
+    p.add_argument("--kafka", metavar="BOOTSTRAP", help="or where a consumer group of this Kafka cluster stands")
+    p.add_argument("--kafka-topic", metavar="K", help="in the Kafka topic that was published into this topic")
+    p.add_argument("--kafka-group", metavar="G", help="the group, whose committed offsets count")
+    does = "with --kafka: who published that topic in --cluster (default: %(default)s)"
+    p.add_argument("--producer", default=DEFAULT_PRODUCER, help=does)
     add_replicated(p, " (default: as the policy of the topic says, else true)")
     p = of.add("set", "let all regions share a subscription, or let it be of one region only, from here on", set_replicated)
     add_named(p, cluster="whose subscription it is, as that region has it")
@@ -118,12 +124,28 @@ def create(args: argparse.Namespace, output: Output) -> int:
     refuse_absent(before_change("geo subscriptions", config, args.cluster).clusters[args.cluster], topic)
     if is_version:
         return versions.create(args, output, config, topic)
+    start = _start(args, config)
     spark, named = starting("geo subscriptions", config), (args.cluster, topic, args.subscription)
-    known = changes.create(spark, config, *named, args.start, replicated=args.replicate_subscription_state)
+    known = changes.create(spark, config, *named, start, replicated=args.replicate_subscription_state)
     output.data({**_as_json(args, topic, known), "epoch": 0 if known.here is None else known.here.epoch.counter})
     where = f"it is of {args.cluster} only" if known.is_regional else "links bring it to the other clusters"
-    output.text(f"subscription {args.subscription} of {topic} begins at {args.start}; {where}")
+    output.text(f"subscription {args.subscription} of {topic} begins at {start}; {where}")
     return 0
+
+
+def _start(args: argparse.Namespace, config: Config) -> StartPosition:
+    """Where a subscription is to begin: as --start says, or where a consumer group of Kafka's stands."""
+    of_kafka = (args.kafka, args.kafka_topic, args.kafka_group)
+    if of_kafka == (None, None, None):
+        start: StartPosition = args.start
+        return start
+    if None in of_kafka or args.start != "earliest":
+        raise UsageError("--kafka, --kafka-topic and --kafka-group belong together, and stand for --start.")
+    from geo.log.sources.kafka import KafkaReader
+    from geo.log.sources.kafka_access import settings_of
+
+    with closing(KafkaReader(settings_of(config, args.kafka), args.kafka_topic)) as reader:
+        return KafkaOffsets(args.kafka_topic, reader.group_offsets(args.kafka_group), args.cluster, args.producer)
 
 
 def _as_json(args: argparse.Namespace, topic: Topic, known: SubscriptionState) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -33,7 +32,6 @@ from pyspark.sql.types import (
 
 from geo.config import read
 from geo.config.model import Config, Publication, Start
-from geo.config.secret import Secret
 from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
 from geo.log.ledgers import SourceEnd
@@ -42,9 +40,10 @@ from geo.log.publish_stream import FrameStream, SourceStream
 from geo.log.publisher import Published, Publisher
 from geo.log.replicas import WAIT_S, Ledgers, Replicas, WaitFor
 from geo.log.source_identity import RowIdentity, by_id, by_order
-from geo.log.sources import jsonl, kafka, table
+from geo.log.sources import jsonl, kafka, kafka_rows, table
 from geo.log.sources.files import open_path, whole_path
 from geo.log.sources.json_columns import OwnColumns
+from geo.log.sources.kafka_access import settings_of
 from geo.log.sources.kafka_arrived import KafkaMessages
 from geo.log.sources.source import Source
 from geo.log.sources.table_place import open_table
@@ -162,7 +161,7 @@ class PublishOptions:
     owner of the producer that lives (`take_over`). Rows that cannot be published go to
     files below `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`). With `continue_from`, a cluster, it goes on where the
     producer of that name stood there, if this cluster's record does not say more (geo.log.failing_over). `accept_lost`
-    goes on behind offsets of Kafka's that are gone. `again`: also if the topic was deleted; without, that is an UnsafeError."""
+    goes on behind offsets of Kafka's that are gone, `accept_unreadable` behind those that are there and cannot be read. `again`: also if the topic was deleted; without, that is an UnsafeError."""
 
     trigger: str = AVAILABLE_NOW
     batch_bytes: int = jsonl.BATCH_BYTES
@@ -171,6 +170,7 @@ class PublishOptions:
     take_over: bool = False
     continue_from: str | None = None
     accept_lost: bool = False
+    accept_unreadable: tuple[kafka.OffsetSpan, ...] = ()
     again: bool = True
 
 
@@ -305,15 +305,13 @@ def _publish_records(spark: SparkSession, config: Config, what: Publication, opt
     require_delta(spark)
     if find_spec("crc32c") is None:
         log.warning("Kafka records are checked in Python, which reads 7 MB/s a core instead of 30. %s.", kafka.NATIVE_PARTS)
-    configured = config.kafka.get(what.kafka, {})
-    revealed = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}
-    settings: dict[str, Any] = {"bootstrap_servers": what.kafka, **revealed}
-    if (checked := settings.get("ssl_check_hostname")) is not None:
-        settings["ssl_check_hostname"] = checked == "true"
-    begin, batch_rows, accept_lost = what.kafka_start, options.batch_rows, options.accept_lost
+    settings = settings_of(config, what.kafka)
 
     def reader(ends: Mapping[str, SourceEnd]) -> kafka.KafkaReader:
-        found = kafka.KafkaReader(settings, kafka_topic, begin=begin, batch_rows=batch_rows, accept_lost=accept_lost)
+        found = kafka.KafkaReader(
+            settings, kafka_topic, begin=what.kafka_start, batch_rows=options.batch_rows,
+            accept_lost=options.accept_lost, accept_unreadable=options.accept_unreadable,
+        )  # fmt: skip
         places = {name: place for name, end in ends.items() if (place := found.place_of(name, end)) is not None}
         kafka.refuse_other_topic(kafka_topic, topic_id, places)
         return found
@@ -326,7 +324,9 @@ def _publish_records(spark: SparkSession, config: Config, what: Publication, opt
             messages = KafkaMessages(asked, kafka_topic, topic_id)
             other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, asked, messages)
             kafka.refuse_other_topic(kafka_topic, topic_id, other.recorded)
-    source = Source(kafka.PARTITION, kafka.RECORD_OFFSET, kafka.BLOCK, ("partition", "offset"), reader, has_gaps=True)
+    source = Source(
+        kafka_rows.PARTITION, kafka_rows.RECORD_OFFSET, kafka_rows.BLOCK, ("partition", "offset"), reader, has_gaps=True
+    )
     return SourceStream(publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other)
 
 

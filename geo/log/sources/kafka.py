@@ -7,19 +7,22 @@ stream with the range; a broker that is away is waited for. Only committed recor
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from gzip import BadGzipFile
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
+from kafka.consumer.fetcher import RecordTooLargeError
 from kafka.errors import (
+    CorruptRecordError,
     KafkaError,
     LeaderNotAvailableError,
     LogTruncationError,
@@ -30,19 +33,19 @@ from kafka.errors import (
 )
 
 from geo.config.secret import keep_silent
-from geo.errors import RetryableError, SourceChangedError, UsageError
+from geo.errors import GeoError, RetryableError, SourceChangedError, UnsafeError, UsageError
+from geo.log.admission import ERROR
 from geo.log.ledgers import SourceEnd
 from geo.log.sources.kafka_access import of_client, refuse_hopeless
+from geo.log.sources.kafka_rows import BLOCK, PARTITION, RECORD_OFFSET, source_name
+from geo.log.sources.kafka_rows import block_of as _block
 from geo.log.sources.source import Place, Position
 from geo.reasons import Reason, Wrong
-from geo.times import FIRST_US, LAST_US
+from geo.text import show
 
 log = logging.getLogger(__name__)
 
 NATIVE_PARTS = "pip install 'delta-geo[kafka]' brings checksums and codecs as native code"
-PARTITION, RECORD_OFFSET = "_geo_kafka_partition", "_geo_kafka_offset"
-"""Columns of a record's coordinates."""
-
 BATCH_ROWS = 200_000
 """Offsets per batch, over all partitions: 200 MB of 1 KB records, a commit of some seconds."""
 
@@ -57,23 +60,8 @@ _SAY_S = 10.0
 
 _ROWS_PER_BLOCK = 5_000
 
-_MIN_TIME_MS, _MAX_TIME_MS = FIRST_US // 1_000, LAST_US // 1_000
-"""The years 1 to 9999. A time outside (a producer that gives microseconds for milliseconds has such) becomes the property
-`kafka.timestamp`, as it was given."""
-
-_NO_TIME = -1
-"""The timestamp of a record that has none (RecordBatch.NO_TIMESTAMP)."""
-
-BLOCK = pa.schema(
-    [
-        (PARTITION, pa.string()),
-        (RECORD_OFFSET, pa.int64()),
-        ("key", pa.string()),
-        ("payload", pa.binary()),
-        ("properties", pa.map_(pa.string(), pa.string())),
-        ("event_time", pa.timestamp("us", tz="UTC")),
-    ]
-)
+_MOST_UNREADABLE = 10_000
+"""How many offsets in a row are tried, some milliseconds each: more than a batch mostly has."""
 
 T = TypeVar("T")
 
@@ -87,11 +75,6 @@ class _Clients(threading.local):
 
 
 _clients = _Clients()
-
-
-def source_name(topic: str, partition: int) -> str:
-    """A Kafka partition as the source partition of a ledger."""
-    return f"kafka:{topic}:{partition}"
 
 
 def refuse_other_topic(topic: str, topic_id: str, known: Position) -> None:
@@ -118,10 +101,21 @@ class OffsetSpan:
     first: int
     end: int
 
+    def __str__(self) -> str:
+        return f"{self.partition}:{self.first}" + (f"-{self.end - 1}" if self.end - self.first > 1 else "")
+
+
+def parse_span(text: str) -> OffsetSpan:
+    """`PARTITION:OFFSET` or `PARTITION:FIRST-LAST`. Raises UsageError."""
+    if (found := re.fullmatch(r"(\d{1,9}):(\d{1,18})(?:-(\d{1,18}))?", text, re.ASCII)) is None:
+        raise UsageError(f"{show(text)} is no PARTITION:OFFSET or PARTITION:FIRST-LAST, such as 0:17 or 0:17-20")
+    return OffsetSpan(int(found[1]), int(found[2]), int(found[3] or found[2]) + 1)
+
 
 class KafkaReader:
     """Reads one topic. The place of a partition is `[next offset to read, id of the topic]`. `begin` is where partitions begin at
-    the first start. May be sent to another process."""
+    the first start. Offsets that are gone are passed with `accept_lost`, those that cannot be read where they are in `accept_unreadable`, as
+    a row with the reason. May be sent to another process."""
 
     blocks = BLOCK
 
@@ -133,9 +127,11 @@ class KafkaReader:
         begin: str = "earliest",
         batch_rows: int = BATCH_ROWS,
         accept_lost: bool = False,
+        accept_unreadable: Sequence[OffsetSpan] = (),
     ) -> None:
         self._settings, self._topic, self._begin = dict(settings), topic, begin
         self._batch_rows, self._accept_lost = batch_rows, accept_lost
+        self._accept_unreadable = tuple(accept_unreadable)
         self._first: dict[int, int] | None = None
         self._end: dict[int, int] | None = None
 
@@ -229,14 +225,11 @@ class KafkaReader:
         _forget(self._settings)
 
     def read(self, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
-        """The records, in order, as BLOCK. Raises SourceChangedError, UsageError for a codec that is not there,
-        RetryableError."""
+        """The records, in order, as BLOCK. Raises SourceChangedError, UnsafeError where a record cannot be read, UsageError, RetryableError."""
         partition, end = span.partition, span.end
-        consumer, where = self._waited_for(self._consumer), TopicPartition(self._topic, partition)
-        consumer.assign([where])
-        consumer.seek(where, span.first)
+        consumer, where = self._consumer_at(span)
         named = f"Kafka topic {self._topic}, partition {partition}"
-        progressed, warned = time.monotonic(), 0.0
+        position, progressed, warned = span.first, time.monotonic(), 0.0
         # A record below `end` may be missing for good: compacted, or the marker of a transaction. The position passes it.
         while True:
             try:
@@ -250,16 +243,19 @@ class KafkaReader:
                     "says which offsets are gone.",
                     code=Reason.SOURCE_ROWS_GONE,
                 ) from None
-            except UnsupportedCodecError as error:
-                raise UsageError(f"{named}: {error}. {NATIVE_PARTS}, on the driver and the workers.") from None
             except LogTruncationError as error:
                 raise SourceChangedError(
                     f"{_not_the_one(self._topic, f'partition {partition}: {error}')}", code=Reason.SOURCE_RECREATED
                 ) from None
-            except KafkaError as error:
+            except Exception as error:
                 _forget(self._settings)
-                refusal = of_client(error, self._settings, self._topic)
-                raise (refusal or RetryableError(f"{named}: {error}", code=Reason.NO_ANSWER)) from None
+                if not _is_of_record(error):
+                    refusal = of_client(error, self._settings, self._topic) if isinstance(error, KafkaError) else None
+                    raise (refusal or RetryableError(f"{named}: {error}", code=Reason.NO_ANSWER)) from None
+                bad = self._unreadable(OffsetSpan(partition, position, end), error)
+                yield self._passed(bad, error)
+                consumer, where = self._consumer_at(OffsetSpan(partition, bad.end, end))
+                continue
             if rows := [record for record in records if record.offset < end]:
                 yield _block(rows)
             waited = time.monotonic() - progressed
@@ -270,6 +266,66 @@ class KafkaReader:
             elif waited - warned > _SAY_S:
                 warned = waited
                 log.warning("%s: no answer for %.0f s, waiting", named, waited)
+
+    def _consumer_at(self, span: OffsetSpan, **more: int) -> tuple[KafkaConsumer, TopicPartition]:
+        consumer, where = self._waited_for(lambda: self._consumer(**more)), TopicPartition(self._topic, span.partition)
+        consumer.assign([where])
+        consumer.seek(where, span.first)
+        return consumer, where
+
+    def _unreadable(self, span: OffsetSpan, error: Exception) -> OffsetSpan:
+        """The offsets at the beginning of a span that cannot be read, at most `_MOST_UNREADABLE`. A batch of records is read as a whole or from
+        its beginning, so those that stand behind a bad record in its batch cannot be either. Raises RetryableError if the first can be
+        read now.
+
+        Each offset is tried: where a batch ends nobody says but itself, and it is damaged.
+        """
+        first = OffsetSpan(span.partition, span.first, span.first + 1)
+        if isinstance(error, UnsupportedCodecError) and not self._accepts(first):
+            return first  # all that follow may be so
+        span = OffsetSpan(span.partition, span.first, min(span.end, span.first + _MOST_UNREADABLE))
+        consumer, where = self._consumer_at(span, max_partition_fetch_bytes=1)  # one batch is what a broker gives at least
+        try:
+            for offset in range(span.first, span.end):
+                consumer.seek(where, offset)
+                try:
+                    began = time.monotonic()
+                    while not consumer.poll(timeout_ms=1000) and consumer.position(where) == offset:
+                        if time.monotonic() - began > _SAY_S:
+                            raise RetryableError(
+                                f"Kafka topic {self._topic}: no answer at offset {offset}.", code=Reason.NO_ANSWER
+                            )
+                except Exception as again:
+                    if _is_of_record(again):
+                        continue
+                    raise RetryableError(f"Kafka topic {self._topic}: {again}", code=Reason.NO_ANSWER) from None
+                if offset == span.first:
+                    raise RetryableError(
+                        f"Kafka topic {self._topic}, partition {span.partition}: offset {offset} could not be read, and now can be.",
+                        code=Reason.SOURCE_UNREADABLE,
+                    )
+                return OffsetSpan(span.partition, span.first, offset)
+            return span
+        finally:
+            _forget(self._settings)
+
+    def _accepts(self, bad: OffsetSpan) -> bool:
+        return any(a.partition == bad.partition and a.first <= bad.first and bad.end <= a.end for a in self._accept_unreadable)
+
+    def _passed(self, bad: OffsetSpan, error: Exception) -> pa.RecordBatch:
+        """The row that says that offsets were accepted as lost. Raises UnsafeError if they were not, UsageError if a codec is not there."""
+        offsets = f"offset {bad.first}" + (f" to {bad.end - 1}" if bad.end - bad.first > 1 else "")
+        what = f"Kafka topic {self._topic}, partition {bad.partition}: {offsets} cannot be read ({error})"
+        if not self._accepts(bad):
+            accept = f"To go on without, which loses what is in it: `geo publish … --accept-unreadable {bad}` once."
+            if isinstance(error, UnsupportedCodecError):
+                raise UsageError(Wrong(Reason.SETUP, what, f"{NATIVE_PARTS}, on the driver and the workers. {accept}"))
+            do = f"Nothing of it was skipped. Another replica may have it whole: make that the leader. {accept}"
+            raise UnsafeError(Wrong(Reason.SOURCE_UNREADABLE, what, do))
+        row = {PARTITION: source_name(self._topic, bad.partition), RECORD_OFFSET: bad.first}
+        return pa.RecordBatch.from_pylist(
+            [{**row, ERROR: f"{offsets} cannot be read ({error}) and was accepted as lost"}], schema=BLOCK
+        )
 
     def record_at(self, partition: int, offset: int) -> dict[str, Any] | None:
         """The record with this offset, as a row of BLOCK; None if it is gone. Raises SourceChangedError if the partition does not
@@ -305,11 +361,7 @@ class KafkaReader:
         """The topic's id; "" where brokers are too old to have any. Raises UsageError if there is no such topic."""
 
         def ask() -> str:
-            key, admins = _cache_key(self._settings), _clients.admins
-            if key not in admins:
-                self._enter()
-                admins[key] = KafkaAdminClient(**self._settings)
-            (described,) = admins[key].describe_topics([self._topic])
+            (described,) = self._admin().describe_topics([self._topic])
             if described["error_code"] == UnknownTopicOrPartitionError.errno:
                 what = f"Kafka topic {self._topic} is not at {self._settings['bootstrap_servers']}"
                 raise UsageError(
@@ -321,6 +373,17 @@ class KafkaReader:
             return "" if set(found) <= set("0-") else found
 
         return self._waited_for(ask)
+
+    def group_offsets(self, group: str) -> dict[int, int]:
+        """By partition the next offset that a consumer group reads. Raises UsageError if it has committed none of the topic."""
+        (found,) = self._waited_for(lambda: self._admin().list_group_offsets({group: None})).values()
+        offsets = {at.partition: place.offset for at, place in found.items() if at.topic == self._topic and place.offset >= 0}
+        if not offsets:
+            at = f"Kafka at {self._settings['bootstrap_servers']}"
+            raise UsageError(
+                f"{at}: group {show(group)} has committed no offset of topic {self._topic}. Correct --kafka-group or --kafka-topic."
+            )
+        return offsets
 
     def _waited_for(self, ask: Callable[[], T]) -> T:
         """The answer, asked for again while the broker is away. Raises UsageError if it refuses."""
@@ -347,7 +410,14 @@ class KafkaReader:
         keep_silent("kafka", logging.CRITICAL)
         refuse_hopeless(self._settings)
 
-    def _consumer(self) -> KafkaConsumer:
+    def _admin(self) -> KafkaAdminClient:
+        key, admins = _cache_key(self._settings), _clients.admins
+        if key not in admins:
+            self._enter()
+            admins[key] = KafkaAdminClient(**self._settings)
+        return admins[key]
+
+    def _consumer(self, max_partition_fetch_bytes: int = 8 * 1024 * 1024) -> KafkaConsumer:
         key, consumers = _cache_key(self._settings), _clients.consumers
         if key not in consumers:
             self._enter()
@@ -357,7 +427,7 @@ class KafkaReader:
                 group_id=None,
                 auto_offset_reset="none",
                 isolation_level="read_committed",
-                max_partition_fetch_bytes=8 * 1024 * 1024,
+                max_partition_fetch_bytes=max_partition_fetch_bytes,
                 fetch_max_bytes=64 * 1024 * 1024,
                 **self._settings,
             )
@@ -384,6 +454,13 @@ class KafkaReader:
         return topic_id
 
 
+def _is_of_record(error: Exception) -> bool:
+    """Whether what a client raised is of a record's or a batch's own: what kafka-python or a codec makes of its bytes."""
+    known = (CorruptRecordError, UnsupportedCodecError, RecordTooLargeError, BadGzipFile)
+    # "Failed to make progress" is a KafkaError of no class.
+    return isinstance(error, known) or type(error) is KafkaError or not isinstance(error, (KafkaError, OSError, GeoError))
+
+
 def gone_offsets(known: Mapping[int, int], begins: Mapping[int, int]) -> list[str]:
     """What of a topic's partitions is gone before it was read, for people. `known`: the next offset of each; one of which nothing is known came
     later, and is to be read from its first record on. `begins`: the first offset that is there. At a first start nothing is known, and
@@ -398,65 +475,6 @@ def _shares(left: Mapping[int, int], total: int) -> dict[int, int]:
     if waiting <= total:
         return dict(left)
     return {partition: max(1, rows * total // waiting) if rows else 0 for partition, rows in left.items()}
-
-
-def _block(records: Sequence[Any]) -> pa.RecordBatch:
-    """Records of one partition, one at least. Column by column: a dict and a time a record were two thirds of a read."""
-    topic, partition, number = records[0].topic, records[0].partition, str(records[0].partition)
-    keys: list[str | None] = []
-    names: list[str] = []
-    values: list[str] = []
-    ends = [0]
-    for record in records:
-        key, more = _text_key(record.key)
-        keys.append(key)
-        if record.headers:
-            more |= _headers(record.headers)
-        if not _MIN_TIME_MS <= record.timestamp <= _MAX_TIME_MS:
-            more["kafka.timestamp"] = str(record.timestamp)
-        if more:
-            names += more.keys()
-            values += more.values()
-        names += ("kafka.topic", "kafka.partition", "kafka.offset")
-        values += (topic, number, str(record.offset))
-        ends.append(len(names))
-    columns = [
-        pa.repeat(source_name(topic, partition), len(records)),
-        pa.array([record.offset for record in records], pa.int64()),
-        pa.array(keys, pa.string()),
-        pa.array([record.value for record in records], pa.binary()),
-        pa.MapArray.from_arrays(pa.array(ends, pa.int32()), pa.array(names), pa.array(values)),
-        pa.array([_time_us(record.timestamp) for record in records], pa.int64()),
-    ]
-    return pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in zip(columns, BLOCK, strict=True)], schema=BLOCK)
-
-
-def _time_us(time_ms: int) -> int | None:
-    """A record's time in microseconds. None: it has none, or one outside the years 1 to 9999."""
-    return time_ms * 1_000 if time_ms != _NO_TIME and _MIN_TIME_MS <= time_ms <= _MAX_TIME_MS else None
-
-
-def _text_key(key: bytes | None) -> tuple[str | None, dict[str, str]]:
-    """A key as text; one that is no UTF-8 in base64, which the property `kafka.key` then says."""
-    if key is None:
-        return None, {}
-    try:
-        return key.decode("utf-8"), {}
-    except UnicodeDecodeError:
-        return base64.b64encode(key).decode(), {"kafka.key": "base64"}
-
-
-def _headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
-    """Headers as properties. What properties cannot hold exactly (a name twice, no UTF-8, one of our names) is all in
-    `kafka.headers`, as a JSON list of [name, value in base64]."""
-    listed = list(headers)
-    try:
-        plain = {name: value.decode("utf-8") for name, value in listed if value is not None}
-    except UnicodeDecodeError:
-        plain = {}
-    if len(plain) == len(listed) and not any(name.startswith("kafka.") for name in plain):
-        return plain
-    return {"kafka.headers": json.dumps([[name, None if v is None else base64.b64encode(v).decode()] for name, v in listed])}
 
 
 def _cache_key(settings: Mapping[str, Any]) -> str:

@@ -17,7 +17,9 @@ from kafka import errors as kafka_errors
 from kafka.cluster import collect_hosts
 from kafka.net.sasl import get_sasl_mechanism
 
+from geo.config.model import Config
 from geo.config.reader import KAFKA_PROTOCOLS
+from geo.config.secret import Secret
 from geo.errors import RetryableError, UsageError
 from geo.reasons import Reason, Wrong
 from geo.text import show
@@ -40,6 +42,16 @@ _TLS_ALERT = b"\x15\x03"
 """How a broker that speaks TLS answers who does not."""
 
 Settings: TypeAlias = Mapping[str, Any]
+
+
+def settings_of(config: Config, servers: str) -> dict[str, Any]:
+    """What kafka-python is given to reach these bootstrap servers, with secrets revealed."""
+    configured = config.kafka.get(servers, {})
+    revealed = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}
+    settings: dict[str, Any] = {"bootstrap_servers": servers, **revealed}
+    if (checked := settings.get("ssl_check_hostname")) is not None:
+        settings["ssl_check_hostname"] = checked == "true"
+    return settings
 
 
 class Refused(Exception):

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from geo.errors import SourceChangedError
 from geo.log.failing_over import Part, safe_end
-from geo.log.sources.kafka import RECORD_OFFSET, KafkaReader, source_name
+from geo.log.sources.kafka import KafkaReader
+from geo.log.sources.kafka_rows import RECORD_OFFSET, source_name
 from geo.log.sources.source import Position
 from geo.times import in_us
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
+from geo.cli.main import main
 from geo.config import load
 from geo.config.model import Publication
-from geo.errors import SourceChangedError, UsageError
+from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.log.publish import publish_kafka
 from geo.log.publisher import Published
-from geo.log.sources.kafka import BATCH_ROWS, KafkaReader
+from geo.log.sources.kafka import BATCH_ROWS, KafkaReader, parse_span
 from geo.names import Topic
 from geo.reasons import Reason
 from tests.kafka_broker import PASSWORD, USER, Broker
@@ -33,11 +35,13 @@ def _publish(
     *,
     batch_rows: int = BATCH_ROWS,
     accept_lost: bool = False,
+    accept_unreadable: Sequence[str] = (),
     **of: Any,
 ) -> Published:
     """`of`: of the publication."""
     what = Publication("eu", to, kafka=broker.bootstrap, kafka_topic=topic, **of)
-    return world.published(what, batch_rows=batch_rows, accept_lost=accept_lost).published
+    spans = tuple(map(parse_span, accept_unreadable))
+    return world.published(what, batch_rows=batch_rows, accept_lost=accept_lost, accept_unreadable=spans).published
 
 
 def test_a_record_keeps_everything_it_has(world: World, broker: Broker) -> None:
@@ -226,6 +230,67 @@ def test_a_broker_that_asks_for_tls_and_a_password_gets_the_referenced_one(
     stream.await_termination()
     assert stream.published.rows == 1
     assert PASSWORD not in "".join(capfd.readouterr())
+
+
+def test_what_cannot_be_read_stops_at_its_offsets_until_its_loss_is_accepted_and_is_then_listed(
+    world: World, broker: Broker
+) -> None:
+    """A batch of three that is damaged on the broker's disk; a header whose name is no UTF-8, which not every client refuses to send."""
+    from kafka import KafkaProducer
+
+    class NoText(str):
+        def encode(self, *_: Any) -> bytes:
+            return b"\xff"
+
+    broker.create("bad", 1)
+    broker.produce("bad", [(0, None, b"0", []), (0, None, b"1", [])])
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, linger_ms=1_000)
+    for value in (b"2", b"the third", b"4"):
+        producer.send("bad", value=value, partition=0)
+    producer.flush()
+    producer.send("bad", value=b"5", partition=0, headers=[(NoText("?"), b"")]).get()
+    producer.close()
+    broker.produce("bad", [(0, None, b"6", [])])
+    broker.stop()
+    broker.damage("bad", b"the third")
+    broker.start()
+    with pytest.raises(UnsafeError, match=r"partition 0: offset 2 to 5 cannot be read .*--accept-unreadable 0:2-5`"):
+        _publish(world, broker, "bad")
+    with pytest.raises(UnsafeError, match="offset 2 to 5"):
+        _publish(world, broker, "bad", accept_unreadable=("0:2-4",))
+    assert world.count("eu") == 0, "nothing of the batch"
+    done = _publish(world, broker, "bad", accept_unreadable=("0:2-4", "0:2-5"))
+    assert (done.rows, done.rejected) == (3, 1)
+    payloads = world.log("eu").read().orderBy("entry_id").select("payload").collect()
+    assert [bytes(row["payload"]) for row in payloads] == [b"0", b"1", b"6"]
+    (rejects,) = Path(world.config.cluster("eu").checkpoints).rglob("rejects/**/*.jsonl")
+    rejected = json.loads(rejects.read_text())
+    assert (rejected["partition"], rejected["offset"]) == ("kafka:bad:0", 2)
+    assert rejected["reason"].startswith("offset 2 to 5 cannot be read")
+    assert rejected["reason"].endswith("accepted as lost")
+
+
+def test_a_subscription_begins_where_a_consumer_group_of_kafkas_stands(
+    world: World, broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one partition it has read some, of the second nothing, and of a third all. What another producer published of a topic of that name
+    may have come from another Kafka cluster."""
+    broker.create("grouped", 3)
+    broker.produce("grouped", [(p, None, f"{p}/{i}".encode(), []) for i in range(4) for p in range(3)])
+    broker.commit("grouped", "g", {0: 3, 2: 4})
+    named = ["--config", str(world.path), "--cluster", "eu", "--topic", str(TOPIC), "--subscription", "s"]
+    create = ["subscriptions", "create", *named, "--kafka", broker.bootstrap, "--kafka-topic", "grouped", "--kafka-group"]
+    assert _publish(world, broker, "grouped").rows == 12
+    assert _publish(world, broker, "grouped", producer="other").rows == 12
+    assert main([*create, "nobody"]) == 2
+    assert "group 'nobody' has committed no offset of topic grouped" in capsys.readouterr().err
+    assert main([*create, "g"]) == 0
+    assert "begins at Kafka topic grouped: partition 0 from offset 3, partition 2 from offset 4" in capsys.readouterr().out
+    assert main(["consume", *named, "--trigger", "available-now", "-o", "json"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    given = sorted(json.loads(line)["payload"] for line in lines)
+    others = [f"{p}/{i}" for i in range(4) for p in range(3)]
+    assert given == sorted(["0/3", "1/0", "1/1", "1/2", "1/3", *others])
 
 
 def test_what_stays_until_a_person_acts_is_named_at_once(broker: Broker) -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from geo.errors import SourceChangedError
+from geo.errors import SourceChangedError, UsageError
 from geo.log.ledgers import SourceEnd
 from geo.log.source_identity import by_columns
-from geo.log.sources.kafka import KafkaReader, _block, gone_offsets, refuse_other_topic
+from geo.log.sources.kafka import KafkaReader, OffsetSpan, gone_offsets, parse_span, refuse_other_topic
+from geo.log.sources.kafka_rows import block_of
 from geo.times import FIRST_US, LAST_US, in_us
 
 
@@ -37,7 +38,7 @@ class _Record:
     ],
 )
 def test_the_time_of_a_record_is_its_event_time_or_else_a_property(time_ms: int, event_us: int | None, kept: str | None) -> None:
-    (row,) = _block([_Record(time_ms)]).to_pylist()
+    (row,) = block_of([_Record(time_ms)]).to_pylist()
     assert in_us(row["event_time"]) == event_us
     assert dict(row["properties"]).get("kafka.timestamp") == kept
 
@@ -54,6 +55,14 @@ def test_the_time_of_a_record_is_its_event_time_or_else_a_property(time_ms: int,
 )
 def test_what_of_partitions_is_gone_before_it_was_read(known: dict[int, int], begins: dict[int, int], gone: list[str]) -> None:
     assert gone_offsets(known, begins) == gone
+
+
+def test_the_offsets_of_an_option_are_one_or_a_range() -> None:
+    assert [parse_span(text) for text in ("0:17", "3:17-20")] == [OffsetSpan(0, 17, 18), OffsetSpan(3, 17, 21)]
+    assert list(map(str, (OffsetSpan(0, 17, 18), OffsetSpan(3, 17, 21)))) == ["0:17", "3:17-20"]
+    for text in ("", "17", "0:", "0:a", "0:-1", "0:1-", "0:²"):
+        with pytest.raises(UsageError, match="such as 0:17"):
+            parse_span(text)
 
 
 def test_the_end_of_a_partition_says_what_was_read_behind_its_last_record() -> None:
