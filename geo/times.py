@@ -107,12 +107,12 @@ def from_words(text: str, now: datetime) -> datetime:
     if text in ("today", "yesterday"):
         today = now.astimezone(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
         return today - timedelta(days=text == "yesterday")
-    if text.startswith("-") and (ago_s := brief_s(text[1:])) is not None:
-        try:
+    try:
+        if text.startswith("-") and (ago_s := brief_s(text[1:])) is not None:
             return now - timedelta(seconds=ago_s)
-        except OverflowError:
-            raise ValueError(f"before the year 1: {text!r}") from None
-    return with_zone(from_iso(text))
+        return with_zone(from_iso(text)).astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError(f"not in the years 1 to 9999, as UTC: {text!r}") from None
 
 
 def _zone(hours: str, minutes: str, seconds: str) -> timezone:

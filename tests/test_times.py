@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -19,9 +22,9 @@ from geo.cli.output import as_text, to_json
 from geo.coordination.liveness import silent_s
 from geo.coordination.signs import record, signs
 from geo.delta.arrow_rows import plain_values
-from geo.delta.driver import Reads
-from geo.journal.cluster import connect_later
+from geo.delta.engines.native.engine import NativeEngine
 from geo.times import FIRST_US, LAST_US, any_day, any_time, from_iso, from_us, from_words, in_us, with_zone
+from tests.delta.engines import refuses
 from tests.world import World
 
 ZONES = [
@@ -155,14 +158,31 @@ def test_a_time_that_somebody_gives_without_a_zone_is_of_utc() -> None:
         assert with_zone(east).isoformat() == east.isoformat()
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-05:00"])
+def test_a_time_that_is_of_no_year_of_ours_as_utc_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="a time such as"):
+        moment(text)
+
+
+def test_every_time_of_day_that_the_program_says_has_its_zone() -> None:
+    said = [
+        (file, line) for file in Path("geo").rglob("*.py") for line in file.read_text().splitlines() if re.search("%[HMS]", line)
+    ]
+    assert len(said) > 20
+    assert [one for one in said if not re.search('%H:%M(:%S)?Z["}]|%S[.]', one[1])] == []
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("reads", [Reads.ALL, Reads.NONE])
-def test_who_signed_five_seconds_ago_lives_in_the_hour_that_comes_twice(world: World, reads: Reads) -> None:
-    tables, read = world.tables("us"), connect_later(lambda: world.spark, world.config.cluster("us"), reads=reads)
+def test_who_signed_five_seconds_ago_lives_in_the_hour_that_comes_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = world.tables("us")
     with zone("America/New_York"):
         for at_us in TWICE_US:
             record(tables, at_us)
-            assert silent_s(at_us + 5_000_000, (signed for signed, _ in signs(read).values())) == 5.0
+            with monkeypatch.context() as by_spark:
+                here = signs(tables)
+                by_spark.setattr(NativeEngine, "small_rows", refuses)
+                assert signs(tables) == here
+            assert silent_s(at_us + 5_000_000, (signed for signed, _ in here.values())) == 5.0
 
 
 NOW = datetime(2026, 11, 21, 0, 30, tzinfo=timezone(timedelta(hours=2)))  # in UTC it is the day before

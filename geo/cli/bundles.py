@@ -196,7 +196,7 @@ def _fields(one: BundleView, seen: _Seen) -> dict[str, Any]:
 
 
 def _since(one: BundleView, seen: _Seen) -> str:
-    return f"{seen.since[one.bundle].astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}" if one.owner else ""
+    return f"{seen.since[one.bundle].astimezone(timezone.utc):%Y-%m-%d %H:%M:%SZ}" if one.owner else ""
 
 
 def lookup(args: argparse.Namespace, output: Output) -> int:
@@ -211,7 +211,7 @@ def lookup(args: argparse.Namespace, output: Output) -> int:
     one = next(view for view in seen.views(topics) if view.bundle == name)
     is_known = str(topic) in topics
     output.data({"topic": str(topic), "known": is_known, **_fields(one, seen)})
-    owner = f"owned by {one.owner} since {_since(one, seen)} UTC" if one.owner else "owned by nobody now"
+    owner = f"owned by {one.owner} since {_since(one, seen)}" if one.owner else "owned by nobody now"
     moves = f"; it moves to {_moves_to(one)}" if one.moves else ""
     moves += "" if one.lacks is None else f"; {one.lacks}"
     unknown = "" if is_known else f" ({args.cluster} has no such topic yet, and no link brings one)"

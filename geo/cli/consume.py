@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_take_over, add_trigger, from_1_to, key_range, seconds
 from geo.cli.named import refuse_absent
-from geo.cli.output import Output, as_text
+from geo.cli.output import Output, UnprintedError, as_text
 from geo.cli.running import load_for, stop_on_signals, writable
 from geo.cli.subscription_arguments import add_replicated, add_start
 from geo.delta.arrow_rows import collected
@@ -90,23 +90,35 @@ def consume(args: argparse.Namespace, output: Output) -> int:
         "replicate_subscription_state": args.replicate_subscription_state,
     }
 
+    unprinted: list[UnprintedError] = []
+
     def listener(messages: DataFrame) -> DataFrame | None:
-        for fields in collected(messages):
-            _print(fields, output)
+        try:
+            for fields in collected(messages):
+                _print(fields, output)
+        except UnprintedError as error:
+            unprinted.append(error)
+            consumer.stop()
+            raise
         return acknowledged(messages)
 
     unfinished: Mapping[str, str] = {}
     if many:
-        subscriptions = Subscriptions(spark, config, args.cluster, args.topic, args.subscription, **options)
+        consumer: Subscription | Subscriptions
+        subscriptions = consumer = Subscriptions(spark, config, args.cluster, args.topic, args.subscription, **options)
         stop_on_signals(args, subscriptions.stop)
         args.run.follow(lambda: asdict(subscriptions.done))
         done = subscriptions.run(listener, trigger=args.trigger, for_s=args.for_s)
         unfinished = subscriptions.unfinished
     else:
-        subscription = Subscription(spark, config, args.cluster, args.topic, args.subscription, standby=args.standby, **options)
+        subscription = consumer = Subscription(
+            spark, config, args.cluster, args.topic, args.subscription, standby=args.standby, **options
+        )
         stop_on_signals(args, subscription.stop)
         args.run.follow(lambda: asdict(subscription.done), lambda: "delivers" if subscription.has_begun else "waits for its turn")
         done = subscription.run(listener, trigger=args.trigger, limit=args.limit, for_s=args.for_s)
+    if unprinted:
+        raise unprinted[0]
     counts = ", ".join(
         f"{count:,} {what.replace('_', ' ')}" for what, count in asdict(done).items() if count or what == "delivered"
     )

@@ -144,4 +144,4 @@ def _shortly(one: Then) -> str:
 def _made(one: CommitAt | None) -> str:
     if one is None:
         return "whose commit is gone (log cleanup), or cannot be read"
-    return f"commit {one.commit_id}, made by {one.by}" + ("" if one.at is None else f" at {one.at:%Y-%m-%d %H:%M:%S}Z")
+    return f"commit {one.commit_id}, made by {one.by}" + ("" if one.at is None else f" at {one.at:%Y-%m-%d %H:%M:%SZ}")

@@ -83,7 +83,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
 
 def _say_moved(done: moving.Failover, output: Output, *head: str) -> None:
     output.text(*head)
-    last = f"of {done.last_acknowledged:%Y-%m-%d %H:%M:%S} UTC" if done.last_acknowledged else "not known"
+    last = f"of {done.last_acknowledged:%Y-%m-%d %H:%M:%SZ}" if done.last_acknowledged else "not known"
     of_source = {
         "stopped": f"no consumer runs in {done.source}, all it acknowledged is known",
         "running": f"a consumer still runs in {done.source}: what it acknowledges from now on is repeated unless a link brings it in time",

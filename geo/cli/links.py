@@ -8,8 +8,9 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
+from geo.asking import Late
 from geo.cli.agreed import add_yes, require_agreement
-from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_limits, add_running, add_take_over
+from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_limits, add_running, add_take_over, add_watch
 from geo.cli.arguments import start as parse_start
 from geo.cli.findings import finding_as_json, lag_as_json, problem_lines, since
 from geo.cli.named import chosen, require_matching
@@ -27,6 +28,7 @@ from geo.cli.running import (
     with_disk,
 )
 from geo.config import load
+from geo.config.model import Config
 from geo.delta.driver import Reads
 from geo.errors import UsageError
 from geo.faults import FAULTS
@@ -80,6 +82,7 @@ def add_links(verbs: Verbs, does: str) -> None:
     add_glob(p)
     add_engine(p)
     add_limits(p)
+    add_watch(p)
     for action, does in _ASKED.items():
         p = of_links.add(action.value, does, ask_links)
         p.set_defaults(action=action)
@@ -210,8 +213,12 @@ def _left_out(impossible: int, *, is_accepted: bool) -> str:
 
 
 def links_status(args: argparse.Namespace, output: Output) -> int:
-    config = load(args.config)
-    looked = LookedAt("geo links", config, args.engine, picture=OF_LINKS)
+    config, late = load(args.config), Late()
+    return output.watch(args.watch, lambda: _show_status(args, output, config, late))
+
+
+def _show_status(args: argparse.Namespace, output: Output, config: Config, late: Late) -> int:
+    looked = LookedAt("geo links", config, args.engine, picture=OF_LINKS, late=late)
     glob = chosen(looked, args.topic)
     each, unreadable = looked.read_each(lambda tables: link_findings(tables, looked.clusters, config, glob))
     now = now_us()

@@ -50,7 +50,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         first, *more = map(printable, record.getMessage().splitlines() or [""])
-        return "\n    ".join([f"{_time(record):%Y-%m-%d %H:%M:%S}Z {record.levelname.lower():7} {first}", *more])
+        return "\n    ".join([f"{_time(record):%Y-%m-%d %H:%M:%SZ} {record.levelname.lower():7} {first}", *more])
 
 
 class LogHandler(logging.StreamHandler[TextIO]):

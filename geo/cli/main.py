@@ -12,7 +12,7 @@ from importlib import import_module
 from geo.cli.arguments import EPILOG, Parser, Verbs, was_cut_short
 from geo.cli.logs import clear_line
 from geo.cli.noted import note_verb
-from geo.cli.output import Output
+from geo.cli.output import NobodyReadsError, Output, ready_streams
 from geo.cli.run_log import RunLog
 from geo.cli.signals import Signals
 from geo.cli.verbs import VERBS, spelled, typed
@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
 
     Where no arguments are given, or it `is_process`, this process is for the verb alone: Ctrl-C ends it.
     """
+    ready_streams()
     if "_ARGCOMPLETE" in os.environ:
         from geo.cli.completion import complete
 
@@ -51,10 +52,6 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
         except KeyboardInterrupt:
             run.code = code = signals.interrupted()
     return code
-
-
-NOBODY_READS = 141
-"""Exit code of what prints to nobody, as shells have it."""
 
 
 def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
@@ -77,6 +74,8 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
         if not code and was_cut_short(args):
             _fail(run, output, "a signal ended it before all was done. Run it again for the rest.")
             code = 1
+    except NobodyReadsError as error:
+        code = error.exit_code
     except (GeoError, NoSparkError) as error:
         code, fault = error.exit_code, error
         _fail(run, output, str(error) if getattr(args, "config", None) is None else typed(str(error), args.config))
@@ -84,9 +83,6 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
             raise
     except KeyboardInterrupt:
         code = signals.interrupted()
-    except BrokenPipeError:  # who read what it prints needs no more of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = NOBODY_READS
     except Exception as error:
         from geo.faults import faults_here, of_spark, reason_of
 

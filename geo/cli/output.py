@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 import os
 import shutil
@@ -12,16 +13,43 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime
 from enum import Enum
+from io import TextIOWrapper
 from math import isfinite, isnan
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geo.cli.logs import clear_line
+from geo.errors import GeoError
 from geo.text import printable, printable_json
 from geo.times import from_us
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+class UnprintedError(GeoError):
+    """What is to be shown cannot be written where stdout leads: a disk is full. Of this package, so that no message is to blame for it."""
+
+
+class NobodyReadsError(UnprintedError):
+    """Who read what is shown has ended, as `head` does once it has enough. Nothing is said of it."""
+
+    exit_code = 141  # as shells have it
+
+
+def ready_streams() -> None:
+    """What the encoding of stdout has not is escaped. Those of stdin, stdout and stderr that are closed lead nowhere: each gets its own number, which is
+    the first that is free."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # as long as this process
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _has_all_characters() -> bool:
+    """Whether stdout can show any text."""
+    return codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
 
 
 def to_json(value: Any) -> Any:
@@ -104,6 +132,7 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
+        self._is_watched = False
 
     @property
     def width(self) -> int | None:
@@ -112,6 +141,7 @@ class Output:
 
     def watch(self, every_s: float | None, show: Callable[[], int]) -> int:
         """Show it, and again and again every so many seconds until a signal ends the process; None: once. Returns what `show` did last."""
+        self._is_watched = every_s is not None
         while True:
             if every_s is not None and not self.as_json and sys.stdout.isatty():
                 print(_CLEAR, end="")
@@ -121,9 +151,9 @@ class Output:
             time.sleep(every_s)
 
     def data(self, value: Any) -> None:
-        """The result as one JSON document; nothing in text mode."""
+        """The result as one JSON document, on a line if it is one of many that are watched; nothing in text mode."""
         if self.as_json:
-            self._document(value, indent=2)
+            self._document(value, indent=None if self._is_watched else 2)
 
     def line(self, value: Any) -> None:
         """One of many results as a JSON document on a line; nothing in text mode."""
@@ -146,11 +176,16 @@ class Output:
         return f"\x1b[{colour.value}m{value}\x1b[0m" if has_colours and colour is not None else value
 
     def _document(self, value: Any, indent: int | None = None) -> None:
-        _print(printable_json(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False, indent=indent)))
+        _print(printable_json(json.dumps(to_json(value), ensure_ascii=not _has_all_characters(), allow_nan=False, indent=indent)))
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Rows in columns as wide as they need to be; where a terminal is narrower, each row as lines of its own."""
         self.lines(table_lines(head, rows, self.width))
+
+
+def _colour_of(cells: Sequence[str]) -> Colour | None:
+    """Of a row in which something has stopped, or waits to be tried again."""
+    return Colour.BAD if "FAILED" in cells else Colour.WARNS if "DELAYED" in cells else None
 
 
 def table_lines(head: Sequence[str], rows: Sequence[Sequence[object]], width: int | None) -> list[Line]:
@@ -162,11 +197,11 @@ def table_lines(head: Sequence[str], rows: Sequence[Sequence[object]], width: in
         every = [
             "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in ([*head], *cells)
         ]
-        return [Line(every[0], Colour.HEAD), *map(Line, every[1:])]
+        return [Line(every[0], Colour.HEAD), *map(Line, every[1:], map(_colour_of, cells))]
     lines = []
     for row in cells:
         said = ", ".join(f"{name} {cell}" for name, cell in zip(head[1:], row[1:], strict=True) if cell)
-        lines += [Line(f"{head[0]} {row[0]}"), Line(f"  {said}", indent=2)]
+        lines += [Line(f"{head[0]} {row[0]}", _colour_of(row)), Line(f"  {said}", indent=2)]
     return lines
 
 
@@ -187,4 +222,10 @@ def fitted(lines: Iterable[Line], width: int | None) -> Iterator[tuple[str, Colo
 
 def _print(text: str) -> None:
     clear_line()
-    print(text, flush=True)
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written, too
+        if isinstance(error, BrokenPipeError):
+            raise NobodyReadsError from error
+        raise UnprintedError(f"what it says cannot be written where stdout leads: {error.strerror}") from error

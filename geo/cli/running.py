@@ -163,10 +163,7 @@ class LookedAt:
 
     def _start(self) -> SparkSession:
         if self._engine == "native":
-            raise NoSparkError(
-                "something here is read by Spark alone: a table in a catalog, or neither on a local disk nor on an S3 that lets this "
-                "process in, or one with features that this process does not read. Leave --engine native out."
-            )
+            raise NoSparkError("Spark does not start with --engine native. Leave --engine native out.")
         try:
             return self._started()
         except faults_here() as error:

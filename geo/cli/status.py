@@ -48,10 +48,7 @@ def status(args: argparse.Namespace, output: Output) -> int:
     def show() -> int:
         looked = LookedAt("geo status", config, args.engine, picture=OF_ALL, late=late)
         found = status_of(read_facts(looked.regions, config, chosen(looked, args.topic)), args.max_lag)
-        if args.watch is None:
-            output.data(as_json(found, args.config))
-        else:
-            output.line(as_json(found, args.config))
+        output.data(as_json(found, args.config))
         output.lines(screen(found, program_version(), output.width, args.config))
         return int(found.fails(args.fail_on))
 

@@ -11,7 +11,7 @@ from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob, from_1_to
 from geo.cli.describe import add_describe
 from geo.cli.named import chosen, refuse_absent
-from geo.cli.output import Output, as_text, said
+from geo.cli.output import Colour, Line, Output, as_text, said
 from geo.cli.running import LookedAt, before_change, load_for, missing_roots, say_unreadable, start_spark, writable
 from geo.config import load
 from geo.errors import NotThereError
@@ -115,7 +115,8 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
     ]  # fmt: skip
     output.table(("TOPIC", "CLUSTER", "KIND", "MESSAGES", "VERSION", "REPLICATION CLUSTERS"), rows)
     output.text(*(f"{r['topic']} in {r['cluster']}: {r['lacks']}" for r in found if r["lacks"] is not None))
-    output.text(*(f"{r['link']} {r['topic']}: FAILED: {r['reason']}" for r in failed), *missing_roots(looked.config))
+    output.lines(Line(f"{r['link']} {r['topic']}: FAILED: {r['reason']}", Colour.BAD) for r in failed)
+    output.text(*missing_roots(looked.config))
     return say_unreadable(output, unreadable) or int(bool(failed) or any(r["lacks"] is not None for r in found))
 
 

@@ -101,8 +101,8 @@ def refuse(who: str, wrong: Stamp | None, way_out: str = "") -> None:
     mine, theirs = from_us(wrong.clock_us), from_us(wrong.storage_us)
     ahead = "ahead of" if wrong.clock_us > wrong.storage_us else "behind"
     raise WrongClockError(
-        f"{who} with a clock that is {ahead} the storage's. This host says {mine:%Y-%m-%d %H:%M:%S} UTC "
-        f"where the storage says {theirs:%Y-%m-%d %H:%M:%S}. By such a clock messages expire too early or too late, and nobody can undo it. "
+        f"{who} with a clock that is {ahead} the storage's. This host says {mine:%Y-%m-%d %H:%M:%SZ} "
+        f"where the storage says {theirs:%Y-%m-%d %H:%M:%SZ}. By such a clock messages expire too early or too late, and nobody can undo it. "
         f"Set this host's clock (NTP) and start again.{way_out}"
     )
 

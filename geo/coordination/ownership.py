@@ -587,7 +587,7 @@ def _claim(tables: ClusterTables, runner: Runner, generation: int, token: str, s
 
 
 def _refused(owner: Owner, else_: str) -> AlreadyOwnedError:
-    holder, since = Process.decode(owner.holder), f"{owner.since:%Y-%m-%d %H:%M:%S} UTC"
+    holder, since = Process.decode(owner.holder), f"{owner.since:%Y-%m-%d %H:%M:%SZ}"
     if holder is not None and holder.is_mine:
         again = "As where a cell of a notebook is run again. " if else_ == _REPLACE else ""
         way = (

@@ -140,7 +140,7 @@ class Commit:
     def who(self) -> str:
         """Who made it and when, for messages."""
         made = from_us(min(max(self.committed_us, 0), LAST_US))
-        return f"by {self.user or 'someone'} at {made:%Y-%m-%d %H:%M:%S} UTC"
+        return f"by {self.user or 'someone'} at {made:%Y-%m-%d %H:%M:%SZ}"
 
     def repeats(self, earlier: Commit) -> bool:
         """Whether it is another one's commit once more: it adds no file that the earlier one did not add, so it brings nothing."""

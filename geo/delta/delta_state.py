@@ -246,6 +246,8 @@ def state_of(version: int, checksum: Mapping[str, Any]) -> DeltaState:
         raise UnsupportedError("its checksum does not say which numbers its rows have")
     if has_times(configuration):
         int(checksum["inCommitTimestampOpt"])  # the next is later
+    if required := [column["name"] for column in columns if _requires(column["type"])]:
+        raise UnsupportedError(f"its column {required[0]} has parts in which a value is required")
     schema = stored = schema_of(columns)
     if is_mapped(configuration):
         stored = stored_schema_of(columns)
@@ -269,15 +271,27 @@ def stored_schema_of(columns: Sequence[Mapping[str, Any]]) -> pa.Schema:
     return pa.schema([_field(column, column, mapped=True) for column in columns])
 
 
+def _requires(kind: Any) -> bool:
+    """Whether a type has parts in which a value is required: who reads need not know it."""
+    if isinstance(kind, str):
+        return False
+    fields = kind.get("fields", ())
+    parts = (
+        *(field["type"] for field in fields),
+        *(kind[part] for part in ("elementType", "keyType", "valueType") if part in kind),
+    )
+    may_lack = (*(field["nullable"] for field in fields), kind.get("containsNull", True), kind.get("valueContainsNull", True))
+    return not all(may_lack) or any(map(_requires, parts))
+
+
 def _field(of: Mapping[str, Any], field: Mapping[str, Any], *, mapped: bool) -> pa.Field:
     """A column, or one within the column `of`; if `mapped` as files have it."""
     kind = _type(of, field["type"], mapped=mapped)
-    if field is not of and not field["nullable"]:
-        raise UnsupportedError(f"its column {of['name']} has parts in which a value is required")
+    may_lack = field["nullable"] or field is not of
     if not mapped:
-        return pa.field(field["name"], kind, nullable=field["nullable"])
+        return pa.field(field["name"], kind, nullable=may_lack)
     number = {"PARQUET:field_id": str(field["metadata"][MAPPED_ID])}
-    return pa.field(field["metadata"][MAPPED_NAME], kind, nullable=field["nullable"], metadata=number)
+    return pa.field(field["metadata"][MAPPED_NAME], kind, nullable=may_lack, metadata=number)
 
 
 def _type(of: Mapping[str, Any], kind: Any, *, mapped: bool) -> pa.DataType:
@@ -285,8 +299,6 @@ def _type(of: Mapping[str, Any], kind: Any, *, mapped: bool) -> pa.DataType:
         decimal = _DECIMAL.fullmatch(kind)
         if (found := pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _ARROW.get(kind)) is not None:
             return found
-    elif not kind.get("containsNull", True) or not kind.get("valueContainsNull", True):
-        raise UnsupportedError(f"its column {of['name']} has parts in which a value is required")
     elif kind["type"] == "struct":
         return pa.struct([_field(of, field, mapped=mapped) for field in kind["fields"]])
     elif kind["type"] == "array":

@@ -71,7 +71,7 @@ def _held_by(
     (state,) = states
     last = state["updated_at"]
     silent = now - last > GRACE
-    when = f"last heard of at {last:%Y-%m-%d %H:%M:%S} UTC, {state['state']}"
+    when = f"last heard of at {last:%Y-%m-%d %H:%M:%SZ}, {state['state']}"
     if state["source_version"] is None:
         return Held(link.name, tuple(due), f"it has read nothing yet, {when}", silent)
     if state["source_table_id"] != table.table_id():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geo.cli.main import main
-from geo.cli.output import Line, Output, fitted, to_json
+from geo.cli.output import Colour, Line, NobodyReadsError, Output, UnprintedError, fitted, ready_streams, table_lines, to_json
 from geo.text import printable
 from tests.examples import examples
 
@@ -63,6 +65,26 @@ def test_what_is_shown_fits_a_terminal_but_for_long_words_and_loses_none(text: s
     assert "".join("".join(shown).split()) == "".join(printable(f"do: {text}").split())
 
 
+def test_what_is_watched_is_a_line_of_json_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+    output, looks = Output(as_json=True), iter(range(3))
+
+    def show() -> int:
+        output.data({"look": [next(looks)]})
+        return 0
+
+    with pytest.raises(StopIteration):
+        output.watch(0, show)
+    assert list(map(json.loads, capsys.readouterr().out.splitlines())) == [{"look": [0]}, {"look": [1]}, {"look": [2]}]
+
+
+@pytest.mark.parametrize("width", [None, 9])
+def test_a_row_of_what_failed_has_its_colour_and_its_head_none_of_it(width: int | None) -> None:
+    shown = table_lines(("LINK", "FAILED"), [("us->eu", "FAILED"), ("us->ap", 1), ("eu->us", "DELAYED")], width)
+    coloured = {line.text.split()[0 if width is None else 1]: line.colour for line in shown if line.text[0] != " "}
+    assert coloured.pop("LINK", Colour.HEAD) is Colour.HEAD
+    assert coloured == {"us->eu": Colour.BAD, "us->ap": None, "eu->us": Colour.WARNS}
+
+
 _PRINTS_WHILE_SPARK_STARTS = """
 import os, threading
 from types import SimpleNamespace
@@ -95,6 +117,41 @@ def test_what_is_printed_while_spark_starts_goes_to_stdout_and_what_spark_prints
     done = subprocess.run([sys.executable, "-c", _PRINTS_WHILE_SPARK_STARTS], capture_output=True, text=True, check=True)
     assert done.stdout == "of another topic\nthe end\n"
     assert "of Spark" in done.stderr
+
+
+@given(
+    st.lists(st.text(st.characters()), min_size=1, max_size=4), st.sampled_from(["ascii", "latin-1", "cp1252", "utf-8", "utf-16"])
+)
+def test_any_text_is_shown_in_any_encoding_and_read_back_as_json(texts: list[str], encoding: str) -> None:
+    """Surrogates alone, control characters, those from right to left, and emoji among them."""
+    said = {}
+    for as_json in (True, False):
+        with pytest.MonkeyPatch.context() as patched, io.TextIOWrapper(io.BytesIO(), encoding, newline="\n") as stream:
+            patched.setattr(sys, "stdout", stream)
+            ready_streams()
+            Output(as_json=as_json).line({"texts": texts, **dict.fromkeys(texts, 1)})
+            Output(as_json=as_json).table(("TEXT", "OTHER"), [(one, "there") for one in texts])
+            stream.flush()
+            stream.seek(0)
+            said[as_json] = stream.read()
+    assert json.loads(said[True]) == {"texts": texts, **dict.fromkeys(texts, 1)}
+    lines = said[False].split("\n")
+    assert (len(lines), lines[-1]) == (len(texts) + 2, "")
+    assert all(line.endswith("  there") and printable(line) == line for line in lines[1:-1])
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_where_nothing_can_be_written_that_is_said_once_and_all_else_goes_nowhere(
+    full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open("/dev/full" if full else write, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(UnprintedError, match="No space left on device" if full else "^$") as raised:
+            Output(as_json=False).text("a line")
+        assert (isinstance(raised.value, NobodyReadsError), raised.value.exit_code) == (not full, 1 if full else 141)
+        Output(as_json=False).text("another line")
 
 
 @pytest.mark.slow

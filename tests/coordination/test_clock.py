@@ -38,8 +38,8 @@ def test_what_is_refused_is_said_with_both_times_and_what_to_do() -> None:
     with pytest.raises(WrongClockError) as ahead:
         refuse("publishing", Stamp(NOW, NOW - TOO_MUCH), " Or wait.")
     assert str(ahead.value) == (
-        "publishing with a clock that is ahead of the storage's. This host says 2023-11-14 22:13:20 UTC where the storage says "
-        "2023-11-14 22:08:19. By such a clock messages expire too early or too late, and nobody can undo it. Set this host's clock (NTP) and start again. Or wait."
+        "publishing with a clock that is ahead of the storage's. This host says 2023-11-14 22:13:20Z where the storage says "
+        "2023-11-14 22:08:19Z. By such a clock messages expire too early or too late, and nobody can undo it. Set this host's clock (NTP) and start again. Or wait."
     )
     with pytest.raises(WrongClockError, match=r"publishing with a clock that is behind .* again\.$"):
         refuse("publishing", why_wrong(NOW, NOW + TOO_MUCH))

@@ -60,9 +60,9 @@ CASES = [
          "process 812 on vm7 gave no sign of life, but one that is ahead of the storage's clock"),
     Case("its host's clock is behind, less than its time", 900, 100, None, LIVES, None, 100),
     Case("it ended by itself, and runs something else here", 900, 1, HERE, ENDED, Reason.NO_OWNER, 900,
-         "process 812 on vm7 ended at 2026-11-28 02:57:04 UTC", released=True),
+         "process 812 on vm7 ended at 2026-11-28 02:57:04Z", released=True),
     Case("it ended by itself elsewhere, a moment ago", 1, 1, None, ENDED, Reason.NO_OWNER, 1,
-         "process 812 on vm7 ended at 2026-11-28 03:12:03 UTC", released=True),
+         "process 812 on vm7 ended at 2026-11-28 03:12:03Z", released=True),
 ]  # fmt: skip
 
 

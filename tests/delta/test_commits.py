@@ -24,7 +24,7 @@ APPEND, NEUTRAL, REWRITE = Kind.APPEND, Kind.NEUTRAL, Kind.REWRITE
 def test_a_commit_is_named_by_its_transaction_or_by_all_of_its_file() -> None:
     with_id = ['{"txn":{}}\n', '{"commitInfo":{"txnId":"u","timestamp":0,"operation":"WRITE"}}\n']
     found = of_file(5, iter(with_id))
-    assert (found.version, found.commit_id, found.who) == (5, "u", "by someone at 1970-01-01 00:00:00 UTC")
+    assert (found.version, found.commit_id, found.who) == (5, "u", "by someone at 1970-01-01 00:00:00Z")
     without = [
         '{"add":{"path":"x","size":7,"dataChange":true,"stats":"{\\"numRecords\\":3}"}}\n',
         '{"commitInfo":{"operation":"WRITE"}}\n',

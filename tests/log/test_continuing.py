@@ -65,7 +65,7 @@ def test_versions_that_are_not_there_are_named(commits: list[int], newest: int, 
 @pytest.mark.parametrize(
     ("commit", "why"),
     [
-        (_commit(12, "RESTORE"), "version 12 of the log is a RESTORE by somebody at 2026-01-02 03:04:05 UTC"),
+        (_commit(12, "RESTORE"), "version 12 of the log is a RESTORE by somebody at 2026-01-02 03:04:05Z"),
         (_commit(12, "UPDATE"), "version 12 of the log is a UPDATE by somebody"),
         (_commit(12, metadata=REBUILD_RECORD), "version 12 of the log brought messages back from a peer"),
         (_commit(12, "SOMETHING NEW"), "is a SOMETHING NEW"),
@@ -95,7 +95,7 @@ def test_a_log_is_known_by_its_table_and_by_the_commit_of_the_record() -> None:
     assert "dropped and created again" in str(_tail(table_id="other").broken)
     assert "ends at version 7, it was at 10" in str(_tail(newest=7).broken)
     grown = _tail(_commit(11), at_known=_commit(10, commit_id="another"))
-    assert "has another commit at version 10 than it had (WRITE by somebody at 2026-01-02 03:04:05 UTC)" in str(grown.broken)
+    assert "has another commit at version 10 than it had (WRITE by somebody at 2026-01-02 03:04:05Z)" in str(grown.broken)
     assert grown.own == ()
     assert _tail(_commit(11), newest=11).broken is None
 

@@ -62,10 +62,15 @@ def test_an_overdue_message_is_told_with_the_state_of_its_link_and_the_remedy() 
     key = ("eu", "us", str(TOPIC))
     (said,) = overdue(TOPIC, [LINK], {key: _end("RUNNING", 11 * MINUTE)}, {"us->eu": 5}, {"us->eu": NOW - 10 * MINUTE})
     assert said == (
-        f"{TOPIC}: us->eu: 5 messages in flight since before 2027-01-15 07:50:00 UTC; it is RUNNING, recorded last at 2027-01-15 "
-        "07:49:00 UTC. See that somebody runs it: geo broker or geo replicate --cluster eu; geo doctor"
+        f"{TOPIC}: us->eu: 5 messages in flight since before 2027-01-15 07:50:00Z; it is RUNNING, recorded last at 2027-01-15 "
+        "07:49:00Z. See that somebody runs it: geo broker or geo replicate --cluster eu; geo doctor"
     )
     assert list(overdue(TOPIC, [LINK], {}, {}, {})) == []
+
+
+def test_a_link_that_failed_is_a_fault_for_who_looks_at_ends_alone_too_and_what_it_lacks_is_only_in_flight() -> None:
+    ends = {("eu", "us", str(TOPIC)): replace(_end("FAILED", MINUTE), reason="messages were changed")}
+    assert list(faults(TOPIC, {}, (), [LINK], ends)) == [f"{TOPIC}: us->eu is FAILED: messages were changed"]
 
 
 def test_a_cluster_that_has_nothing_is_gone_if_others_have_read_it_and_new_otherwise() -> None:

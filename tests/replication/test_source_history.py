@@ -91,7 +91,7 @@ def test_commits_that_are_gone_make_it_compare_and_look_for_losses() -> None:
 
 def test_an_erasure_and_a_commit_that_landed_twice_make_it_compare() -> None:
     erased = _judge([commit(11), erasure(12)])
-    assert erased == CompareLogs("messages were erased in the source (by ann at 2026-11-22 10:00:00 UTC)")
+    assert erased == CompareLogs("messages were erased in the source (by ann at 2026-11-22 10:00:00Z)")
     for since in ([commit(11), commit(12, commit_id="id-11")], [commit(11, commit_id="id-10")], [commit(11, commit_id="id-8")]):
         twice = the(CompareLogs, _judge(since))
         assert not twice.unseen

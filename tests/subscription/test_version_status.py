@@ -128,7 +128,7 @@ def test_nothing_is_known_before_a_snapshot_and_what_holds_it_up_is_named(moving
     for cluster in ("eu", "us"):
         found_refused(moving, cluster, {"malformed": 3})
         assert standing(moving, cluster).refused == {"malformed": 3}, "also where it is not known"
-    assert re.fullmatch(r"process \d+ on \S+ ended at .* UTC", standing(moving).not_run or "")
+    assert re.fullmatch(r"process \d+ on \S+ ended at .*Z", standing(moving).not_run or "")
     for silent_s, says in ((0, ""), (600, r"process 7 on elsewhere gave no sign of life for 6\d\d s")):
         runner, there = version_sync_runner(moving.tables("eu")).name, Process("elsewhere", 7, "")
         one = owner(runner, 100 + silent_s, holder=there, age=timedelta(seconds=silent_s))

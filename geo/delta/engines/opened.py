@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,6 +14,9 @@ from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.spark.engine import SparkEngine
 from geo.delta.store import StorePath, WritePath
 from geo.disk import local_path
+from geo.errors import NoSparkError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -36,11 +40,17 @@ class Opened:
         return None if self.folder is None else disk_of(self.folder)
 
     def ask(self, question: Callable[[Engine], T]) -> T:
+        why = "it is in a catalog, or on a storage that this process does not read"
         if (native := self.native) is not None:
             found = attempt(lambda: question(native))
             if not isinstance(found, UnsupportedError):
                 return found
-        return question(self.spark)
+            why = str(found)
+        log.debug("%s: %s, so Spark reads it", self.spark.name, why)
+        try:
+            return question(self.spark)
+        except NoSparkError as error:
+            raise NoSparkError(f"{self.spark.name}: {why}, so Spark is to read it: {error}") from error
 
 
 def opened(driver: Driver, spark: SparkEngine) -> Opened:

@@ -31,7 +31,7 @@ def of_owners(cluster: str, owned: Sequence[Holder], fault: Finding | None) -> I
     by_process: dict[str, list[Holder]] = {}
     for one in owned:
         if one.liveness is Liveness.LIVES:
-            yield Symptom("ok", one.claim.runner, f"owned by {one.name} since {one.claim.since:%Y-%m-%d %H:%M:%S} UTC")
+            yield Symptom("ok", one.claim.runner, f"owned by {one.name} since {one.claim.since:%Y-%m-%d %H:%M:%SZ}")
         else:
             by_process.setdefault(one.claim.holder, []).append(one)
     for of_one in by_process.values():

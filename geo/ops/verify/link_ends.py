@@ -93,8 +93,8 @@ def overdue(
             end, since = ends.get(key(link, topic)), from_us(before_us[link.name])
             state = "it has never run" if end is None else f"it is {end.state}"
             if end is not None and end.updated_us is not None:
-                state += f", recorded last at {from_us(end.updated_us):%Y-%m-%d %H:%M:%S} UTC"
+                state += f", recorded last at {from_us(end.updated_us):%Y-%m-%d %H:%M:%SZ}"
             yield (
-                f"{topic}: {link.name}: {counted(count, 'message')} in flight since before {since:%Y-%m-%d %H:%M:%S} UTC; {state}. "
+                f"{topic}: {link.name}: {counted(count, 'message')} in flight since before {since:%Y-%m-%d %H:%M:%SZ}; {state}. "
                 f"See that somebody runs it: geo broker or geo replicate --cluster {link.target}; geo doctor"
             )

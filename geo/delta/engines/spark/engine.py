@@ -44,7 +44,7 @@ class SparkEngine(Engine):
     """The table of that name or path. Nothing is asked, and Spark is not started, before a question comes."""
 
     def __init__(self, driver: Driver, name: str, *, by_path: bool) -> None:
-        self._driver, self._name, self.by_path = driver, name, by_path
+        self._driver, self.name, self.by_path = driver, name, by_path
 
     @property
     def spark(self) -> SparkSession:
@@ -54,12 +54,12 @@ class SparkEngine(Engine):
     def sql(self) -> str:
         """The table as SQL names it, quoted."""
         if self.by_path:
-            return f"delta.{identifier(self._name)}"
-        return ".".join(map(identifier, self._name.split(".")))
+            return f"delta.{identifier(self.name)}"
+        return ".".join(map(identifier, self.name.split(".")))
 
     def delta(self) -> DeltaTable:
         return (
-            delta_tables.DeltaTable.forPath(self.spark, self._name)
+            delta_tables.DeltaTable.forPath(self.spark, self.name)
             if self.by_path
             else delta_tables.DeltaTable.forName(self.spark, self.sql)
         )
@@ -69,7 +69,7 @@ class SparkEngine(Engine):
         """Where the files of a table that exists are; None where its newest commits are not in its `_delta_log`
         (catalog-managed)."""
         if self.by_path:
-            return self._name
+            return self.name
         detail = self.delta().detail().collect()[0]
         return None if "catalogManaged" in (detail["tableFeatures"] or ()) else str(detail["location"])
 
@@ -143,7 +143,7 @@ class SparkEngine(Engine):
         return self.load(reader if version is None else reader.option("versionAsOf", version))
 
     def load(self, reader: DataFrameReader | DataStreamReader) -> DataFrame:
-        return reader.load(self._name) if self.by_path else reader.table(self.sql)
+        return reader.load(self.name) if self.by_path else reader.table(self.sql)
 
     def count_nulls(self, version: int, column: str) -> int:
         return self.read(version).where(to_sql(IsNull(column))).count()
