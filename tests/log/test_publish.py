@@ -220,12 +220,15 @@ def test_bad_lines_are_listed_and_the_others_are_published(world: World, monkeyp
     assert _ledgers(world) == [(None, 0, 2, 3)]
 
 
-@pytest.mark.parametrize("way", ["here", "by tasks"])
+@pytest.mark.parametrize("way", ["here", "by tasks", "by Spark"])
 def test_lines_fill_the_columns_of_a_typed_topic(world: World, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     if way == "by tasks":
         monkeypatch.setattr(jsonl, "FEW_BYTES", -1)
     ddl = "id BIGINT, amount DECIMAL(10,2), at TIMESTAMP, local TIMESTAMP_NTZ, tags MAP<STRING, ARRAY<DATE>>"
-    ensure_topic(world.tables("eu"), TOPIC, own_columns(ddl, lambda: world.spark))
+    own = own_columns(f"{ddl}, anything VARIANT" if way == "by Spark" else ddl, lambda: world.spark)
+    ensure_topic(world.tables("eu"), TOPIC, own)
+    if way == "by Spark":
+        world.leave_to_spark("eu")
     path = world.folder / "in.jsonl"
     path.write_text(
         '{"key": "a", "id": 1, "amount": 12.5, "at": "0001-01-01T00:00:00Z", "local": "9999-12-31T23:59:59"}\n'
