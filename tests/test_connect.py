@@ -27,9 +27,9 @@ least, verbs = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 builder = SparkSession.builder.remote("local[2]").config("spark.jars", ",".join(map(str, ensure_jars(jars=locked_jars(())))))
 for key, value in {**SPARK_DEFAULTS, **LOCAL_DEFAULTS, **least}.items():
     builder = builder.config(key, value)
-spark = builder.getOrCreate()
 begun_later = Driver(lambda: spark)
 begun_later.refuse_connect()
+spark = builder.getOrCreate()
 try:
     print("LATER", begun_later.spark, flush=True)
 except SetupError as error:
