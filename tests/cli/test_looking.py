@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from geo.cli import running
 from geo.cli.main import main
 from geo.config import load
+from geo.delta.commits import commit_file
 from geo.delta.driver import Driver, Reads
 from geo.delta.engine import Engine
 from geo.delta.engines.native import engine as native
@@ -304,7 +305,24 @@ def test_what_spark_alone_can_read_is_refused_natively(
     copy = looked_at.copy(tmp_path)
     looked_at.spark.sql(f"ALTER TABLE {copy.log('us').sql} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     assert main(["peek", "--cluster", "us", "--topic", str(TOPIC), "--config", str(copy.path), "--engine", "native"]) == 2
-    assert "other names, so Spark is to read it: Spark does not start" in capsys.readouterr().err
+    assert "so Spark is to read it: Spark does not start" in capsys.readouterr().err
+
+
+def test_structs_in_which_values_are_required_are_read_without_spark(looked_at: World, tmp_path: Path) -> None:
+    copy = looked_at.copy(tmp_path)
+    log = copy.log("us", NESTED)
+    folder, version = Path(str(log.log_folder)), log.latest_version()
+    expected = list(newest(connect_later(no_spark, copy.config.cluster("us")), NESTED, 7))
+    actions = [json.loads(line) for line in (folder / commit_file(0)).read_text().splitlines()]
+    (metadata,) = (one["metaData"] for one in actions if "metaData" in one)
+    required = metadata["schemaString"].replace(
+        '"name":"day","type":"date","nullable":true', '"name":"day","type":"date","nullable":false'
+    )
+    assert required != metadata["schemaString"]
+    (folder / commit_file(version + 1)).write_text(json.dumps({"metaData": {**metadata, "schemaString": required}}) + "\n")
+    assert log.own_state() is None, "nobody appends to it by himself"
+    assert list(newest(connect_later(no_spark, copy.config.cluster("us")), NESTED, 7)) == expected
+    assert len(expected) == 7
 
 
 def test_a_folder_that_is_no_table_is_left_to_spark(tmp_path: Path) -> None:
