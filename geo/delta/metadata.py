@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from geo.delta.columns import refuse_twins
 from geo.delta.definition import compact, has_local_times, nullable
 from geo.delta.delta_state import DeltaState, state_of
 from geo.delta.engine import UnsupportedError
@@ -31,7 +32,8 @@ def commit_properties(folder: WritePath, state: DeltaState, properties: Mapping[
 
 def commit_columns(folder: WritePath, state: DeltaState, columns: Sequence[StructField]) -> bool:
     """Commit as the version after `state` that the table has these columns behind its others; rows of before have NULL there. False and errors
-    as `put_commit`; UnsupportedError for a column of a type that this program does not append."""
+    as `put_commit` and `refuse_twins`; UnsupportedError for a column of a type that this program does not append."""
+    refuse_twins(folder.parent, [*state.schema.names, *(one.name for one in columns)])
     if state.is_mapped:
         raise UnsupportedError("its columns have other names in the files (column mapping), and none is added to such here")
     columns = [spark_types.StructField(one.name, nullable(one.dataType), True, one.metadata) for one in columns]

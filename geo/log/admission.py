@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from geo.delta.columns import NO_NAME, folded
 from geo.errors import UsageError
 from geo.faults import SPARK_ERRORS
 from geo.log.topic_log import user_columns
@@ -72,10 +73,10 @@ def own_columns(ddl: str, start: Callable[[], object]) -> list[StructField]:
         if not isinstance(parsed, StructType):
             raise UsageError(wanted)
         columns = list(parsed)
-    names = [column.name.lower() for column in columns]
-    if len(set(names)) < len(names) or any(set(name) & set(" ,;{}()\n\t=") for name in names):
+    names = [column.name for column in columns]
+    if len(set(map(folded, names))) < len(names) or any(set(name) & set(NO_NAME) for name in names):
         raise UsageError(f"{wanted}: names must differ, and have no space and none of , ; {{ }} ( ) =")
-    if taken := [c.name for c in columns if c.name.lower() in _TYPES or c.name.lower() in _OURS or c.name.startswith("_geo_")]:
+    if taken := [name for name in names if folded(name) in _TYPES or folded(name) in _OURS or folded(name).startswith("_geo_")]:
         raise UsageError(
             f"columns {', '.join(taken)} are of the envelope that every message has; leave them out or choose other names."
         )
@@ -111,12 +112,17 @@ def _plain_columns(ddl: str) -> list[StructField] | None:
 def check_columns(given: StructType, columns: StructType, dropped: Collection[str], topic: Topic) -> None:
     """Raises UsageError naming every given column that the topic cannot take, and why."""
     own = {field.name: field.dataType.simpleString() for field in user_columns(columns)}
+    there: dict[str, str] = {}
+    for name in columns.names:
+        there.setdefault(folded(name), name)
     findings = []
     for field in given:
         name, kind = field.name, field.dataType.simpleString()
         if name.startswith("_geo_") or (name in dropped and name not in own and name not in _TYPES):
             continue
-        if name in _OURS:
+        if (twin := there.get(folded(name), name)) != name:
+            findings.append(f"column {name!r} is {twin!r} in another case, and to Delta the two are one; rename yours")
+        elif name in _OURS:
             findings.append(f"column {name!r} is filled by delta-geo; rename yours")
         elif name in _TYPES and kind != _TYPES[name] and kind != "void":
             findings.append(f"column {name!r} is {kind}, the envelope's is {_TYPES[name]}; cast it or rename yours")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
+from geo.delta.columns import folded, refuse_twins
 from geo.delta.engine import Seen
 from geo.delta.mirror import LOOKED_S, may_be_old
 from geo.delta.store import meanwhile
@@ -227,12 +228,13 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
 
     A new partition has the policies of the others, whoever creates it. `again`: also if the topic was deleted here, as a person asks
     who creates it or publishes to it; nothing else brings it back. Raises RetryableError without, UnsafeError for one of which a
-    delete has not ended, or whose log is still there.
+    delete has not ended, or whose log is still there, UsageError for columns that the log cannot have together.
 
     1. Add the registry row → 2. create the log, which keeps its policies. So a log that is there is registered; a registered topic whose
     log is not there yet is passed over by links, and the next call for it creates the log.
     """
     registry, table = tables.journal(TOPICS), tables.log(topic)
+    refuse_twins(topic, [*TOPIC_LOG.types, *(column.name for column in columns)])
     with meanwhile(tables.port) as begin:
         has_log = begin(table.exists)
         there = registry.one(Registered, topic=str(topic))
@@ -322,8 +324,13 @@ def _change_policies(registry: Journal, topics: Iterable[Registered], change: Ca
 
 def grow(log: Table, there: StructType, wanted: Sequence[StructField], who: str) -> list[str]:
     """The log's column names, after adding those of `wanted` that it lacks. Raises SchemaError for any other difference."""
-    kinds = {field.name: field.dataType for field in there}
+    kinds, names = {field.name: field.dataType for field in there}, {folded(field.name): field.name for field in there}
     for column in wanted:
+        if (name := names.setdefault(folded(column.name), column.name)) != column.name:
+            raise SchemaError(
+                f"{who}: column {column.name} of the source is {name} in another case, and to Delta the two are one; {log} cannot have "
+                "both. Nothing was written. Give the new column another name."
+            )
         kind = kinds.get(column.name)
         if kind is not None and kind != column.dataType:
             raise SchemaError(
