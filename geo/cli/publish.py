@@ -20,9 +20,9 @@ from geo.log.publish import PublishOptions, publish_source, waited
 from geo.log.publish_stream import SourceStream
 from geo.log.publish_work import Publishing
 from geo.log.replicas import WAIT_S, Replicas, WaitFor
-from geo.log.sources import jsonl, kafka
+from geo.log.sources import jsonl, kafka, table
 from geo.log.sources.files import open_path, whole_path
-from geo.log.sources.table_place import table_at
+from geo.log.sources.table_place import table_without_catalog
 from geo.log.topics import refuse_partitioned
 from geo.names import DEFAULT_PRODUCER, Topic
 from geo.streams.life_events import LifeEvents
@@ -68,7 +68,7 @@ def add_publish(verbs: Verbs, does: str) -> None:
     p.add_argument("--rejects", metavar="DIR", help="where lines or records that cannot be published are listed")
     does = "end with exit code 1 if more than so many are rejected (default: %(default)s); the others are published"
     p.add_argument("--max-rejects", type=from_0, default=0, metavar="N", help=does)
-    does = f"most bytes of files in one commit (default: {jsonl.BATCH_BYTES // 2**20} MiB)"
+    does = f"most bytes of files in one commit (default: {jsonl.BATCH_BYTES // 2**20} MiB; of a Delta table {table.BATCH_BYTES // 2**20} MiB, and never more)"
     p.add_argument(
         "--batch-bytes", type=from_1_to(2**31, "a number of bytes, from 1 to 2 GiB"), default=jsonl.BATCH_BYTES, help=does
     )
@@ -124,8 +124,8 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     )  # fmt: skip
     if args.jsonl is not None:
         open_path(whole_path(args.jsonl))
-    if args.delta is not None and "/" in args.delta:
-        table_at(args.delta, config.cluster(args.cluster))
+    if args.delta is not None:
+        table_without_catalog(args.delta, config.cluster(args.cluster))
     refuse_partitioned(before_change("geo publish", config, args.cluster).clusters[args.cluster], topic)
     spark = start_spark("geo publish", config, args.jsonl, args.delta, args.rejects)
     options = PublishOptions(

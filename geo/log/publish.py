@@ -157,11 +157,11 @@ def _batch_identity(df: DataFrame, order: tuple[str, ...], partition_by: str | N
 
 @dataclass(frozen=True, slots=True)
 class PublishOptions:
-    """How files or Kafka topics are published: when (`trigger`), `batch_bytes` of files or `batch_rows` of Kafka at a time, and whether from an
-    owner of the producer that lives (`take_over`). Rows that cannot be published go to
+    """How files, Delta tables or Kafka topics are published: when (`trigger`), `batch_bytes` of files (of a Delta table 64 MiB at most) or `batch_rows` of Kafka
+    at a time, and whether from an owner of the producer that lives (`take_over`). Rows that cannot be published go to
     files below `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`). With `continue_from`, a cluster, it goes on where the
     producer of that name stood there, if this cluster's record does not say more (geo.log.failing_over). `accept_lost`
-    goes on behind offsets of Kafka's that are gone, `accept_unreadable` behind those that are there and cannot be read. `again`: also if the topic was deleted; without, that is an UnsafeError."""
+    goes on behind offsets of Kafka's, or commits of a Delta table, that are gone, `accept_unreadable` behind offsets that are there and cannot be read. `again`: also if the topic was deleted; without, that is an UnsafeError."""
 
     trigger: str = AVAILABLE_NOW
     batch_bytes: int = jsonl.BATCH_BYTES
@@ -177,7 +177,11 @@ class PublishOptions:
 def publish_source(
     spark: SparkSession, config: Config, what: Publication, *, options: PublishOptions = PublishOptions()
 ) -> SourceStream:
-    """Begin to publish what a publication says, as `publish_kafka`, `publish_json_lines` or `publish_table`."""
+    """Begin to publish what a publication says, as `publish_kafka`, `publish_json_lines` or `publish_table`.
+
+    Returns a SourceStream, which runs on a daemon thread and so ends with its process: `await_termination()` waits for its end, and raises what ended it.
+    What is wrong with the arguments is raised at once.
+    """
     if what.delta is not None:
         return _publish_rows(spark, config, what, options)
     return (_publish_lines if what.jsonl is not None else _publish_records)(spark, config, what, options)
@@ -199,7 +203,8 @@ def publish_json_lines(
     renamed or compressed. A topic that has columns of its own takes them from lines by their names. Lines that
     cannot be published are rejected as `{"file", "line", "reason"}`; the rest is published. Messages do not say file and line, so the
     cluster `options.continue_from` must be there the first time.
-    Errors as `publish`; with `continue_from` also UsageError if nothing says where to go on.
+
+    Returns as `publish_source`. Errors as `publish`; with `continue_from` also UsageError if nothing says where to go on.
     """
     return publish_source(spark, read(config), Publication(cluster, Topic.of(topic), producer, jsonl=str(path)), options=options)
 
@@ -223,7 +228,7 @@ def publish_kafka(
     (earliest or latest) counts where nothing was published before. `config.kafka` says how the brokers are reached. With
     `options.continue_from` it goes on at the offsets where the producer stood there, by its records or else by what arrived of it here.
 
-    The Kafka topic's id is kept with what is published of it. Errors as `publish`, and SourceChangedError if offsets are gone or
+    The Kafka topic's id is kept with what is published of it. Returns as `publish_source`. Errors as `publish`, and SourceChangedError if offsets are gone or
     the Kafka topic is another one than before (made anew, or of another Kafka cluster), RetryableError if the brokers stay away; with
     `continue_from` AlreadyOwnedError if that producer lives, UsageError if nothing says where to go on.
     """
@@ -252,7 +257,7 @@ def publish_table(
     message's own. It is read without Spark where it is on a local disk or on S3, as the cluster's storage is reached. OPTIMIZE, VACUUM and properties are
     passed; deletes, updates and merges stop it, with `only_inserts` they are passed over, and what is inserted by them is published if the change feed tells.
 
-    Errors as `publish`; SourceChangedError for a table that was changed, restored, made anew, or cleaned up before it was read; UsageError for one
+    Returns as `publish_source`. Errors as `publish`; SourceChangedError for a table that was changed, restored, made anew, or cleaned up before it was read; UsageError for one
     that is not read here.
     """
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
@@ -299,7 +304,7 @@ def _is_in_json(kind: DataType) -> bool:
 
 
 def _publish_records(spark: SparkSession, config: Config, what: Publication, options: PublishOptions) -> SourceStream:
-    assert what.kafka is not None, "a publication has one of both"
+    assert what.kafka is not None, "a publication has one of them"
     assert what.kafka_topic is not None, "it belongs to kafka"
     kafka_topic = what.kafka_topic
     require_delta(spark)

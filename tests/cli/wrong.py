@@ -77,6 +77,7 @@ if __name__ == "__main__":
     Path("bad.yaml").write_text("version: 1\nclusters:\n  eu: {root: eu, rooot: eu}\n")
     Path("not.yaml").write_text("clusters: [\n")
     Path("moved.yaml").write_text("version: 1\nclusters:\n  eu: {root: nowhere}\n")
+    Path("mine/_delta_log").mkdir(parents=True)
     wrong = json.load(sys.stdin)
     print(json.dumps({"small": [run(line) for line in SMALL], "wrong": [run(line) for line in wrong]}))
     sys.stdout.flush()

@@ -17,12 +17,30 @@ from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import UsageError
 from geo.faults import SPARK_ERRORS
-from geo.text import first_line
+from geo.text import first_line, show
 
 
 def open_table(spark: SparkSession, where: str, cluster: Cluster) -> PlainTable:
-    """The table at a path, which has a slash in it, or of a catalog's name. Raises as `table_at`, and UsageError for a name that the catalog does not have."""
-    return table_at(where if "/" in where else _in_catalog(spark, where), cluster)
+    """The table at a path, which has a slash in it, or of a catalog's name. Raises as `table_without_catalog`, and UsageError for a name that the catalog does
+    not have."""
+    found = table_without_catalog(where, cluster)
+    return table_at(_in_catalog(spark, where), cluster) if found is None else found
+
+
+def table_without_catalog(where: str, cluster: Cluster) -> PlainTable | None:
+    """The table at a path; None of a catalog's name. Raises as `table_at`, and UsageError for what is no name, and in a cluster with a root for a name that
+    a table's folder has here."""
+    if "/" in where:
+        return table_at(where, cluster)
+    if not where.strip() or where in (".", ".."):
+        raise UsageError(
+            f"delta: {show(where)} is neither a path nor a catalog's name. A path has a slash in it, such as ./orders."
+        )
+    if cluster.root is not None and Path(where, "_delta_log").is_dir():
+        raise UsageError(
+            f"delta: {where} would be a catalog's name, and there is a table in a folder of that name: ./{where} is its path."
+        )
+    return None
 
 
 def table_at(location: str, cluster: Cluster) -> PlainTable:
