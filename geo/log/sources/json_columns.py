@@ -88,7 +88,7 @@ def _of_type(kind: pa.DataType) -> Reads:
     if pa.types.is_decimal(kind):
         return partial(_decimal, kind.precision, kind.scale)
     if pa.types.is_timestamp(kind):
-        return _instant if kind.tz is not None else _wall_clock
+        return instant if kind.tz is not None else _wall_clock
     if pa.types.is_integer(kind):
         return partial(_integer, kind.bit_width)
     return _SIMPLE[kind]
@@ -162,8 +162,12 @@ def _day(value: Any) -> date:
     raise ValueError("must be a date such as 2013-01-01")
 
 
-def _instant(value: Any) -> datetime:
-    return utc_of(_time(value, "2013-01-01T05:15:00Z"))
+def instant(value: Any) -> datetime:
+    """A time as ISO 8601 writes it, in UTC, which it is of if it has no zone. Raises ValueError."""
+    try:
+        return with_zone(_time(value, "2013-01-01T05:15:00Z")).astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError("must lie in the years 1 to 9999, as UTC") from None
 
 
 def _wall_clock(value: Any) -> datetime:
@@ -178,14 +182,6 @@ def _time(value: Any, such: str) -> datetime:
         return from_iso(value)
     except (ValueError, TypeError):
         raise ValueError(f"must be ISO 8601, such as {such}") from None
-
-
-def utc_of(time: datetime) -> datetime:
-    """A time in UTC, which it is of if it has no zone. Raises ValueError."""
-    try:
-        return with_zone(time).astimezone(timezone.utc)
-    except OverflowError:
-        raise ValueError("must lie in the years 1 to 9999, as UTC") from None
 
 
 def _list(reads: Reads, value: Any) -> list[Any]:

@@ -6,19 +6,15 @@ it says nothing), and of a typed topic its own columns (geo.log.sources.json_col
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from geo.log.sources.json_columns import OwnColumns, kind_of, utc_of
-from geo.times import from_iso
+from geo.log.sources.json_columns import OwnColumns, instant, kind_of
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A payload of the largest size in base64, with room for the rest. A longer line is rejected without being parsed."""
@@ -43,6 +39,20 @@ MESSAGE = pa.schema(
     ]
 )
 """Of a line that is none, `error` says why, and all else is NULL."""
+
+_FIELDS = OwnColumns(
+    pa.schema(
+        [
+            ("key", pa.string()),
+            ("payload", pa.string()),
+            ("payload_base64", pa.binary()),
+            MESSAGE.field("properties"),
+            MESSAGE.field("replicate_to"),
+            MESSAGE.field("event_time"),
+        ]
+    )
+)
+"""What a line may say of a message, read as columns are. One of the topic's own that is called `payload_base64` is that column alone."""
 
 _PLAIN = arrow_json.ParseOptions(
     explicit_schema=pa.schema(
@@ -82,7 +92,7 @@ def _parse_plain(lines: Sequence[bytes]) -> pa.RecordBatch | None:
             pa.py_buffer(data), arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1), _PLAIN
         )
         found.validate(full=True)  # text that is not UTF-8
-        times = [None if time is None else _time(time) for time in found["event_time"].to_pylist()]
+        times = [None if time is None else instant(time) for time in found["event_time"].to_pylist()]
     except (pa.ArrowInvalid, ValueError):
         return None
     if len(found) != len(lines):
@@ -121,21 +131,13 @@ def parse_line(line: bytes, own: OwnColumns = BYTES) -> tuple[dict[str, Any], di
         raise ValueError("not JSON: nested too deeply") from None
     if not isinstance(fields, dict):
         raise ValueError(f"a line must be an object, this is {kind_of(fields)}")
-    if unknown := sorted(fields.keys() - _FIELDS.keys() - set(own.names)):
-        raise ValueError(f"{UNKNOWN} {unknown[0][:100]!r}; known are {', '.join([*_FIELDS, *own.names])}")
-    for name, value in fields.items():
-        if value is not None and name in _FIELDS:
-            _FIELDS[name](name, value)
-    if fields.get("payload") is not None and fields.get("payload_base64") is not None:
+    if unknown := sorted(fields.keys() - {*_FIELDS.names, *own.names}):
+        raise ValueError(f"{UNKNOWN} {unknown[0][:100]!r}; known are {', '.join(dict.fromkeys([*_FIELDS.names, *own.names]))}")
+    message = _FIELDS.read({name: value for name, value in fields.items() if name not in own.names})
+    text, raw = message["payload"], message.pop("payload_base64")
+    if text is not None and raw is not None:
         raise ValueError("has both payload and payload_base64; give one")
-    message = {
-        "key": fields.get("key"),
-        "payload": _payload(fields),
-        "properties": fields.get("properties"),
-        "replicate_to": fields.get("replicate_to"),
-        "event_time": _time(fields.get("event_time")),
-    }
-    return message, own.read(fields)
+    return {**message, "payload": raw if text is None else text.encode()}, own.read(fields)
 
 
 def _integer(digits: str) -> int:
@@ -166,62 +168,3 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"has {twice[:100]!r} twice")
     return found
-
-
-def _payload(fields: Mapping[str, Any]) -> bytes | None:
-    if fields.get("payload_base64") is not None:
-        try:
-            return base64.b64decode(fields["payload_base64"], validate=True)
-        except (binascii.Error, ValueError):
-            raise ValueError("payload_base64 is not base64") from None
-    payload = fields.get("payload")
-    return None if payload is None else _text("payload", payload)
-
-
-def _text(name: str, value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be a string, this is {kind_of(value)}")
-    try:
-        return value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} has half of a surrogate pair, which is no text") from None
-
-
-def _map(name: str, value: Any) -> None:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} must be an object of strings, this is {kind_of(value)}")
-    for key, item in value.items():
-        _text(f"a key of {name}", key)
-        if item is not None:
-            _text(f"a value of {name}", item)
-
-
-def _list(name: str, value: Any) -> None:
-    if not isinstance(value, list):
-        raise ValueError(f"{name} must be a list of cluster names, this is {kind_of(value)}")
-    for item in value:
-        if item is not None:
-            _text(f"an element of {name}", item)
-
-
-def _time(value: Any) -> datetime | None:
-    if value is None:
-        return None
-    try:
-        time = from_iso(value)
-    except (ValueError, TypeError):
-        raise ValueError("event_time must be ISO 8601, such as 2013-01-01T05:15:00Z") from None
-    try:
-        return utc_of(time)
-    except ValueError as error:
-        raise ValueError(f"event_time {error}") from None
-
-
-_FIELDS: dict[str, Callable[[str, Any], object]] = {
-    "key": _text,
-    "payload": _text,
-    "payload_base64": _text,
-    "properties": _map,
-    "replicate_to": _list,
-    "event_time": lambda _, value: _time(value),
-}

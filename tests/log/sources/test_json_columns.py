@@ -160,3 +160,10 @@ def test_a_column_that_is_not_null_is_wanted_in_each_line() -> None:
         with pytest.raises(ValueError, match="id must be there and not null"):
             parse_line(line, own)
     assert parse_line(b'{"id": 5}', own)[1] == {"id": 5}
+
+
+def test_a_column_of_ones_own_called_payload_base64_is_that_column_alone() -> None:
+    own = OwnColumns(pa.schema([("payload_base64", pa.string())]))
+    message, columns = parse_line(b'{"payload": "text", "payload_base64": "AAE="}', own)
+    assert (message["payload"], columns) == (b"text", {"payload_base64": "AAE="})
+    assert parse_line(b'{"payload_base64": "%"}', own)[0]["payload"] is None

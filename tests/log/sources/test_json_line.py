@@ -22,12 +22,12 @@ from geo.log.sources.json_line import MESSAGE, _parse_plain, parse_line, parse_l
         (b"\xff{}", "not UTF-8 at byte 0"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"payload": "a", "payload_base64": "YQ=="}', "both payload and payload_base64"),
-        (b'{"payload_base64": "%%"}', "not base64"),
+        (b'{"payload_base64": "%%"}', "payload_base64 must be base64"),
         (b'{"payload": {"a": 1}}', "payload must be a string, this is an object"),
         (b'{"payload": "\\ud800"}', "surrogate"),
         (b'{"key": 5}', "key must be a string, this is a number"),
         (b'{"properties": []}', "properties must be an object"),
-        (b'{"properties": {"a": 1}}', "a value of properties must be a string"),
+        (b'{"properties": {"a": 1}}', "properties has an entry, number 1, that must be a string"),
         (b'{"replicate_to": "us"}', "replicate_to must be a list"),
         (b'{"event_time": "yesterday"}', "ISO 8601"),
         (b'{"event_time": 12}', "ISO 8601"),
@@ -59,7 +59,7 @@ def test_a_full_line_is_read() -> None:
     assert parse_line(json.dumps(line).encode())[0] == {
         "key": "k",
         "payload": b"\x00\x01",
-        "properties": {"a": "b", "c": None},
+        "properties": [("a", "b"), ("c", None)],
         "replicate_to": ["us"],
         "event_time": datetime(2013, 1, 1, 5, 15, tzinfo=timezone.utc),
     }
