@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import date, datetime, timedelta, timezone
 from typing import TypeGuard, overload
 
+from geo.errors import UsageError
+
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 FIRST_US = -62_135_596_800_000_000
@@ -48,6 +50,11 @@ def from_us(time_us: int) -> datetime:
     return EPOCH + timedelta(microseconds=time_us)
 
 
+def shown_time(time: datetime) -> str:
+    """A time as people read it: in UTC, to the second."""
+    return f"{time.astimezone(timezone.utc):%Y-%m-%d %H:%M:%SZ}"
+
+
 def any_time(time_us: int) -> datetime | str:
     """As `from_us`. Of a year that Python has not it is text, as ISO 8601 has it: `+14645-06-30T11:06:40Z`, `-0001-12-31T00:00:00Z`."""
     if FIRST_US <= time_us <= LAST_US:
@@ -87,16 +94,30 @@ def from_iso(text: str) -> datetime:
     return datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), us, zone)
 
 
-UNITS_S: Mapping[str, int] = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-"""Of brief durations, such as `90m`."""
+MAX_DURATION_S = 36_525 * 86_400
+"""A longer duration is a slip of the pen, and now minus it would leave the calendar of Python and Spark."""
 
-_BRIEF = re.compile(rf"([1-9][0-9]{{0,8}})({'|'.join(UNITS_S)})")
+_UNITS_S: Mapping[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_BRIEF_S: Mapping[str, int] = {"min": 60, **{unit[0]: size for unit, size in _UNITS_S.items()}}
+_DURATION = re.compile(rf"([1-9][0-9]{{0,11}})(?: ({'|'.join(_UNITS_S)})s?|({'|'.join(_BRIEF_S)}))")
 
 
-def brief_s(text: str) -> int | None:
-    """Seconds of a brief duration, such as `60s`, `5m`, `2h`, `1d`; None for anything else."""
-    found = _BRIEF.fullmatch(text)
-    return int(found[1]) * UNITS_S[found[2]] if found else None
+def duration_s(text: str) -> int:
+    """The seconds of `7 days`, `5 minutes`, or `7d`, `5m`, `5min`. Raises UsageError."""
+    found = _DURATION.fullmatch(text)
+    seconds = int(found[1]) * (_UNITS_S[found[2]] if found[2] else _BRIEF_S[found[3]]) if found else 0
+    if not 0 < seconds <= MAX_DURATION_S:
+        raise UsageError(
+            f"{ascii(text)[:120]} is not a duration; allowed: <int> {'|'.join(f'{unit}s' for unit in _UNITS_S)},"
+            f" such as 7 days or 7d, up to {MAX_DURATION_S // 86_400} days"
+        )
+    return seconds
+
+
+def duration_text(seconds: int) -> str:
+    """As `duration_s` reads it, in the largest unit that is whole."""
+    unit, size = max(((unit, size) for unit, size in _UNITS_S.items() if seconds % size == 0), key=lambda one: one[1])
+    return f"{seconds // size} {unit}{'' if seconds == size else 's'}"
 
 
 def from_words(text: str, now: datetime) -> datetime:
@@ -108,9 +129,11 @@ def from_words(text: str, now: datetime) -> datetime:
         today = now.astimezone(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
         return today - timedelta(days=text == "yesterday")
     try:
-        if text.startswith("-") and (ago_s := brief_s(text[1:])) is not None:
-            return now - timedelta(seconds=ago_s)
+        if text.startswith("-"):
+            return now - timedelta(seconds=duration_s(text[1:]))
         return with_zone(from_iso(text)).astimezone(timezone.utc)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
     except OverflowError:
         raise ValueError(f"not in the years 1 to 9999, as UTC: {text!r}") from None
 

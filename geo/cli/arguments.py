@@ -11,14 +11,14 @@ from typing import Any, NoReturn
 from geo.cli.output import Output
 from geo.cli.verbs import ALIASES
 from geo.config.found import HERE, VARIABLE
-from geo.config.yaml_nodes import duration_s, suggestion
+from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
 from geo.ids import MessageId
 from geo.names import ALL_TOPICS
 from geo.now import utc_now
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.text import printable, show
-from geo.times import brief_s, from_words
+from geo.times import duration_s, from_words, shown_time
 
 EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, also what is named and not there, 3 refused as unsafe"
 
@@ -117,7 +117,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 def add_limits(parser: argparse.ArgumentParser) -> None:
     """`--max-lag` and `--fail-on` of what judges links."""
     does = "exit code 1 also if something has been lacking for longer, or nobody knows, such as 60s"
-    parser.add_argument("--max-lag", type=brief_duration_s, metavar="DURATION", help=does)
+    parser.add_argument("--max-lag", type=duration, metavar="DURATION", help=does)
     add_fail_on(parser, "warn", "%(default)s")
 
 
@@ -232,6 +232,11 @@ def start(text: str) -> Any:
     return text if text in ("earliest", "latest") else _moment(text, f"earliest, latest or a time such as {A_TIME}")
 
 
+def shown_start(begin: datetime | str | MessageId) -> str:
+    """A start position as people read it."""
+    return shown_time(begin) if isinstance(begin, datetime) else str(begin)
+
+
 def moment(text: str) -> datetime:
     """The type of a time, as `from_words`."""
     return _moment(text, f"a time such as {A_TIME}")
@@ -244,17 +249,17 @@ def _moment(text: str, expected: str) -> datetime:
         raise argparse.ArgumentTypeError(f"{show(text)} is not {expected}") from None
 
 
-def brief_duration_s(text: str) -> int:
-    """The type of a duration in seconds: `60s`, `5m`, `2h`, `1d`, or as the configuration has it (`7 days`)."""
+def duration(text: str) -> int:
+    """The type of a duration, in seconds, as the configuration has it: `60s`, `5m`, `2h`, `7 days`."""
     try:
-        return brief_s(text) or duration_s(text)
-    except UsageError:
-        raise argparse.ArgumentTypeError("a duration such as 60s, 5m, 2h or 1d") from None
+        return duration_s(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def ago_or_moment(text: str) -> timedelta | datetime:
     """The type of a beginning in the past: a duration before now, or a time."""
     try:
-        return timedelta(seconds=brief_duration_s(text))
-    except (argparse.ArgumentTypeError, OverflowError):
+        return timedelta(seconds=duration_s(text))
+    except UsageError:
         return _moment(text, f"a duration such as 30m, 2h or 7d, or a time such as {A_TIME}")

@@ -10,7 +10,18 @@ from typing import Any
 
 from geo.asking import Late
 from geo.cli.agreed import add_yes, require_agreement
-from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_limits, add_running, add_take_over, add_watch
+from geo.cli.arguments import (
+    A_TIME,
+    Verbs,
+    add_dry_run,
+    add_engine,
+    add_glob,
+    add_limits,
+    add_running,
+    add_take_over,
+    add_watch,
+    shown_start,
+)
 from geo.cli.arguments import start as parse_start
 from geo.cli.findings import finding_as_json, lag_as_json, problem_lines, since
 from geo.cli.named import chosen, require_matching
@@ -175,7 +186,7 @@ def reconcile(args: argparse.Namespace, output: Output) -> int:
         take_over=args.take_over,
         accept_impossible=args.to is None,
     )
-    _say_reconciled(args, output, done, begins="" if args.to is None else f"begins at {args.to}, ")
+    _say_reconciled(args, output, done, begins="" if args.to is None else f"begins at {shown_start(args.to)}, ")
     return 0
 
 

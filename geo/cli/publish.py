@@ -7,11 +7,10 @@ import threading
 from dataclasses import replace
 from functools import partial
 
-from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, from_0, from_1_to
+from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, duration, from_0, from_1_to
 from geo.cli.output import Output
 from geo.cli.running import before_change, load_for, start_spark, stop_on_signals
 from geo.config.model import Publication
-from geo.config.yaml_nodes import duration_s
 from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
 from geo.journal.events import events_of
@@ -79,7 +78,7 @@ def add_publish(verbs: Verbs, does: str) -> None:
     does = "end only once these regions hold what was published: by name, any N of them, or those in sync when it began"
     p.add_argument("--wait-for", type=_wait_for, metavar="REGION,…|N|in-sync", help=does)
     does = f"for at most so long (default: {WAIT_S:.0f} seconds)"
-    p.add_argument("--wait-limit", type=_duration, default=WAIT_S, metavar="DURATION", help=does)
+    p.add_argument("--wait-limit", type=duration, default=WAIT_S, metavar="DURATION", help=does)
     add_running(p)
 
 
@@ -101,14 +100,6 @@ def _wait_for(text: str) -> WaitFor:
     return int(text) if text.isdigit() else "in-sync" if text == "in-sync" else tuple(text.split(","))
 
 
-def _duration(text: str) -> float:
-    """The type of a duration, as the configuration has it."""
-    try:
-        return float(duration_s(text))
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def publish(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
     config, topic = load_for(args), Topic.parse(args.topic)
@@ -122,17 +113,18 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         args.cluster, topic, args.producer, args.jsonl, args.kafka, args.kafka_topic, args.kafka_start, args.delta, args.delta_start,
         args.key, args.order_by, args.only_inserts,
     )  # fmt: skip
+    options = PublishOptions(
+        trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows, accept_lost=args.accept_lost,
+        accept_unreadable=tuple(args.accept_unreadable),
+        rejects=args.rejects, continue_from=args.continue_from,
+    )  # fmt: skip
+    options.check_for(what)
     if args.jsonl is not None:
         open_path(whole_path(args.jsonl))
     if args.delta is not None:
         table_without_catalog(args.delta, config.cluster(args.cluster))
     refuse_partitioned(before_change("geo publish", config, args.cluster).clusters[args.cluster], topic)
     spark = start_spark("geo publish", config, args.jsonl, args.delta, args.rejects)
-    options = PublishOptions(
-        trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows, accept_lost=args.accept_lost,
-        accept_unreadable=tuple(args.accept_unreadable),
-        rejects=args.rejects, continue_from=args.continue_from,
-    )  # fmt: skip
 
     def begin(take_over: bool) -> SourceStream:
         now = replace(options, take_over=take_over, again=not runner.work.has_begun)

@@ -30,7 +30,7 @@ from geo.ops.status import (
 )
 from geo.ops.status_facts import read_facts
 from geo.text import counted, lasting, per_second
-from geo.times import from_us
+from geo.times import from_us, shown_time
 from geo.version import program_version
 
 
@@ -116,7 +116,7 @@ def screen(found: Status, version: str, width: int | None, config: str) -> Itera
     """What people see, for a terminal of that width (None: there is none), with verbs as they are typed for a configuration."""
     count = len(found.problems)
     told = counted(count, "problem") if count else "no problem"
-    stamp = f"{from_us(found.at_us):%Y-%m-%d %H:%M:%SZ}  geo {version}".rstrip()
+    stamp = f"{shown_time(from_us(found.at_us))}  geo {version}".rstrip()
     colour = Colour.GOOD if not count else Colour.BAD if found.fails("error") else Colour.WARNS
     yield Line(f"{told}{stamp.rjust(max((width or 100) - len(told), len(stamp) + 2))}", colour)
     for problem in found.problems:

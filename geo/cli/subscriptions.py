@@ -13,7 +13,7 @@ from typing import Any
 
 from geo.cli import version_subscriptions as versions
 from geo.cli.agreed import add_yes, require_agreement
-from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_running, start_position
+from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_running, shown_start, start_position
 from geo.cli.named import Named, chosen, refuse_absent
 from geo.cli.output import Output, said
 from geo.cli.running import LookedAt, before_change, run_in_cluster, say_unreadable, starting, writable
@@ -185,7 +185,7 @@ def reset(args: argparse.Namespace, output: Output) -> int:
 
     def moved(topic: Topic, name: str) -> dict[str, Any]:
         done = changes.reset(spark, config, args.cluster, topic, name, args.to, dry_run=args.dry_run)
-        what = f"subscription {name} of {topic} at {args.to}, as {args.cluster} holds it"
+        what = f"subscription {name} of {topic} at {shown_start(args.to)}, as {args.cluster} holds it"
         effect = f"{done.repeated:,} acknowledged messages are delivered again, {done.skipped:,} waiting ones are skipped"
         output.text(f"{what}: {effect}")
         return {**asdict(done), "dry_run": args.dry_run}
@@ -202,7 +202,7 @@ def _rehearsed(args: argparse.Namespace, config: Config, spark: Start, wanted: l
     which = f"subscription {wanted[0][1]} of {wanted[0][0]}" if len(wanted) == 1 else counted(len(wanted), "subscription")
     again, skipped = sum(one.repeated for one in found), sum(one.skipped for one in found)
     return (
-        f"this moves {which} to {args.to} in every cluster that shares it; as {args.cluster} holds it "
+        f"this moves {which} to {shown_start(args.to)} in every cluster that shares it; as {args.cluster} holds it "
         f"{counted(again, 'acknowledged message')} would be delivered again and {counted(skipped, 'waiting one')} skipped"
     )
 

@@ -9,7 +9,7 @@ from enum import Enum
 
 from geo.config.model import LEAST_CACHED, MOST_CACHED, Cluster, DispatchRate, Link, Publication, Snapshots, TopicPolicy
 from geo.config.placement import SHEDDERS, STRATEGIES, Placement
-from geo.config.yaml_nodes import duration_text
+from geo.times import duration_text
 
 
 class KeyKind(Enum):

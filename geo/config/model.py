@@ -17,7 +17,7 @@ from geo.config.placement import Placement
 from geo.config.secret import Secret
 from geo.config.spark_conf import check_conf, contradictions, s3_settings
 from geo.config.storage_options import WORKSPACE, check_options, check_root, hadoop_settings, options_of_hadoop
-from geo.config.yaml_nodes import MAX_DURATION_S, check_location, check_within, contains, suggestion
+from geo.config.yaml_nodes import check_location, check_within, contains, suggestion
 from geo.errors import ConfigError, UsageError
 from geo.locations import authority_of, scheme_of, storage_of
 from geo.names import (
@@ -33,6 +33,7 @@ from geo.names import (
     topic_glob_matches,
 )
 from geo.text import show
+from geo.times import MAX_DURATION_S
 
 Start = Literal["earliest", "latest"]
 

@@ -11,7 +11,7 @@ from geo.config.placement import BalancerSettings
 from geo.config.reader import KAFKA_SECRETS, KAFKA_SETTINGS, VERSION
 from geo.config.secret import SECRET_FORMS
 from geo.config.storage_options import KNOWN, REFUSED, SECRETS
-from geo.config.yaml_nodes import MAX_DURATION_S
+from geo.times import MAX_DURATION_S
 
 _HEAD = f"""\
 # The configuration: every key
@@ -25,7 +25,7 @@ SIGHUP.
 
 | what is written | how |
 |---|---|
-| a duration | a number and a unit: `30 seconds`, `5 minutes`, `2 hours`, `7 days`, `1 week`, or `30s`, `5m`, `2h`, `7d`, `1w`; up to {MAX_DURATION_S // 86_400:,} days |
+| a duration | a number and a unit: `30 seconds`, `5 minutes`, `2 hours`, `7 days`, `1 week`, or `30s`, `5m` (also `5min`), `2h`, `7d`, `1w`; up to {MAX_DURATION_S // 86_400:,} days |
 | a path or URI | a path is relative to this file; a URI such as `s3a://bucket/geo` is taken as it is |
 | a glob of topics | `persistent://tenant/namespace/name`, with `*` and `?` in each of the three; in a policy it stands for system topics (`__acks`) only if its name starts with `__` |
 | a secret | {SECRET_FORMS.replace("secret://env/NAME", "`secret://env/NAME`").replace("secret://file/ABSOLUTE_PATH", "`secret://file/ABSOLUTE_PATH`")}; it is read when it is needed, and never shown |

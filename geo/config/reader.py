@@ -32,10 +32,11 @@ from geo.config.model import (
 from geo.config.placement import BalancerSettings, Placement, parse_setting
 from geo.config.secret import SECRET_FORMS, Secret
 from geo.config.spark_conf import check_conf
-from geo.config.yaml_nodes import MAX_CHARACTERS, Reader, duration_s, line_of, resolve_location
+from geo.config.yaml_nodes import MAX_CHARACTERS, Reader, line_of, resolve_location
 from geo.errors import ConfigError, UsageError
 from geo.names import Topic, check_cluster, check_topic_glob, check_user_producer
 from geo.text import show
+from geo.times import duration_s
 
 T = TypeVar("T")
 

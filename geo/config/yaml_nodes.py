@@ -27,14 +27,8 @@ MAX_CHARACTERS = 256 * 1024
 # Our tree is four deep. PyYAML composes by recursion, so without a bound a row of brackets would end in a traceback.
 MAX_DEPTH = 16
 
-# A longer duration is a slip of the pen, and now minus it would leave the calendar of Python and Spark.
-MAX_DURATION_S = 36_525 * 86_400
-
 _NULL = "tag:yaml.org,2002:null"
 _TEXT = "tag:yaml.org,2002:str"
-
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
-_DURATION = re.compile(rf"([1-9][0-9]{{0,11}})(?: ({'|'.join(_SECONDS)})s?|([{''.join(unit[0] for unit in _SECONDS)}]))")
 
 _URI = re.compile(r"([a-z][a-z0-9+.-]*):/")
 # Hadoop reads * ? [ ] { } as a pattern and ? # as the end of a path; a backtick would end delta.`path` in SQL.
@@ -204,25 +198,6 @@ def check_within(what: str, value: int, least: int, most: int, unit: str = "") -
     """Raises UsageError of a number that is less or more."""
     if not least <= value <= most:
         raise UsageError(f"{what} {value}{unit}; allowed: {least} to {most}")
-
-
-def duration_s(text: str) -> int:
-    """The seconds of `7 days`, or `7d`. Raises UsageError."""
-    found = _DURATION.fullmatch(text)
-    unit = "" if found is None else found[2] or next(unit for unit in _SECONDS if unit[0] == found[3])
-    seconds = int(found[1]) * _SECONDS[unit] if found else 0
-    if not 0 < seconds <= MAX_DURATION_S:
-        raise UsageError(
-            f"{show(text)} is not a duration; allowed: <int> {'|'.join(f'{unit}s' for unit in _SECONDS)},"
-            f" such as 7 days or 7d, up to {MAX_DURATION_S // 86_400} days"
-        )
-    return seconds
-
-
-def duration_text(seconds: int) -> str:
-    """As `duration_s` reads it, in the largest unit that is whole."""
-    unit, size = max(((unit, size) for unit, size in _SECONDS.items() if seconds % size == 0), key=lambda one: one[1])
-    return f"{seconds // size} {unit}{'' if seconds == size else 's'}"
 
 
 def check_location(location: str) -> str:

@@ -173,6 +173,13 @@ class PublishOptions:
     accept_unreadable: tuple[kafka.OffsetSpan, ...] = ()
     again: bool = True
 
+    def check_for(self, what: Publication) -> None:
+        """Raises UsageError of what nobody would read of them when this is published."""
+        if what.kafka is None and self.accept_unreadable:
+            raise UsageError(f"{what.name}: accept_unreadable belongs to kafka")
+        if what.jsonl is not None and self.accept_lost:
+            raise UsageError(f"{what.name}: accept_lost belongs to kafka and delta")
+
 
 def publish_source(
     spark: SparkSession, config: Config, what: Publication, *, options: PublishOptions = PublishOptions()
@@ -182,6 +189,7 @@ def publish_source(
     Returns a SourceStream, which runs on a daemon thread and so ends with its process: `await_termination()` waits for its end, and raises what ended it.
     What is wrong with the arguments is raised at once.
     """
+    options.check_for(what)
     if what.delta is not None:
         return _publish_rows(spark, config, what, options)
     return (_publish_lines if what.jsonl is not None else _publish_records)(spark, config, what, options)

@@ -28,6 +28,9 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     ("topics create --cluster eu", 2, "required: --topic"),
     (f"publish {_EU}", 2, "one of the arguments --jsonl --kafka --delta is required"),
     (f"publish {_EU} --jsonl geo.yaml --kafka here:9092", 2, "not allowed with argument --jsonl"),
+    (f"publish {_EU} --jsonl geo.yaml --accept-lost", 2, "accept_lost belongs to kafka and delta"),
+    (f"publish {_EU} --jsonl geo.yaml --accept-unreadable 0:1", 2, "accept_unreadable belongs to kafka"),
+    (f"publish {_EU} --delta ./t --accept-unreadable 0:1", 2, "accept_unreadable belongs to kafka"),
     (f"publish {_EU} --kafka here:9092", 2, "--kafka-topic K belong together"),
     ("verify --engine native", 2, "content is compared by Spark alone"),
     # the configuration
@@ -94,7 +97,8 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     (f"backfill {_LINK} --topic {{topic}} --checkpoint .", 2, "--checkpoint .: is a folder"),
     ("events --since lately", 2, "'lately' is not a duration such as 30m"),
     ("events --kind nothing", 2, "there is no kind 'NOTHING' of events"),
-    ("status --max-lag soon", 2, "a duration such as 60s, 5m, 2h or 1d"),
+    (f"publish {_EU} --jsonl none.jsonl --wait-limit 5min", 2, "none.jsonl: there is no such file"),
+    ("status --max-lag soon", 2, "'soon' is not a duration; allowed: <int> seconds"),
     (f"erase {_EU} --where \"kee = 'a'\" --yes", 2, "has no column 'kee'; did you mean 'key'?"),
     (f"erase {_EU} --where 'key = ' --yes", 2, "something is missing behind '='"),
     (f"erase {_EU} --where '' --yes", 2, "--where is empty"),
@@ -115,6 +119,11 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     (f"topics delete {_EU}", 3, "nothing was changed: this deletes persistent://shop/web/orders in eu for good"),
     ("clusters remove us", 3, "nothing was changed: this lets go"),
     ("rebuild --cluster us --from eu", 3, "nothing was changed: this appends to us"),
+    (
+        f"subscriptions reset {_BILLING} --to 2026-11-29T21:42:40.795243+01:00",
+        3,
+        "billing of persistent://shop/web/orders to 2026-11-29 20:42:40Z in every",
+    ),
     (f"subscriptions reset {_BILLING} --to latest", 3, "nothing was changed: this moves subscription billing"),
     (f"subscriptions delete {_BILLING}", 3, "nothing was changed: this deletes subscription billing"),
     # places that let nobody in

@@ -9,7 +9,7 @@ import pytest
 
 from geo.config.keys import PARTS, KeysOf
 from geo.config.page import page
-from geo.config.yaml_nodes import duration_s, duration_text
+from geo.times import duration_s, duration_text
 
 ROOT = Path(__file__).resolve().parents[2]
 

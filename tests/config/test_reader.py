@@ -10,9 +10,10 @@ import pytest
 from geo.config.model import Cluster, Config, DispatchRate, Link, Publication, TopicPolicy
 from geo.config.reader import load, parse
 from geo.config.secret import Secret
-from geo.config.yaml_nodes import MAX_CHARACTERS, MAX_DURATION_S, contains
+from geo.config.yaml_nodes import MAX_CHARACTERS, contains
 from geo.errors import ConfigError, UsageError
 from geo.names import Topic
+from geo.times import MAX_DURATION_S
 
 ROOT = Path(__file__).resolve().parents[2]
 FLIGHTS = Topic("public", "default", "flights")
@@ -146,7 +147,8 @@ def test_the_first_policy_that_matches_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("1 second", 1), ("90 seconds", 90), ("1 minute", 60), ("2 hours", 7200), ("1 day", 86_400)]
+    ("text", "seconds"),
+    [("1 second", 1), ("90 seconds", 90), ("1 minute", 60), ("2 hours", 7200), ("1 day", 86_400), ("5min", 300)],
 )
 def test_durations_are_read_in_their_units(text: str, seconds: int) -> None:
     config = parse(_cluster("{root: /a}") + f'topics: [{{match: "persistent://*/*/*", message_ttl: {text}}}]', path="g")
