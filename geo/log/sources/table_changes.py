@@ -70,6 +70,7 @@ def inserted(
     if commit.lost_columns:
         return _refused(commit, f"took the columns {', '.join(commit.lost_columns)} away", ANEW)
     if kind is Kind.APPEND:
+        added = [one for one in added if one["dataChange"]]  # others hold, as one file, rows that were there
         if any(one.get("deletionVector") for one in added):
             return _refused(commit, "added files of which not all rows count", ANEW)
         return tuple(map(source_file, added))

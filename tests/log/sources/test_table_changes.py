@@ -40,6 +40,8 @@ def _brings(*actions: dict[str, Any], only_inserts: bool = False, there: str = "
 def test_what_is_added_is_published_and_what_leaves_rows_as_they_are_is_passed() -> None:
     assert _brings(_add("a"), _add("b")) == ["a", "b"]
     assert _brings(_remove("a", changes=False), _add("b", changes=False), operation="OPTIMIZE") == []
+    compacted = (_remove("a", 1, changes=False), _remove("b", 1, changes=False), _add("ab", changes=False))
+    assert _brings(_add("c"), *compacted) == ["c"], "what came beside files that were put together"
     assert _brings(operation="VACUUM END") == []
     assert _brings({"txn": {"appId": "x", "version": 1}}) == []
     assert _brings(_add("a", changes=False), there="ab", operation="COMPUTE STATS") == [], "the same file, listed with more"
