@@ -248,7 +248,7 @@ class TableReader:
         def has_files(paths: Collection[str]) -> bool:
             return set(paths) <= {one["path"] for one in self._at(commit.version - 1)[0]}
 
-        again = repeated(commit, self._recent)
+        again = repeated(commit, actions, self._recent)
         if again:
             log.warning("%s: version %d is a commit that landed twice: it brings nothing", self._table, commit.version)
             return ()

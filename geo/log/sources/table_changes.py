@@ -97,13 +97,16 @@ def why_parted(parted: Parted) -> Wrong:
     return Wrong(code, f"it {parted.how}. Nothing of it was published", f"If it is the right table now: {_lower(ANEW)}")
 
 
-def repeated(commit: Commit, recent: Iterable[Commit]) -> bool | None:
+def repeated(commit: Commit, actions: Actions, recent: Iterable[Commit]) -> bool | None:
     """Whether a commit is one of the recent ones once more, as of a writer who did not hear that it had landed: it brings nothing then. None: some of
-    its files are theirs."""
-    paths = set(commit.done.paths)
+    its files are theirs. A file that was there may be listed again because others of its rows count now: only files that are new tell."""
+    new = {one["path"] for one in _of(actions, "add") if one["dataChange"] and not one.get("deletionVector")}
+    new = set() if commit.kind is Kind.RESTORE else new - {one["path"] for one in _of(actions, "remove")}
     for one in recent:
-        if commit.repeats(one):
-            return True if paths <= set(one.done.paths) else None
+        if commit.commit_id == one.commit_id:
+            return True
+        if not new.isdisjoint(one.done.paths):
+            return True if set(commit.done.paths) <= set(one.done.paths) else None
     return False
 
 

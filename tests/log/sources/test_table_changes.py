@@ -105,7 +105,18 @@ def test_a_file_is_as_the_log_says() -> None:
 
 
 def test_a_commit_that_landed_twice_brings_nothing_and_one_that_adds_more_beside_that_is_not_passed() -> None:
-    first, again, more, other = (_of(*map(_add, paths), version=v)[0] for v, paths in enumerate(("ab", "ab", "abc", "d")))
-    assert repeated(again, [first]) is True
-    assert repeated(more, [first]) is None
-    assert repeated(other, [first]) is False
+    (first, _), again, more, other = (_of(*map(_add, paths), version=v) for v, paths in enumerate(("ab", "ab", "abc", "d")))
+    assert repeated(*again, [first]) is True
+    assert repeated(*more, [first]) is None
+    assert repeated(*other, [first]) is False
+
+
+def test_a_file_of_which_other_rows_count_than_before_is_no_commit_that_landed_twice() -> None:
+    first, (delete, told), new = _of(_add("a"))[0], _of(_remove("a"), _add("a", deletionVector=_VECTOR), version=8), _add("b")
+    assert repeated(delete, told, [first]) is False
+    assert repeated(delete, told, [first, delete]) is True, "the same commit, whatever it does"
+    assert repeated(*_of(_add("a"), operation="RESTORE", version=9), [first, delete]) is False
+    merge, told = _of(*told[1:], new, _FEED, operation="MERGE", version=10)
+    assert repeated(merge, told, [first]) is False, "what it inserted is new"
+    assert repeated(*_of(*told[1:], operation="MERGE", version=11), [first, merge]) is True
+    assert repeated(*_of(_add("a", deletionVector=_VECTOR), version=12), [first]) is False
