@@ -265,25 +265,28 @@ def _wanted(args: argparse.Namespace, *, of_versions: bool = False) -> tuple[Con
 
 
 def _read_known(args: argparse.Namespace) -> tuple[Config, Topic]:
-    """As `read_named`, before Spark starts for it. Raises UsageError if no cluster knows the subscription; not while one cannot be read."""
+    """As `read_named`, before Spark starts for it. Raises UsageError if no cluster knows the subscription, or only others know one that links bring
+    here (one of versions is a cluster's own); not while one cannot be read."""
     config, topic = read_named(args)
     looked, name = LookedAt("geo subscriptions", config, "auto"), args.subscription
 
-    def known(tables: ClusterTables) -> list[str]:
+    def known(tables: ClusterTables) -> list[tuple[str, bool]]:
         of_messages = read_known(tables, topic, name)
         is_there = key_of(topic, name) in {*of_messages.known, *of_messages.refused}
-        return [tables.cluster.name] if is_there or is_version_subscription(tables, topic, name) else []
+        of_versions = is_version_subscription(tables, topic, name)
+        return [(tables.cluster.name, of_versions)] if is_there or of_versions else []
 
     found, away = looked.read_each(known)
     if not found and not away:
         named = Named(looked, topic)
         names, _ = looked.read_each(lambda tables: _names_in(tables, named))
         named.refuse_subscription(name, names)
-    if found and args.cluster not in found and args.cluster not in {one["cluster"] for one in away}:
-        there = " and ".join(found)
+    there = [cluster for cluster, _ in found]
+    is_brought = not any(of_versions for _, of_versions in found)
+    if there and is_brought and args.cluster not in (*there, *(one["cluster"] for one in away)):
         raise UsageError(
-            f"{args.cluster} does not know subscription {name} of {topic}; {there} {'have' if len(found) > 1 else 'has'} it. Change it there "
-            f"(--cluster {found[0]}); links bring that here. One that is made here begins anew."
+            f"{args.cluster} does not know subscription {name} of {topic}; {' and '.join(there)} {'have' if len(there) > 1 else 'has'} it. Change it "
+            f"there (--cluster {there[0]}); links bring that here. One that is made here begins anew."
         )
     return config, topic
 
