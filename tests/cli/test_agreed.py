@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import pty
+import tty
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
@@ -22,6 +23,7 @@ _ASKED = argparse.Namespace(yes=False)
 def terminal(typed: str) -> Iterator[int]:
     """stdin and stderr are one, at which a person has typed that. Yields what the person reads from."""
     person, theirs = pty.openpty()
+    tty.setraw(theirs)  # what is typed is not echoed: what the person reads is what was asked
     os.write(person, f"{typed}\n".encode())
     with ExitStack() as held:
         held.enter_context(mock.patch("sys.stdin", held.enter_context(os.fdopen(os.dup(theirs), "r"))))
