@@ -106,13 +106,12 @@ def consume(
 
 _PROCESS = """
 import json, sys
-from geo.config import load
 from geo.session import session
 from geo.subscription.consumer import Subscription
 from geo.subscription.sink import append_once
 
 config, topic, name, cluster, function, options = sys.argv[1:]
-consumer = Subscription(session("consumer"), topic, name, config=load(config), cluster=cluster, **json.loads(options))
+consumer = Subscription(session("consumer"), config, cluster, topic, name, **json.loads(options))
 consumer.run(eval(function), trigger="available-now")
 """
 
