@@ -199,9 +199,12 @@ def _conf_folder() -> Path:
 
 def session_is_there() -> bool:
     """Whether a session is there. One of another thread is not active in this one."""
-    return has_spark() and (
-        pyspark.SparkContext._active_spark_context is not None or spark_sql.SparkSession.getActiveSession() is not None
-    )
+    return has_spark() and (pyspark.SparkContext._active_spark_context is not None or active_session() is not None)
+
+
+def active_session() -> SparkSession | None:
+    """The session of this thread; None: there is none."""
+    return spark_sql.SparkSession.getActiveSession() if has_spark() else None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from geo.delta.process import Process, this_process
 from geo.errors import NoSparkError
 from geo.faults import spark_errors_here
 from geo.locations import storage_of
-from geo.session import refuse_connect, session_is_there, starts_without_log_store
+from geo.session import active_session, refuse_connect, starts_without_log_store
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -90,10 +90,11 @@ class Driver:
         return spark
 
     def refuse_connect(self) -> None:
-        """As `geo.session.refuse_connect` of the session, now if one is there, else when it is started."""
+        """As `geo.session.refuse_connect` of the session, now if one is there, which is not started for it, else when it is."""
         self._refuses_connect = True
-        if self.has_spark or (not self.never_spark and session_is_there()):
-            refuse_connect(self.spark)
+        there = self.spark if self.has_spark else None if self.never_spark else active_session()
+        if there is not None:
+            refuse_connect(there)
 
     @cached_property
     def me(self) -> Process:
