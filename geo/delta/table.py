@@ -878,10 +878,12 @@ class Table:
     @contextmanager
     def alone(self) -> Iterator[Table | None]:
         """Nobody else commits to it meanwhile: the table as it is to be used inside. None where there is no lock that could see
-        to that."""
+        to that. Where Spark is to commit inside it is started before, so that the lock names its JVM."""
         if self._lock is None:
             yield None
             return
+        if not self._driver.has_spark and self.exists() and self.own_state() is None:
+            _ = self._driver.spark
         with self._locked():
             inside = copy(self)
             inside._lock = None
