@@ -43,6 +43,9 @@ _TLS_ALERT = b"\x15\x03"
 
 Settings: TypeAlias = Mapping[str, Any]
 
+_let_in: set[str] = set()
+"""Bootstrap servers that have let this process in: their names were right. A name that is not known then, as of a broker that is made anew, is away."""
+
 
 def settings_of(config: Config, servers: str) -> dict[str, Any]:
     """What kafka-python is given to reach these bootstrap servers, with secrets revealed."""
@@ -63,7 +66,7 @@ class Refused(Exception):
 
 def refuse_hopeless(settings: Settings) -> None:
     """Returns if one of the bootstrap servers lets us in. Raises UsageError if none does and one says that it will not, or if none of their
-    names is known; RetryableError if they are away. Asks each, one after the other, until one answers."""
+    names is known and none ever let this process in; RetryableError if they are away. Asks each, one after the other, until one answers."""
     servers = settings["bootstrap_servers"]
     at = f"Kafka at {servers}"
     refusal: Wrong | None = None
@@ -78,6 +81,7 @@ def refuse_hopeless(settings: Settings) -> None:
     for host, port, _ in hosts:
         try:
             _enter(settings, host, port)
+            _let_in.add(servers)
             return
         except Refused as error:
             refusal = refusal or error.args[0]
@@ -87,7 +91,7 @@ def refuse_hopeless(settings: Settings) -> None:
             away.append(f"{host}:{port}: {error.args[-1] if error.args else type(error).__name__}")
     if refusal is not None:
         raise UsageError(Wrong(refusal.code, f"{at}: {refusal.what}", refusal.do))
-    if unknown and not away:
+    if unknown and not away and servers not in _let_in:
         do = "Correct the host, or let this machine's name service know it."
         raise UsageError(Wrong(Reason.NO_ANSWER, f"{at}: no such host ({'; '.join(unknown)})", do))
     raise RetryableError(f"{at} cannot be reached: {'; '.join([*away, *unknown])}.", code=Reason.NO_ANSWER)

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from geo.errors import SourceChangedError, UsageError
+from geo.errors import RetryableError, SourceChangedError, UsageError
 from geo.log.ledgers import SourceEnd
 from geo.log.source_identity import by_columns
+from geo.log.sources import kafka_access
 from geo.log.sources.kafka import KafkaReader, OffsetSpan, gone_offsets, parse_span, refuse_other_topic
+from geo.log.sources.kafka_access import refuse_hopeless
 from geo.log.sources.kafka_rows import block_of
 from geo.times import FIRST_US, LAST_US, in_us
 
@@ -97,3 +99,12 @@ def test_the_places_to_go_on_from_are_those_of_the_topic_alone() -> None:
     ends = {"kafka:a:b:0": '["4","id"]', "kafka:a:b:12": '["0"]', "kafka:a:1": '["9"]', "file": '["2024-01-01"]'}
     places = {name: reader.place_of(name, SourceEnd(end, 1)) for name, end in ends.items()}
     assert places == {"kafka:a:b:0": [5, "id"], "kafka:a:b:12": [1, ""], "kafka:a:1": None, "file": None}
+
+
+def test_a_host_that_is_not_known_is_refused_unless_it_let_this_process_in_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"bootstrap_servers": "nowhere.invalid:9092"}
+    with pytest.raises(UsageError, match="no such host"):
+        refuse_hopeless(settings)
+    monkeypatch.setattr(kafka_access, "_let_in", {settings["bootstrap_servers"]})
+    with pytest.raises(RetryableError, match=r"cannot be reached: nowhere\.invalid"):
+        refuse_hopeless(settings)
