@@ -248,7 +248,7 @@ class SourceStream(PublishStream):
                 self._progress.add(done.rows, self._reader.part_of(end))
         self._position = end
         self._note_more(moved)
-        return bool(spans)
+        return bool(moved)  # also behind what has no rows there may be some
 
     def _recalled(self, position: Position) -> Position:
         """The position with the places of source partitions that ended long ago and are there again, or still."""

@@ -16,19 +16,24 @@ import pyarrow.parquet as parquet
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from geo.config import load
 from geo.delta.disk_store import on_disk
 from geo.delta.plain_table import PlainTable
 from geo.errors import SourceChangedError, UsageError
+from geo.journal.cluster import without_spark
 from geo.log.ledgers import SourceEnd
+from geo.log.publish_stream import SourceStream
+from geo.log.publisher import Publisher
 from geo.log.sources import table
-from geo.log.sources.source import Position
+from geo.log.sources.source import Position, Source
 from geo.log.sources.table import WHOLE, TableReader
 from geo.log.sources.table_place import table_at
-from geo.log.sources.table_rows import ROW, SOURCE
+from geo.log.sources.table_rows import ROW, SOURCE, TABLE
 from geo.reasons import Reason
 from tests.delta.on_s3 import cluster_on
 from tests.object_store import KEY, SECRET
 from tests.object_store import ObjectStore as S3
+from tests.world import TOPIC, config_text
 
 
 class Mine:
@@ -109,6 +114,25 @@ def test_who_begins_with_the_latest_gets_what_comes_from_then_on(mine: Mine) -> 
     assert mine.ids(begin="latest") == []
     mine.add(3)
     assert mine.ids(begin="latest") == [3]
+
+
+def test_a_run_that_ends_goes_on_behind_commits_without_rows(mine: Mine, tmp_path: Path) -> None:
+    (tmp_path / "geo.yaml").write_text(config_text(["eu"], []))
+    config = load(tmp_path / "geo.yaml")
+
+    def run() -> bool:
+        publisher = Publisher(without_spark(config.cluster("eu")), config, TOPIC, "p")
+        reader = mine.reader(begin="latest")
+        source = Source(TABLE, ROW, reader.columns_now(), ("table", "row"), lambda _: reader, has_gaps=True)
+        return SourceStream(publisher, source, "available-now").await_termination(60)
+
+    assert run()
+    mine.delta.alter.set_table_properties({"mine.property": "1"}, raise_if_not_exists=False)
+    assert run()
+    mine.delta.alter.set_table_properties({"mine.property": "2"}, raise_if_not_exists=False)
+    mine.delta.delete("id = 1")
+    with pytest.raises(SourceChangedError, match="version 3, a DELETE"):
+        run()
 
 
 def test_files_that_are_written_anew_are_no_rows_and_columns_that_come_are_null_before(mine: Mine) -> None:
