@@ -17,6 +17,7 @@ import re
 import string
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 
@@ -242,6 +243,18 @@ def topic_glob_matches(glob: str, topic: Topic) -> bool:
     # fnmatch never goes back over a `*` it has passed, so that no glob takes exponential time; without `[`, which the
     # grammar has not, its patterns are exactly ours.
     return all(map(fnmatchcase, (topic.tenant, topic.namespace, topic.name), _glob_parts(glob)))
+
+
+_NEAR = 0.8
+"""How near names have to be (difflib): topics of one namespace have most of theirs in common."""
+
+
+def nearest_topic(topic: Topic, known: Iterable[Topic]) -> str:
+    """`; did you mean …?` when a known topic is near, or one of which partitions are known; else the full stop of a sentence."""
+    named = {whole for one in known for whole in (one, one.partitioned) if whole is not None}
+    names = {str(one).removeprefix(SCHEME): one for one in sorted(named)}
+    near = get_close_matches(str(topic).removeprefix(SCHEME), names, n=1, cutoff=_NEAR)
+    return f"; did you mean {names[near[0]]}?" if near else "."
 
 
 def namespace_glob_matches(glob: str, topic: Topic) -> bool:

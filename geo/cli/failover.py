@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from geo.cli import version_subscriptions as versions
 from geo.cli.arguments import Verbs, add_dry_run, seconds
+from geo.cli.named import Named
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, starting
 from geo.cli.subscription_arguments import add_named, is_many, read_named
@@ -38,13 +39,18 @@ def failover(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config) if is_many(args) else read_named(args)[0]
     config.cluster(args.source), config.cluster(args.target)
     matching = (args.topic, args.subscription, args.source, args.target)
-    clusters = LookedAt("geo failover", config, "auto").clusters
+    looked = LookedAt("geo failover", config, "auto")
+    clusters = looked.clusters
     clusters[args.target].refuse_unsafe_storage()
     if not is_many(args):
         topic = Topic.parse(args.topic)
         named = (topic, args.subscription, args.source, args.target)
         if not goes_by_versions(clusters, *named, source_gone=args.source_gone):
-            done = moving.failover(starting("geo failover", config), config, *named, **options)
+            try:
+                done = moving.failover(starting("geo failover", config), config, *named, **options)
+            except UsageError:
+                Named(looked, topic).require()
+                raise
             output.data(asdict(done))
             _say_moved(done, output)
             return 0

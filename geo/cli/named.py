@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -12,11 +11,8 @@ from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables
 from geo.log.topics import Registered, all_topics, known_topics, registered_topics
-from geo.names import SCHEME, Topic, check_topic_glob, is_glob, topic_glob_matches
+from geo.names import Topic, check_topic_glob, is_glob, nearest_topic, topic_glob_matches
 from geo.replication.link_table import read_links
-
-_NEAR = 0.8
-"""How near names have to be (difflib): topics of one namespace have most of theirs in common."""
 
 _LISTED = "`geo topics` lists those that are there"
 
@@ -24,16 +20,17 @@ _LISTED = "`geo topics` lists those that are there"
 class Named:
     """A topic that a verb names, in the clusters that it looks at, which are read when something is first asked."""
 
-    def __init__(self, looked: LookedAt, topic: Topic) -> None:
-        self._looked, self.topic = looked, topic
+    def __init__(self, looked: LookedAt, topic: Topic, *, alone: bool = False) -> None:
+        """`alone`: as `LookedAt.read_each`."""
+        self._looked, self.topic, self._alone = looked, topic, alone
 
     @cached_property
     def _read(self) -> tuple[set[Topic], list[dict[str, Any]]]:
         """The topics that some cluster knows, those too that were deleted, and a row of each cluster that cannot be read. What only tables of links
         mention, or folders, is looked for where no registry has the topic."""
-        found, away = self._looked.read_each(lambda tables: [one.topic for one in known_topics(tables)])
+        found, away = self._looked.read_each(lambda tables: [one.topic for one in known_topics(tables)], alone=self._alone)
         if self.topic not in found and all(one.partitioned != self.topic for one in found):
-            found, away = self._looked.read_each(lambda tables: [one.topic for one in _all(tables)])
+            found, away = self._looked.read_each(lambda tables: [one.topic for one in _all(tables)], alone=self._alone)
         return set(found), away
 
     @property
@@ -63,7 +60,7 @@ class Named:
 
     def _refuse(self) -> NoReturn:
         found, _ = self._read
-        raise UsageError(f"no cluster has {self.topic}. {_LISTED}{_nearest(self.topic, found)}")
+        raise UsageError(f"no cluster has {self.topic}. {_LISTED}{nearest_topic(self.topic, found)}")
 
 
 def refuse_absent(tables: ClusterTables, topic: Topic, *, to_change: bool = False) -> None:
@@ -81,7 +78,7 @@ def refuse_absent(tables: ClusterTables, topic: Topic, *, to_change: bool = Fals
         raise UsageError(f"{topic} has {partitions} partitions in {name}. Name one of them, such as {topic.with_partition(0)}.")
     if topic in found:
         raise UsageError(f"{topic} was deleted in {name}. `geo topics create` makes it again.")
-    raise UsageError(f"{name} has no topic {topic}. {_LISTED}{_nearest(topic, found)}")
+    raise UsageError(f"{name} has no topic {topic}. {_LISTED}{nearest_topic(topic, found)}")
 
 
 def require_matching(tables: ClusterTables, glob: str) -> None:
@@ -94,23 +91,15 @@ def require_matching(tables: ClusterTables, glob: str) -> None:
         raise UsageError(f"{tables.cluster.name} has no topic that matches {glob}. {_LISTED}.")
 
 
-def chosen(looked: LookedAt, text: str) -> str:
+def chosen(looked: LookedAt, text: str, *, alone: bool = False) -> str:
     """The glob of what `--topic` names: a glob as it is, of a partitioned topic that of its partitions. Raises as `Named.require` for a topic
-    that is nowhere, InvalidNameError for neither a glob nor a name."""
+    that is nowhere, InvalidNameError for neither a glob nor a name. `alone`: as `LookedAt.read_each`."""
     if is_glob(text):
         return check_topic_glob(text)
-    named = Named(looked, Topic.parse(text))
+    named = Named(looked, Topic.parse(text), alone=alone)
     named.require()
     return named.glob
 
 
 def _all(tables: ClusterTables) -> list[Registered]:
     return all_topics(tables, (Topic.parse(topic) for _, topic in read_links(tables)))
-
-
-def _nearest(topic: Topic, known: Iterable[Topic]) -> str:
-    """`; did you mean …?` when a known topic is near, or one of which partitions are known."""
-    named = {whole for one in known for whole in (one, one.partitioned) if whole is not None}
-    names = {str(one).removeprefix(SCHEME): one for one in sorted(named)}
-    near = get_close_matches(str(topic).removeprefix(SCHEME), names, n=1, cutoff=_NEAR)
-    return f"; did you mean {names[near[0]]}?" if near else "."

@@ -13,11 +13,12 @@ from geo.config.model import Config
 from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.driver import Reads
+from geo.errors import UsageError
 from geo.faults import Tried, wrong_of
 from geo.journal.cluster import ClusterTables, connect_later
 from geo.journal.event_rate import Event, EventKind
 from geo.log.topics import known_topics
-from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, check_topic_glob, is_glob, topic_glob_matches
 from geo.now import now_us
 from geo.ops.commit_rates import published_lately, rests
 from geo.ops.health import Finding
@@ -65,7 +66,7 @@ BEFORE_US = 300 * 1_000_000
 
 def status(config: Config | str | Path, topics: str | Topic = ALL_TOPICS, *, max_lag_s: float | None = None) -> Status:
     """All regions at once, worst first, of the topics that match, by this process where it reads their tables itself, else by the Spark session that is
-    there or is then started. A topic that is further behind than `max_lag_s` is a problem. Raises ConfigError, InvalidNameError; a region that
+    there or is then started. A topic that is further behind than `max_lag_s` is a problem. Raises ConfigError, InvalidNameError, and UsageError for a topic that no region has; a region that
     cannot be read is a problem of what is returned."""
     config, glob = read(config), check_topic_glob(str(topics))
 
@@ -73,7 +74,11 @@ def status(config: Config | str | Path, topics: str | Topic = ALL_TOPICS, *, max
         return session(schemes=config.schemes)
 
     each = {name: connect_later(start, cluster, reads=Reads.ALL, looks_once=True) for name, cluster in config.clusters.items()}
-    return status_of(read_facts(Regions(each, OF_ALL), config, glob), max_lag_s)
+    facts = read_facts(Regions(each, OF_ALL), config, glob)
+    is_nowhere = not (facts.topics or facts.subscriptions or any(one.unreadable or one.topics for one in facts.clusters))
+    if is_nowhere and not is_glob(glob):
+        raise UsageError(f"no cluster has {glob}. Of a topic in partitions ask for {glob}-partition-*.")
+    return status_of(facts, max_lag_s)
 
 
 def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:

@@ -19,7 +19,7 @@ from geo.faults import Tried
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import deleted_topics, gone_error
-from geo.names import ALL_TOPICS, Topic, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, is_glob, nearest_topic, topic_glob_matches
 from geo.progress import set_step
 from geo.replication.both_logs import BothLogs
 from geo.replication.carried import has_log, replicates, topics_of_source, unclear
@@ -137,6 +137,12 @@ def carried_topics(config: Config, link: Link, source: ClusterTables, target: Cl
     not_carried = {one.topic: why for one in carried if (why := unclear(one, rows.get(one.topic), source)) is not None}
     told = [f"{topic} is not carried: {why}" for topic, why in not_carried.items()]
     found = [one.topic for one in carried if one.topic not in not_carried]
+    if not matching and not is_glob(glob):
+        topic, there = Topic.parse(glob), [one.topic for one in known if not one.is_deleted]
+        if any(one.partitioned == topic for one in there):
+            raise UsageError(f"{topic} is in partitions: name them all with {topic}-partition-*, or one.")
+        listed = "`geo topics` lists those that are there"
+        raise UsageError(f"{link.source} has no topic {topic}. {listed}{nearest_topic(topic, there)}")
     if not found:
         names = ", ".join(str(one.topic) for one in matching)
         why = f"{link.name} does not carry {names}" if matching else f"{link.source} has no such topic"

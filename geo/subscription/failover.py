@@ -19,6 +19,7 @@ import pyarrow as pa
 from geo.asking import ask_all
 from geo.config import read
 from geo.config.model import Config
+from geo.config.yaml_nodes import suggestion
 from geo.delta.driver import Reads
 from geo.delta.engine import Scan
 from geo.delta.predicate import Among
@@ -189,7 +190,9 @@ class _Move:
                 continue
             state = merged(known for known in found if known is not None)
             if state.deleted or not any(found):
-                refused[one] = UsageError(f"neither {self._source} nor {self._target} knows a subscription {one[1]} of {one[0]}.")
+                near = suggestion(one[1], [name for _, name in self.matching(str(one[0]), "*")]) or "."
+                why = f"neither {self._source} nor {self._target} knows a subscription {one[1]} of {one[0]}{near}"
+                refused[one] = UsageError(why)
                 continue
             states[one] = state
         if not consumers and states:

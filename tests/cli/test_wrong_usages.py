@@ -12,6 +12,12 @@ from typing import Any
 
 import pytest
 
+from geo.config.reader import parse
+from geo.errors import UsageError
+from geo.journal.cluster import without_spark
+from geo.log.topics import ensure_topic
+from geo.names import Topic
+from geo.ops.status_facts import status
 from tests.cli.wrong import SMALL
 
 _EU, _BILLING = "--cluster eu --topic {topic}", "--cluster eu --topic {topic} --subscription billing"
@@ -58,8 +64,12 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     (f"verify --quick --topic {_LESS}", 2, "persistent://shop/web/order"),
     (f"consume --cluster eu --topic {_LESS} --subscription x", 2, "did you mean persistent://shop/web/orders?"),
     (f"erase --cluster eu --topic {_LESS} --where true --yes", 2, "did you mean persistent://shop/web/orders?"),
-    (f"reconcile {_LINK} --topic {_LESS}", 2, "persistent://shop/web/order"),
-    (f"backfill {_LINK} --topic {_LESS}", 2, "persistent://shop/web/order"),
+    (f"reconcile {_LINK} --topic {_LESS}", 2, "did you mean persistent://shop/web/orders?"),
+    (f"backfill {_LINK} --topic {_LESS}", 2, "did you mean persistent://shop/web/orders?"),
+    (f"links reset {_LINK} --topic {_LESS} --to latest", 2, "did you mean persistent://shop/web/orders?"),
+    (f"backfill {_LINK} --topic {{topic}}-parts", 2, "name them all with persistent://shop/web/orders-parts-partition-*"),
+    (f"events --topic {_LESS}", 2, "did you mean persistent://shop/web/orders?"),
+    (f"failover --topic {_LESS} --subscription billing --from eu --to us", 2, "did you mean persistent://shop/web/orders?"),
     ("maintain --cluster us", 2, "us has no topic that matches"),
     ("rebuild --cluster eu --from us --yes", 2, "us has no topic that matches"),
     ("clusters remove mars --yes", 2, "cluster 'mars' is unknown"),
@@ -67,7 +77,11 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     ("subscriptions status --topic {topic} --subscription biling", 2, "did you mean 'billing'?"),
     ("subscriptions delete --cluster eu --topic {topic} --subscription biling --yes", 2, "did you mean 'billing'?"),
     ("subscriptions reset --cluster eu --topic {topic} --subscription biling --to latest --yes", 2, "did you mean 'billing'?"),
-    ("failover --topic {topic} --subscription biling --from eu --to us", 2, "neither eu nor us knows a subscription biling"),
+    (
+        "failover --topic {topic} --subscription biling --from eu --to us",
+        2,
+        "of persistent://shop/web/orders; did you mean 'billing'?",
+    ),
     (f"publish {_EU} --jsonl none.jsonl", 2, "none.jsonl: there is no such file"),
     (f"publish {_EU} --delta ./none", 2, "delta: there is no Delta table at ./none."),
     (f"publish {_EU} --delta ./eu", 2, "delta: there is no Delta table at ./eu."),
@@ -183,3 +197,11 @@ def test_a_process_that_is_refused_ends_so_too(words: list[str], code: int, says
     assert ran.stderr.startswith(says)
     assert ran.stderr.count(b"\n") == 1
     assert [one.name for one in tmp_path.iterdir()] == ["geo.yaml"]
+
+
+def test_the_status_of_a_topic_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    config = parse(f"version: 1\nclusters:\n  eu: {{root: '{tmp_path}/eu'}}\n  us: {{root: '{tmp_path}/us'}}\n", path="geo.yaml")
+    ensure_topic(without_spark(config.cluster("eu")), Topic.parse("persistent://shop/web/orders"))
+    assert "no problem" in str(status(config, "persistent://shop/web/orders"))
+    with pytest.raises(UsageError, match="no cluster has persistent://shop/web/order"):
+        status(config, "persistent://shop/web/order")
