@@ -41,10 +41,11 @@ topics:
     message_ttl: 30 days
     # replication_clusters: [eu, us]   # only links between these carry the topic
 
-# What `geo broker` of a region publishes: folders of JSON lines, Kafka topics.
+# What `geo broker` of a region publishes: folders of JSON lines, Kafka topics, Delta tables of yours.
 # publish:
 #   - {cluster: eu, topic: "persistent://shop/web/orders", jsonl: inbox}
 #   - {cluster: eu, topic: "persistent://shop/web/payments", kafka: "broker-1:9092", kafka_topic: payments}
+#   - {cluster: eu, topic: "persistent://shop/web/customers", delta: /data/customers, key: id}
 """
 
 

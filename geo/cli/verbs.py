@@ -10,7 +10,7 @@ VERBS = {
     "status": ("status", "what is wrong in all regions, since when, what is lost if one is lost now"),
     "init": ("init", "write a configuration to begin with, of two regions"),
     "demo": ("demo", "two clusters on this disk, real flights, a crash, and a check"),
-    "publish": ("publish", "publish JSON lines or a Kafka topic, each line or record exactly once"),
+    "publish": ("publish", "publish JSON lines, a Kafka topic or a Delta table, each line, record or row exactly once"),
     "broker": ("broker", "run all that a cluster needs: publishers, inbound links, folds, version sync"),
     "replicate": ("links", "run the inbound links of a cluster"),
     "reconcile": ("links", "compare a link's two logs and append what is missing; resolves a FAILED link"),

@@ -50,4 +50,4 @@ def test_what_is_behind_a_hash_is_of_the_configuration_too() -> None:
     lines = CONFIG.splitlines()
     begin = next(at for at, line in enumerate(lines) if line.startswith("# publish:"))
     Path("geo.yaml").write_text("\n".join([*lines[:begin], *(line.removeprefix("# ") for line in lines[begin:])]) + "\n")
-    assert [one.cluster for one in load("geo.yaml").publications] == ["eu", "eu"]
+    assert [one.cluster for one in load("geo.yaml").publications] == ["eu"] * 3
