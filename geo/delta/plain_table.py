@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from geo.delta.commits import Commit, commit_file, of_file
 from geo.delta.delta_log import first_commit, has_commit, metadata_before, newest_version
-from geo.delta.delta_state import schema_of, seen_in, stored_schema_of
+from geo.delta.delta_state import checksum_of, schema_of, seen_in, stored_schema_of
 from geo.delta.engine import UnsupportedError, attempt, refusing
 from geo.delta.engines.native.active_files import contents
 from geo.delta.engines.native.rows import as_typed, batches
@@ -107,12 +108,33 @@ class PlainTable:
 
         return attempt(found)
 
+    def columns_at(self, version: int) -> Columns | UnsupportedError:
+        """The columns of a version whose commit is there, also where its log is cut off so that its files cannot be told: then those of a later
+        one, if no commit on the way describes the table anew. Or why this program cannot tell them, or read them."""
+
+        def found() -> Columns | None:
+            with refusing(*_NOT_WHOLE), suppress(FileNotFoundError):
+                if checksum := checksum_of(self.folder, version, (self.folder / commit_file(version)).lines()):
+                    return _columns(checksum["protocol"], checksum["metadata"])
+            return None
+
+        if (said := attempt(found)) is not None:
+            return said
+        if not isinstance(at := self.at(version), UnsupportedError):
+            return at[2]
+        last = version
+        for commit, actions in self.commits(version + 1, self.newest() or version):
+            if commit.version > last + 1 or any("metaData" in action or "protocol" in action for action in actions):
+                break
+            last = commit.version
+        at = self.at(last)
+        return at if isinstance(at, UnsupportedError) else at[2]
+
     def columns_after(self, actions: Sequence[Fields], version: int) -> Columns | UnsupportedError:
         """The columns after a commit that describes the table anew; or why this program cannot read it then."""
         told = {name: fields for action in actions for name, fields in action.items()}
         if "protocol" not in told:  # of before
-            before = self.at(version)
-            return before if isinstance(before, UnsupportedError) else before[2]
+            return self.columns_at(version)
 
         def found() -> Columns:
             with refusing(*_NOT_WHOLE):

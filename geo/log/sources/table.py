@@ -234,7 +234,7 @@ class TableReader:
             if commit.columns is not None:
                 columns = self._read_here(self._table.columns_after(actions, commit.version))
             elif columns is None and files:
-                columns = self._at(commit.version)[2]
+                columns = self._read_here(self._table.columns_at(commit.version))
             parts.append(files)
             left -= size
             version, commit_id = commit.version, commit.commit_id
@@ -350,7 +350,7 @@ class TableReader:
     def columns_now(self) -> pa.Schema:
         """As `blocks`, of the newest version. Raises RetryableError if there is no table; UsageError for one that is not read here, and for a key or
         an order that is none of its columns."""
-        return self._blocks(self._at(self._newest())[2])
+        return self._blocks(self._read_here(self._table.columns_at(self._newest())))
 
     def _blocks(self, columns: Columns) -> pa.Schema:
         if (why := self._form.why_not(columns.schema)) is not None:

@@ -230,6 +230,25 @@ def test_commits_and_files_that_are_gone_before_they_were_read_are_told_and_acce
     assert mine.ids(accept_lost=True) == [7]
 
 
+def test_columns_are_told_behind_a_log_that_was_cut_off_at_a_later_version(mine: Mine) -> None:
+    assert len(mine.ids()) == 2
+    before = dict(mine.position)
+    for number in (3, 4, 5):
+        mine.add(number)
+    mine.delta.create_checkpoint()
+    log = mine.path / "_delta_log"
+    (log / f"{0:020}.json").unlink()
+    assert mine.ids() == [3, 4, 5], "nothing was lost"
+    mine.position = before
+    (log / f"{1:020}.json").unlink()
+    assert mine.ids(accept_lost=True) == [4, 5]
+    mine.add(6, more={"price": [1.5]})
+    mine.position = before
+    assert mine.ids(accept_lost=True) == [4, 5], "of before the commit that has other columns"
+    (row,) = mine.batch()
+    assert (row["id"], row["price"]) == (6, 1.5)
+
+
 def test_a_table_in_another_bucket_is_reached_as_the_cluster_and_one_elsewhere_is_refused_by_name(
     s3: S3, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
