@@ -232,7 +232,7 @@ def start(text: str) -> Any:
     return text if text in ("earliest", "latest") else _moment(text, f"earliest, latest or a time such as {A_TIME}")
 
 
-def shown_start(begin: datetime | str | MessageId) -> str:
+def shown_start(begin: object) -> str:
     """A start position as people read it."""
     return shown_time(begin) if isinstance(begin, datetime) else str(begin)
 

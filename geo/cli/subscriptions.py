@@ -129,7 +129,7 @@ def create(args: argparse.Namespace, output: Output) -> int:
     known = changes.create(spark, config, *named, start, replicated=args.replicate_subscription_state)
     output.data({**_as_json(args, topic, known), "epoch": 0 if known.here is None else known.here.epoch.counter})
     where = f"it is of {args.cluster} only" if known.is_regional else "links bring it to the other clusters"
-    output.text(f"subscription {args.subscription} of {topic} begins at {start}; {where}")
+    output.text(f"subscription {args.subscription} of {topic} begins at {shown_start(start)}; {where}")
     return 0
 
 

@@ -166,6 +166,7 @@ def test_what_is_small_is_written_without_spark(done: dict[str, list[dict[str, A
         (line, 0, False) for line in SMALL[:-1]
     ]
     assert all(one["changed"] for one in small)
+    assert "brief of persistent://shop/web/orders begins at 2026-11-29 20:42:40Z;" in small[8]["said"]
     assert refused["code"] == 2
 
 

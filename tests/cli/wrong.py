@@ -37,7 +37,7 @@ SMALL = (
     "subscriptions create --cluster eu --topic {topic} --subscription lake --mode version",
     "subscriptions ack --cluster eu --topic {topic} --subscription lake --version 0",
     "subscriptions reset --cluster eu --topic {topic} --subscription billing --to -1d --yes",
-    "subscriptions create --cluster eu --topic {topic} --subscription brief",
+    "subscriptions create --cluster eu --topic {topic} --subscription brief --start 2026-11-29T21:42:40.795243+01:00",
     "subscriptions set --cluster eu --topic {topic} --subscription brief --replicate-subscription-state false",
     "subscriptions delete --cluster eu --topic {topic} --subscription brief --yes",
     "links restart --source us --target eu",
