@@ -84,6 +84,10 @@ class SeenFile:
         """When it changed last, as programs keep it that move or compress files."""
         return self.changed_ns // 1_000_000_000
 
+    def is_as_old(self, other: SeenFile) -> bool:
+        """Whether both changed last at the same ns. Whole seconds show nothing: all files of an archive may have the same."""
+        return self.changed_ns == other.changed_ns and self.changed_ns % 1_000_000_000 != 0
+
     @property
     def is_packed(self) -> bool:
         """Whether it is compressed; then its size is not that of what is in it."""

@@ -56,6 +56,9 @@ SURE_BYTES = 4096
 FEW_BYTES = 1024 * 1024
 """A batch of up to so many bytes is read by the process that plans it: a task costs more than it saves."""
 
+Other = tuple[str, Place, bool]
+"""What a file may have been: a name, its place, and whether nothing but the second of its last change says so."""
+
 _PLACE = ((FILE, pa.string()), (LINE, pa.int64()))
 _BLOCK = pa.schema([*_PLACE, *((ERROR if field.name == "error" else field.name, field.type) for field in MESSAGE)])
 
@@ -214,7 +217,7 @@ class JsonLinesReader:
         found = seen
         for copy in seen.copies:
             # Who compresses a file gives what comes of it the same time.
-            if self._copies.get(copy.path) == copy.stamp or (copy.inode and copy.changed_ns == seen.changed_ns):
+            if self._copies.get(copy.path) == copy.stamp or (copy.inode and copy.is_as_old(seen)):
                 continue
             try:
                 with self._open(found.path) as ours, self._open(copy.path) as other:
@@ -241,13 +244,13 @@ class JsonLinesReader:
             return True
         return self._contents.at(stream, file, position, anew=True).told == str(more[0])
 
-    def _other_places(self, start: Position, listed: Mapping[str, SeenFile]) -> dict[str, list[tuple[str, Place]]]:
+    def _other_places(self, start: Position, listed: Mapping[str, SeenFile]) -> dict[str, list[Other]]:
         """By files what is known of them under other names: links, and names of before. What has two names that are both there is read under one
         of them, a known one or else the first. Whether a file has the content, too, the caller looks.
 
         A file that is known by its inode and did not grow must be as old as it was: the number of a file that was removed may be given to a new
         one. A file that is new here may be what another name leads to elsewhere; or it was moved or compressed, if a name is gone and it is as old,
-        or called nearly so.
+        or called nearly so (`Other`).
         """
         inodes: dict[tuple[int, int], str] = {}
         for file, seen in sorted(listed.items(), key=lambda one: (one[0] not in start, one[0])):
@@ -265,7 +268,7 @@ class JsonLinesReader:
                 signs: list[int | str] = [seen.changed_s, *beginnings(name)]
                 for sign in signs:
                     new.setdefault(sign, set()).add(file)
-        found: dict[str, list[tuple[str, Place]]] = {}
+        found: dict[str, list[Other]] = {}
         for name, place in start.items():
             if len(place) < 5:
                 continue
@@ -273,34 +276,37 @@ class JsonLinesReader:
             if (file := of_inode.get(then.inode, name)) != name:
                 grew = listed[file].size > (then.size if listed[file].is_packed else place[0])
                 if grew or listed[file].stamp == place[4]:
-                    found.setdefault(file, []).append((name, place))
+                    found.setdefault(file, []).append((name, place, False))
                     continue
             if new and name not in listed:
+                alike = new.get(stem(name), set())
                 if (inode := inode_of(name)) is None:
-                    moved = new.get(then.changed_s, set()) | new.get(stem(name), set())
+                    moved = new.get(then.changed_s, set()) | alike
                 else:
                     moved = {file for file in (inodes.get(inode),) if file is not None}
                 for file in moved:
-                    found.setdefault(file, []).append((name, place))
+                    found.setdefault(file, []).append((name, place, file not in alike))
         return found
 
     def _furthest(
-        self, stream: Stream, file: str, own: Place | None, others: Sequence[tuple[str, Place]], seen: SeenFile, size: int
+        self, stream: Stream, file: str, own: Place | None, others: Sequence[Other], seen: SeenFile, size: int
     ) -> Place | None:
         """Of the places that are known of a file the furthest, if the file is as it was read up to there; None if it is a new one.
         Raises SourceChangedError if it is not as it was read under its own name, or nobody can tell whether it is a new one."""
         if own is not None and not self._is_as_read(stream, file, own, seen, size):
             raise SourceChangedError(_changed(file, own))
         place = own
-        for name, other in others:
+        for name, other, is_by_time in sorted(others, key=lambda one: -one[1][0]):
             if (place is not None and other[0] <= place[0]) or not self._is_as_read(stream, file, other, seen, size):
                 continue
-            then = SeenFile.of(other[4])
-            is_sure = then.inode == seen.inode or then.changed_s == seen.changed_s or inode_of(name) == (seen.device, seen.inode)
-            if other[0] < SURE_BYTES and not is_sure:
+            is_sure = _is_that_file(seen, size, name, other, is_by_time=is_by_time)
+            if other[0] < SURE_BYTES and is_sure is False:
+                continue
+            if other[0] < SURE_BYTES and is_sure is None:
+                remedy = f"call it {name} again for one run" if size > other[0] else "remove it, since all of it was published"
                 raise SourceChangedError(
-                    f"{file}: begins with the {other[1]} lines that were published of {name}, which is gone, so it may be that file. Nothing of "
-                    f"it was published. If it is, call it {name} again for one run; if not, publish it with another --producer."
+                    f"{file}: begins with the {other[1]} lines that were published of {name}, which is gone or replaced, so it may be that "
+                    f"file. Nothing of it was published. If it is, {remedy}; if not, put a copy with a new time and a name that begins otherwise in its place."
                 )
             level = logging.INFO if is_sure else logging.WARNING
             log.log(level, "%s: was published as %s up to line %d, and goes on from there", file, name, other[1])
@@ -373,6 +379,19 @@ class JsonLinesReader:
                 numbers, lines = zip(*block, strict=True)
                 place = [pa.repeat(pa.scalar(span.file), len(block)), pa.array(numbers, pa.int64())]
                 yield pa.RecordBatch.from_arrays([*place, *parse_lines(lines, self._own)], schema=self.blocks)
+
+
+def _is_that_file(seen: SeenFile, size: int, name: str, place: Place, *, is_by_time: bool) -> bool | None:
+    """Whether a file that begins with what was published as `name` is that file, by all but its content; None if nobody can tell. A file that
+    grows gets a new time, and a new file may get the inode of one that was removed."""
+    then = SeenFile.of(place[4])
+    is_as_long = size in (place[0], then.size)
+    if seen.stamp == place[4] or inode_of(name) == (seen.device, seen.inode) or (is_as_long and seen.is_as_old(then)):
+        return True
+    if not is_by_time:
+        return None
+    is_truncated = 1_000_000_000 * seen.changed_s in (seen.changed_ns, then.changed_ns)
+    return None if is_as_long and is_truncated and seen.changed_s == then.changed_s else False
 
 
 def _changed(file: str, place: Place) -> str:

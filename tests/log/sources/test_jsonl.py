@@ -188,15 +188,57 @@ def test_an_edit_while_a_file_is_followed_is_seen_once_it_has_doubled(path: Path
 
 
 def test_a_renamed_file_goes_on_under_its_new_name(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"key": "a"}\n{"key": "b"}\n')
-    _, offset = _read(tmp_path, {}, 10_000)
+    (tmp_path / "a.jsonl").write_text(LONG)
+    _, offset = _read(tmp_path, {}, 1_000_000)
     (tmp_path / "a.jsonl").rename(tmp_path / "b.jsonl")
     rows, offset = _read(tmp_path, offset, 10_000)
     assert rows == []
     with (tmp_path / "b.jsonl").open("a") as file:
         file.write('{"key": "c"}\n')
     (tmp_path / "b.jsonl").rename(tmp_path / "c.jsonl")  # with news, and once more
-    assert _read(tmp_path, offset, 10_000)[0] == [(3, "c")]
+    assert _read(tmp_path, offset, 10_000)[0] == [(1001, "c")]
+
+
+LINE = '{"key": "up"}\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ((100_100_000_000, 7), ("hb-2", LINE * 2, 100_900_000_000, 8), 2),  # in one second
+        ((100_100_000_000, 7), ("hb-2", LINE, 100_900_000_000, 7), 1),
+        ((0, 7), ("hb-2", LINE * 2, 0, 8), 2),  # out of two archives
+        ((0, 7), ("hb-2", LINE, 0, 8), None),
+        ((100_100_000_000, 7), ("hb-2", LINE, 100_000_000_000, 8), None),  # or moved by who keeps whole seconds
+        ((100_100_000_000, 7), ("hb-2", LINE * 2, 200_100_000_000, 7), None),  # or renamed and grown
+        ((100_100_000_000, 7), ("hb-1.1", LINE * 2, 200_100_000_000, 8), None),
+        ((0, 7), ("hb-2", LINE, 0, 7), 0),  # renamed
+        ((100_100_000_000, 7), ("hb-2", LINE, 100_100_000_000, 8), 0),  # moved
+    ],
+)
+def test_a_short_file_that_begins_as_one_that_is_gone_is_never_taken_for_it_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: tuple[int, int], new: tuple[str, str, int, int], found: int | None
+) -> None:
+    """It is published where it is certainly another one, passed over where it is certainly that one, and else refused."""
+    first, second = tmp_path / "hb-1.jsonl", tmp_path / f"{new[0]}.jsonl"
+    listed = {str(first): files.SeenFile(len(LINE), *old)}
+    monkeypatch.setattr(jsonl, "list_files", lambda *_: listed)
+    first.write_text(LINE)
+    rows, offset = _read(tmp_path, {}, 10_000)
+    assert rows == [(1, "up")]
+    first.unlink()
+    second.write_text(new[1])
+    listed = {str(second): files.SeenFile(len(new[1]), *new[2:])}
+    if found is None:
+        remedy = "remove it, since all" if new[1] == LINE else "call it .* again"
+        with pytest.raises(SourceChangedError, match=f"which is gone or replaced, so it may be that file. .* If it is, {remedy}"):
+            _read(tmp_path, offset, 10_000)
+    else:
+        rows, offset = _read(tmp_path, offset, 10_000)
+        assert rows == [(line, "up") for line in range(1, found + 1)]
+        third = second.rename(tmp_path / "hb-3.jsonl")
+        listed = {str(third): listed[str(second)]}
+        assert _read(tmp_path, offset, 10_000)[0] == [], "whatever else had its inode or time before"
 
 
 def test_a_new_file_with_the_inode_of_one_that_is_gone_is_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
