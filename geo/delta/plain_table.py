@@ -18,12 +18,15 @@ import pyarrow.compute as pc
 from geo.delta.commits import Commit, commit_file, of_file
 from geo.delta.delta_log import first_commit, has_commit, metadata_before, newest_version
 from geo.delta.delta_state import checksum_of, schema_of, seen_in, stored_schema_of
+from geo.delta.disk_store import DiskStore
 from geo.delta.engine import UnsupportedError, attempt, refusing
 from geo.delta.engines.native.active_files import contents
 from geo.delta.engines.native.rows import as_typed, batches
 from geo.delta.protocol import MAPPING, why_not_read, why_not_widened
 from geo.delta.store import ReadPath, parquet_checked, read_each
+from geo.disk import local_path
 from geo.errors import DamagedError, UsageError
+from geo.locations import has_scheme
 
 Fields = Mapping[str, Any]
 """Of an action."""
@@ -163,7 +166,15 @@ class PlainTable:
             yield found
 
     def _file(self, path: str) -> ReadPath:
-        return self.folder.parent / unquote(path)
+        """Raises UsageError for a file that is elsewhere than on the table's store."""
+        if not has_scheme(path):
+            return self.folder.parent / unquote(path)
+        if isinstance(self.folder.store, DiskStore) and (local := local_path(path)) is not None:
+            return self.folder.parent / unquote(str(local))
+        raise UsageError(
+            f"{self}: its file {path} is named by where it is, as of a table that was cloned without its files (SHALLOW CLONE), and such files are read "
+            "on a local disk alone. Nothing of it was published. Publish a table that has its files (DEEP CLONE)."
+        )
 
 
 def _columns(protocol: Fields, metadata: Fields) -> Columns:

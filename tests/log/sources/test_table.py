@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -294,6 +295,26 @@ def test_columns_that_have_other_names_in_files_are_read_by_their_own(tmp_path: 
     ]
     (tmp_path / "_delta_log" / f"{0:020}.json").write_text("".join(f"{json.dumps(action)}\n" for action in actions))
     assert [(row["id"], row["parts"], row["day"]) for row in Mine(tmp_path).batch()] == [(1, [{"x": 3}], "a"), (2, None, "a")]
+
+
+def test_files_of_a_clone_are_read_where_its_log_says_and_refused_by_name_where_they_are_out_of_reach(mine: Mine) -> None:
+    def clone(said: str) -> Mine:
+        log = mine.path.with_name("clone") / "_delta_log"
+        log.mkdir(parents=True, exist_ok=True)
+        actions = [json.loads(line) for line in (mine.path / "_delta_log" / f"{0:020}.json").read_text().splitlines()]
+        for action in actions:
+            if "add" in action:
+                action["add"]["path"] = said + action["add"]["path"]
+        (log / f"{0:020}.json").write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+        return Mine(log.parent)
+
+    place = quote(str(mine.path))
+    assert "%20" in place
+    for said in (place, f"file:{place}", f"file://{place}"):
+        assert clone(f"{said}/").ids() == [1, 2]
+    for options in ({}, {"accept_lost": True}):
+        with pytest.raises(UsageError, match=r"its file s3a://bucket/mine/.*SHALLOW CLONE"):
+            clone("s3a://bucket/mine/").batch(**options)
 
 
 @pytest.mark.slow
