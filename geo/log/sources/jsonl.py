@@ -249,7 +249,7 @@ class JsonLinesReader:
         of them, a known one or else the first. Whether a file has the content, too, the caller looks.
 
         A file that is known by its inode and did not grow must be as old as it was: the number of a file that was removed may be given to a new
-        one. A file that is new here may be what another name leads to elsewhere; or it was moved or compressed, if a name is gone and it is as old,
+        one. A file that is new here, or has another inode than it had, may be what another name leads to elsewhere; or it was moved or compressed, if a name is gone and it is as old,
         or called nearly so (`Other`).
         """
         inodes: dict[tuple[int, int], str] = {}
@@ -264,7 +264,7 @@ class JsonLinesReader:
         of_inode = {seen.inode: file for file, seen in read.items()}
         new: dict[int | str, set[str]] = {}
         for name, seen in listed.items():
-            if (file := inodes.get((seen.device, seen.inode), name)) in read and file not in start:
+            if (file := inodes.get((seen.device, seen.inode), name)) in read and not _has_inode(start.get(file), read[file]):
                 signs: list[int | str] = [seen.changed_s, *beginnings(name)]
                 for sign in signs:
                     new.setdefault(sign, set()).add(file)
@@ -379,6 +379,11 @@ class JsonLinesReader:
                 numbers, lines = zip(*block, strict=True)
                 place = [pa.repeat(pa.scalar(span.file), len(block)), pa.array(numbers, pa.int64())]
                 yield pa.RecordBatch.from_arrays([*place, *parse_lines(lines, self._own)], schema=self.blocks)
+
+
+def _has_inode(place: Place | None, seen: SeenFile) -> bool:
+    """Whether a file still is the one of which a place was noted, by its inode; True of places of before, which do not say."""
+    return place is not None and (len(place) < 5 or SeenFile.of(place[4]).inode == seen.inode)
 
 
 def _is_that_file(seen: SeenFile, size: int, name: str, place: Place, *, is_by_time: bool) -> bool | None:

@@ -133,6 +133,7 @@ class Folder:
     st.sampled_from([0, 4_096]),
 )
 @example([("write", 0, 9), ("read", 0, 9), ("write", 0, 9), ("read_by_link", 0, 9), ("write", 0, 9), ("read", 0, 9)], 0)
+@example([("write", 0, 9), ("read", 0, 9), ("write", 0, 9), ("read_by_link", 0, 9), ("gzip", 0, 9)], 0)
 @example([("write", 0, 9), ("write", 0, 9), ("read", 0, 9), ("gzip", 0, 9), ("write", 0, 9), ("rename", 1, 9)], 0)
 @example([("write", 0, 9), ("read", 0, 9), ("write", 0, 9), ("rotate", 0, 9), ("gzip", 0, 9)], 4_096)
 def test_whatever_becomes_of_names_each_line_is_read_once(
