@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geo.delta.commits import Commit, commit_file, of_file
+from geo.delta.commits import Commit, Kind, commit_file, of_file
 from geo.delta.delta_log import first_commit, has_commit, metadata_before, newest_version
 from geo.delta.delta_state import checksum_of, schema_of, seen_in, stored_schema_of
 from geo.delta.disk_store import DiskStore
@@ -113,7 +113,7 @@ class PlainTable:
 
     def columns_at(self, version: int) -> Columns | UnsupportedError:
         """The columns of a version whose commit is there, also where its log is cut off so that its files cannot be told: then those of a later
-        one, if no commit on the way describes the table anew. Or why this program cannot tell them, or read them."""
+        one, if no commit on the way can have taken a column away or renamed it. Or why this program cannot tell them, or read them."""
 
         def found() -> Columns | None:
             with refusing(*_NOT_WHOLE), suppress(FileNotFoundError):
@@ -127,7 +127,7 @@ class PlainTable:
             return at[2]
         last = version
         for commit, actions in self.commits(version + 1, self.newest() or version):
-            if commit.version > last + 1 or any("metaData" in action or "protocol" in action for action in actions):
+            if commit.version > last + 1 or any(_may_lose_columns(commit, action) for action in actions):
                 break
             last = commit.version
         at = self.at(last)
@@ -175,6 +175,13 @@ class PlainTable:
             f"{self}: its file {path} is named by where it is, as of a table that was cloned without its files (SHALLOW CLONE), and such files are read "
             "on a local disk alone. Nothing of it was published. Publish a table that has its files (DEEP CLONE)."
         )
+
+
+def _may_lose_columns(commit: Commit, action: Fields) -> bool:
+    """Of a table that maps its columns any description may; of another one only with its rows."""
+    if (metadata := action.get("metaData")) is None:
+        return False
+    return commit.kind not in (Kind.NEUTRAL, Kind.APPEND) or (metadata.get("configuration") or {}).get(MAPPING, "none") != "none"
 
 
 def _columns(protocol: Fields, metadata: Fields) -> Columns:

@@ -248,6 +248,17 @@ def test_columns_are_told_behind_a_log_that_was_cut_off_at_a_later_version(mine:
     assert mine.ids(accept_lost=True) == [4, 5], "of before the commit that has other columns"
     (row,) = mine.batch()
     assert (row["id"], row["price"]) == (6, 1.5)
+    mine.delta.create_checkpoint()
+    for left in (f"{3:020}.checkpoint.parquet", f"{2:020}.json"):
+        (log / left).unlink()
+    mine.position = before
+    (row,) = mine.batch(accept_lost=True)
+    assert (row["id"], row["price"]) == (5, None), "of the version from which on it is told"
+    mine.position = before
+    commit = log / f"{4:020}.json"
+    commit.write_text(commit.read_text().replace('"WRITE"', '"RESTORE"'))
+    with pytest.raises(UsageError, match="what leads to that version is not all there"):
+        mine.batch(accept_lost=True)
 
 
 def test_a_table_in_another_bucket_is_reached_as_the_cluster_and_one_elsewhere_is_refused_by_name(
