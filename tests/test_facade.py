@@ -30,8 +30,8 @@ def test_each_name_is_there_and_none_is_that_of_a_module_which_would_hide_it() -
 
 LOOK = """
 import sys
-from geo import Topic, load, status
-found = status("geo.yaml"), status(load("geo.yaml"), Topic("shop", "web", "clicks"))
+from geo import load, status
+found = status("geo.yaml"), status(load("geo.yaml"), "persistent://shop/web/*")
 print([repr(one).partition(" at ")[0] for one in found], found[0].to_pandas()["link"].tolist(), "pyspark" in sys.modules)
 """
 
