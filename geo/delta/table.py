@@ -221,7 +221,7 @@ class Table:
     @property
     def writes_here(self) -> bool:
         """Whether this process makes and changes it by itself, where it can: Spark's commits are not safe, or Spark is spared."""
-        return (self.by_path and self._driver.spares_spark) or not self.may_spark_commit
+        return not self.may_spark_commit or (self.by_path and self._driver.spares_spark)
 
     def how_to_set(self, key: str, value: str) -> str:
         """What a person does to set a property of it."""
