@@ -115,8 +115,8 @@ def test_a_second_broker_is_told_once_it_is_refused_twice_beside_what_else_is_wr
         first = Far(place.path, "elsewhere").tables("eu")
         claim(first, [[broker_runner(first)]])
 
-        def second(*more: str) -> int:
-            return place.geo("broker", "--cluster", "eu", "--trigger", "available-now", *more).code
+        def second() -> int:
+            return place.geo("broker", "--cluster", "eu", "--trigger", "available-now").code
 
         def problems() -> list[tuple[str, str, str]]:
             flush_all(60)
@@ -142,7 +142,7 @@ def test_a_second_broker_is_told_once_it_is_refused_twice_beside_what_else_is_wr
         assert problems() == before, "each is so since it was noted"
         monkeypatch.setenv("GEO_BROKEN_KEY", "x")
         ends = next(do for code, _, do in before if code == "OWNED_ELSEWHERE")
-        assert second(*shlex.split(ends.partition("geo broker ")[2])) == 0, ends
+        assert place.typed([*shlex.split(ends)[1:], "--trigger", "available-now"]).code == 0, ends
         look()
         assert problems() == []
         assert [one.partition(": ")[::2][1].partition(":")[0] for one in said] == ["AT_RISK", "AT_RISK", *["OK, was AT_RISK"] * 2]
