@@ -142,7 +142,8 @@ def test_a_second_broker_is_told_once_it_is_refused_twice_beside_what_else_is_wr
         assert problems() == before, "each is so since it was noted"
         monkeypatch.setenv("GEO_BROKEN_KEY", "x")
         ends = next(do for code, _, do in before if code == "OWNED_ELSEWHERE")
-        assert place.typed([*shlex.split(ends)[1:], "--trigger", "available-now"]).code == 0, ends
+        told = shlex.split(ends.partition("geo broker ")[2])
+        assert place.typed(["broker", *told, "--trigger", "available-now"]).code == 0, ends
         look()
         assert problems() == []
         assert [one.partition(": ")[::2][1].partition(":")[0] for one in said] == ["AT_RISK", "AT_RISK", *["OK, was AT_RISK"] * 2]
