@@ -21,7 +21,7 @@ from geo.delta.delta_state import checksum_of, schema_of, seen_in, stored_schema
 from geo.delta.disk_store import DiskStore
 from geo.delta.engine import UnsupportedError, attempt, refusing
 from geo.delta.engines.native.active_files import contents
-from geo.delta.engines.native.rows import as_typed, batches
+from geo.delta.engines.native.rows import all_columns, as_typed, batches
 from geo.delta.protocol import MAPPING, why_not_read, why_not_widened
 from geo.delta.store import ReadPath, parquet_checked, read_each
 from geo.disk import local_path
@@ -39,8 +39,7 @@ CHANGE_TYPE = "_change_type"
 
 _NOT_WHOLE = (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, DamagedError)
 
-_MEANS_THE_SAME = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date, pa.types.is_decimal)
-"""Types whose partition values every writer has as one text. A time has none: it is of the writer's zone."""
+_ONE_TEXT = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date, pa.types.is_decimal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +176,11 @@ class PlainTable:
         )
 
 
+def has_one_text(kind: pa.DataType) -> bool:
+    """Whether each value of a type is one text, whoever writes it, and its order is exact. A time is of its writer's zone."""
+    return any(is_it(kind) for is_it in _ONE_TEXT)
+
+
 def _may_lose_columns(commit: Commit, action: Fields) -> bool:
     """Of a table that maps its columns any description may; of another one only with its rows."""
     if (metadata := action.get("metaData")) is None:
@@ -194,7 +198,7 @@ def _columns(protocol: Fields, metadata: Fields) -> Columns:
         raise UnsupportedError(why)
     schema, partitioned_by = schema_of(listed), tuple(metadata.get("partitionColumns") or ())
     for name in partitioned_by:
-        if not any(means(schema.field(name).type) for means in _MEANS_THE_SAME):
+        if not has_one_text(schema.field(name).type):
             raise UnsupportedError(
                 f"it is partitioned by {name}, a {schema.field(name).type}, whose values each writer has in its own words"
             )
@@ -209,6 +213,7 @@ def _rows(
     there = [name for name, field in stored.items() if field.name in has and name not in columns.partitioned_by]
     inside = pa.schema([stored[name] for name in there])
     same = {name: _value(partition.get(stored[name].name), stored[name].type) for name in columns.partitioned_by}
+    may_lack = pa.schema([field.with_nullable(True) for field in columns.schema])
     names = [*inside.names, *([CHANGE_TYPE] if inserts else [])]
     if not names:
         raise UnsupportedError("it has none of the table's columns")
@@ -216,15 +221,9 @@ def _rows(
         rows = pa.Table.from_batches([batch])
         if inserts:
             rows = rows.filter(pc.equal(rows[CHANGE_TYPE].cast(pa.string()), "insert"))
-        count = len(rows)
-        read = dict(zip(there, as_typed(rows, inside).columns, strict=True))
-        found = [
-            _named(read[field.name], field.type) if field.name in read
-            else pa.repeat(same[field.name], count) if field.name in same
-            else pa.nulls(count, field.type)
-            for field in columns.schema
-        ]  # fmt: skip
-        yield pa.table(found, schema=pa.schema([field.with_nullable(True) for field in columns.schema]))
+        typed = zip(there, as_typed(rows, inside).columns, strict=True)
+        read = {name: _named(column, columns.schema.field(name).type) for name, column in typed}
+        yield all_columns(read, same, len(rows), may_lack)
 
 
 def _named(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from geo.delta.plain_table import has_one_text
 from geo.schemas import TOPIC_LOG
 from geo.schemas.topic_log import MESSAGE_INPUT
 
@@ -14,9 +15,6 @@ SOURCE = "delta:table"
 
 TABLE, ROW = "_geo_table", "_geo_row"
 """Columns of a row's place: SOURCE, and its number, which grows."""
-
-_EXACT = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date, pa.types.is_decimal)
-"""Types of which text and order are exact; of a time its order alone is."""
 
 _ARROW = {"STRING": pa.string(), "BINARY": pa.binary(), "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string())}
 _ALWAYS = {name: _ARROW[TOPIC_LOG.types[name]] for name in ("key", "payload", "properties")}
@@ -42,7 +40,7 @@ class RowForm:
         for name in (*self.order_by, *([self.key] if self.key else [])):
             if (kind := kinds.get(name)) is None:
                 return f"it has no column {name}; it has {', '.join(kinds)}."
-            if not any(is_exact(kind) for is_exact in _EXACT) and (name == self.key or not pa.types.is_timestamp(kind)):
+            if not has_one_text(kind) and (name == self.key or not pa.types.is_timestamp(kind)):  # of a time the order is exact
                 return f"{name} is a {kind}, of which {'the text' if name == self.key else 'the order'} is not exact. Choose another column."
         if self.key not in (None, "key") and "key" in kinds:
             return f"it has a column `key` of its own, which would be lost where {self.key} is the key. Leave --key out, or rename it."

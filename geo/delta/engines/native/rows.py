@@ -181,15 +181,21 @@ def _with_all_columns(there: pa.Table, state: DeltaState, partition: Mapping[str
     if not there.column_names:
         raise UnsupportedError("its columns have other names in the files")
     there = as_typed(there, pa.schema([state.schema.field(name) for name in there.column_names]))
-    columns = []
-    for field in state.schema:
-        if field.name in state.partition_by:
-            columns.append(pa.repeat(pa.scalar(date.fromisoformat(partition[field.name]), field.type), len(there)))
-        elif field.name in there.column_names:
-            columns.append(there[field.name])
-        else:
-            columns.append(pa.nulls(len(there), field.type))
-    return pa.table(columns, schema=state.schema)
+    kinds = {name: state.schema.field(name).type for name in state.partition_by}
+    same = {name: pa.scalar(date.fromisoformat(partition[name]), kind) for name, kind in kinds.items()}
+    return all_columns(dict(zip(there.column_names, there.columns, strict=True)), same, len(there), state.schema)
+
+
+def all_columns(read: Mapping[str, pa.ChunkedArray], same: Mapping[str, pa.Scalar], count: int, columns: pa.Schema) -> pa.Table:
+    """So many rows with all columns of a table: those that were read of a file, those of which all its rows have the same value, as of a partition, and NULL
+    where neither says anything."""
+    found = [
+        read[field.name] if field.name in read
+        else pa.repeat(same[field.name], count) if field.name in same
+        else pa.nulls(count, field.type)
+        for field in columns
+    ]  # fmt: skip
+    return pa.table(found, schema=columns)
 
 
 def small_rows(folder: ReadPath, columns: Sequence[str], where: Predicate = ANY_ROW) -> list[dict[str, Any]]:
