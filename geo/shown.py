@@ -3,6 +3,7 @@ by who asks for it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from html import escape
@@ -20,13 +21,14 @@ Sections = Mapping[str, Sequence[Mapping[str, object]]]
 """Tables by name, the one that counts first: of each its rows, by column."""
 
 
-class Shown:
-    """A report. `sections` says what is in it."""
+class Shown(ABC):
+    """A report."""
 
     __slots__ = ()
 
+    @abstractmethod
     def sections(self) -> Sections:
-        raise NotImplementedError
+        """What is in it."""
 
     def to_pandas(self, section: str | None = None) -> pandas.DataFrame:
         """The rows of one section, by default of the first. Raises KeyError for one that is not there, SetupError without pandas."""
