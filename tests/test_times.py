@@ -166,10 +166,14 @@ def test_a_time_that_is_of_no_year_of_ours_as_utc_is_refused(text: str) -> None:
 
 def test_every_time_of_day_that_the_program_says_has_its_zone() -> None:
     said = [
-        (file, line) for file in Path("geo").rglob("*.py") for line in file.read_text().splitlines() if re.search("%[HMS]", line)
+        (file, line)
+        for file in Path("geo").rglob("*.py")
+        for line in file.read_text().splitlines()
+        if re.search(r"%[HMS]|shown_time\(", line)
     ]
     assert len(said) > 20
-    assert [one for one in said if not re.search('%H:%M(:%S)?Z["}]|%S[.]', one[1])] == []
+    assert [one for one in said if not re.search(r'%H:%M(:%S)?Z["}]|%S[.]|shown_time\(', one[1])] == []
+    assert {str(file) for file, line in said if "%Y-%m-%d %H:%M:%S" in line} == {"geo/times.py", "geo/cli/logs.py"}, "shown_time"
 
 
 @pytest.mark.spark

@@ -31,7 +31,7 @@ from geo.ops.region_process import RegionProcess
 from geo.ops.region_processes import region_processes
 from geo.replication.absent_regions import refuse_gone
 from geo.text import counted, lasting, show
-from geo.times import from_us
+from geo.times import from_us, shown_time
 
 
 def add_brokers(verbs: Verbs, does: str) -> None:
@@ -145,7 +145,7 @@ def _list_alone(args: argparse.Namespace, output: Output, clusters: Mapping[str,
     tables, every = clusters[args.cluster], clusters.values()
     found = region_processes(RegionHolders(tables))
     output.data(list(map(process_as_json, found)))
-    rows = [(one.name, one.does, f"{from_us(one.since_us):%Y-%m-%d %H:%M:%SZ}", _alive(one), one.works) for one in found]
+    rows = [(one.name, one.does, shown_time(from_us(one.since_us)), _alive(one), one.works) for one in found]
     if found:
         output.table(("BROKER", "DOES", "SINCE", "ALIVE", "WORKS"), rows)
     refuse_gone(tables, every)

@@ -51,6 +51,7 @@ from geo.names import Topic, check_namespace
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.carried import replicates
 from geo.text import counted, first_line
+from geo.times import shown_time
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +197,7 @@ def _fields(one: BundleView, seen: _Seen) -> dict[str, Any]:
 
 
 def _since(one: BundleView, seen: _Seen) -> str:
-    return f"{seen.since[one.bundle].astimezone(timezone.utc):%Y-%m-%d %H:%M:%SZ}" if one.owner else ""
+    return shown_time(seen.since[one.bundle]) if one.owner else ""
 
 
 def lookup(args: argparse.Namespace, output: Output) -> int:

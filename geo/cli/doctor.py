@@ -15,7 +15,7 @@ from geo.ops.doctor import examine
 from geo.ops.problems import fails
 from geo.ops.symptom import Symptom
 from geo.reasons import Level
-from geo.times import from_us
+from geo.times import from_us, shown_time
 
 
 def add_doctor(verbs: Verbs, does: str) -> None:
@@ -54,7 +54,7 @@ _INDENT = 6
 
 
 def _lines(one: Symptom) -> Iterator[Line]:
-    when = "" if one.since_us is None else f", since {from_us(one.since_us):%Y-%m-%d %H:%M:%SZ}"
+    when = "" if one.since_us is None else f", since {shown_time(from_us(one.since_us))}"
     parts = (one.where, one.health and one.health.value, one.code and f"{one.code.value}{when}", one.what)
     yield Line(f"{one.level:{_INDENT - 1}} {': '.join(filter(None, parts))}", _COLOURS[one.level], _INDENT)
     if one.fix:

@@ -22,7 +22,7 @@ from geo.ops.health import Health
 from geo.ops.regions import OF_ALL
 from geo.replication.lag import Lag
 from geo.text import counted
-from geo.times import from_us
+from geo.times import from_us, shown_time
 
 
 def add_explain(verbs: Verbs, does: str) -> None:
@@ -144,4 +144,4 @@ def _shortly(one: Then) -> str:
 def _made(one: CommitAt | None) -> str:
     if one is None:
         return "whose commit is gone (log cleanup), or cannot be read"
-    return f"commit {one.commit_id}, made by {one.by}" + ("" if one.at is None else f" at {one.at:%Y-%m-%d %H:%M:%SZ}")
+    return f"commit {one.commit_id}, made by {one.by}" + ("" if one.at is None else f" at {shown_time(one.at)}")

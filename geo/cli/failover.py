@@ -19,6 +19,7 @@ from geo.subscription.status import Subscribed
 from geo.subscription.version_status import StartElsewhere, goes_by_versions, matching_versions, start_elsewhere
 from geo.subscription.version_subscriptions import is_of_messages
 from geo.text import counted
+from geo.times import shown_time
 
 
 def add_failover(verbs: Verbs, does: str) -> None:
@@ -89,7 +90,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
 
 def _say_moved(done: moving.Failover, output: Output, *head: str) -> None:
     output.text(*head)
-    last = f"of {done.last_acknowledged:%Y-%m-%d %H:%M:%SZ}" if done.last_acknowledged else "not known"
+    last = f"of {shown_time(done.last_acknowledged)}" if done.last_acknowledged else "not known"
     of_source = {
         "stopped": f"no consumer runs in {done.source}, all it acknowledged is known",
         "running": f"a consumer still runs in {done.source}: what it acknowledges from now on is repeated unless a link brings it in time",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from geo.errors import WrongClockError
-from geo.times import from_us
+from geo.times import from_us, shown_time
 
 CLOCK_TOLERANCE_US = 5 * 60 * 1_000_000
 """Clocks that are kept by NTP differ by milliseconds, storages tell times by the second; TTLs are hours and more."""
@@ -101,8 +101,8 @@ def refuse(who: str, wrong: Stamp | None, way_out: str = "") -> None:
     mine, theirs = from_us(wrong.clock_us), from_us(wrong.storage_us)
     ahead = "ahead of" if wrong.clock_us > wrong.storage_us else "behind"
     raise WrongClockError(
-        f"{who} with a clock that is {ahead} the storage's. This host says {mine:%Y-%m-%d %H:%M:%SZ} "
-        f"where the storage says {theirs:%Y-%m-%d %H:%M:%SZ}. By such a clock messages expire too early or too late, and nobody can undo it. "
+        f"{who} with a clock that is {ahead} the storage's. This host says {shown_time(mine)} "
+        f"where the storage says {shown_time(theirs)}. By such a clock messages expire too early or too late, and nobody can undo it. "
         f"Set this host's clock (NTP) and start again.{way_out}"
     )
 

@@ -13,7 +13,7 @@ from geo.coordination.claims import Liveness, Owner
 from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.coordination.liveness import silent_s
 from geo.reasons import Reason
-from geo.times import in_us
+from geo.times import in_us, shown_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Holder:
             case Liveness.HALTED:
                 return f"{self.name} is halted (SIGSTOP): it does nothing, and nobody else does it"
             case Liveness.ENDED:
-                return f"{self.name} ended at {self.claim.since:%Y-%m-%d %H:%M:%SZ}"
+                return f"{self.name} ended at {shown_time(self.claim.since)}"
             case Liveness.SILENT if self.last_us is None:
                 return f"{self.name} gave no sign of life, but one that is ahead of the storage's clock"
             case Liveness.SILENT:
@@ -90,7 +90,7 @@ class Holder:
     @property
     def shown(self) -> str:
         """Who runs it, or why nobody does."""
-        return self.why or f"{self.name} runs it, since {self.claim.since:%Y-%m-%d %H:%M:%SZ}"
+        return self.why or f"{self.name} runs it, since {shown_time(self.claim.since)}"
 
 
 def holder(claim: Owner, name: str, seen: SeenHere | None, signs_us: Iterable[int], now_us: int, timeout_s: float) -> Holder:

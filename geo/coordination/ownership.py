@@ -72,7 +72,7 @@ from geo.now import now_us
 from geo.reasons import Reason
 from geo.schemas import OWNERS
 from geo.sql_text import identifier
-from geo.times import from_us, in_us
+from geo.times import from_us, in_us, shown_time
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -90,8 +90,6 @@ _FENCE_TRIES = 5
 """So often it is claimed anew because a store does not say whether a fence was made. It is asked for each once."""
 
 _RAISED = "GEO_FENCED"
-
-_REPLACE = "Start again with --take-over to replace it."
 
 Rows: TypeAlias = "DataFrame | pa.Table | Written"
 """What is appended: rows of Spark's, rows that are at hand, or files that were written beside the table and not committed."""
@@ -484,7 +482,7 @@ def _looked(
         found.values(), runners, _liveness(tables, held), there, take_over=replaced, outlives=tables.port is not None
     )
     if isinstance(decision, Refuse):
-        raise _refused(decision.owner, _REPLACE)
+        raise _already_runs(decision.owner)
     for holder in decision.dead if wait else ():
         _wait_for_end(holder, next(owner.runner for owner in held if owner.holder == holder))
     return found, decision
@@ -586,20 +584,24 @@ def _claim(tables: ClusterTables, runner: Runner, generation: int, token: str, s
     return Owner(runner.name, generation, token, tables.me.encode(), OWNED, in_flight, since)
 
 
+def _already_runs(owner: Owner) -> AlreadyOwnedError:
+    """Of one whom somebody may replace."""
+    holder = Process.decode(owner.holder)
+    if holder is None or not holder.is_mine:
+        return _refused(owner, "Start again with --take-over to replace it.")
+    return AlreadyOwnedError(
+        f"{owner.runner}: already run by this process since {shown_time(owner.since)}. As where a cell of a notebook is run again. "
+        "One runner at a time: call stop() of what runs, or begin with take_over=True, which ends it."
+    )
+
+
 def _refused(owner: Owner, else_: str) -> AlreadyOwnedError:
-    holder, since = Process.decode(owner.holder), f"{owner.since:%Y-%m-%d %H:%M:%SZ}"
-    if holder is not None and holder.is_mine:
-        again = "As where a cell of a notebook is run again. " if else_ == _REPLACE else ""
-        way = (
-            "call stop() of what runs, or begin with take_over=True, which ends it."
-            if else_ == _REPLACE
-            else f"stop that one first. {else_}"
-        )
-        return AlreadyOwnedError(f"{owner.runner}: already run by this process since {since}. {again}One runner at a time: {way}")
+    holder = Process.decode(owner.holder)
+    who = "this process" if holder is not None and holder.is_mine else str(holder)
     unseen = " From here one cannot look whether it lives; it gave a sign of life lately."
     elsewhere = "" if holder is None or holder.is_seen_here else unseen
     return AlreadyOwnedError(
-        f"{owner.runner}: already run by {holder} since {since}.{elsewhere} One runner at a time: stop that one first. {else_}"
+        f"{owner.runner}: already run by {who} since {shown_time(owner.since)}.{elsewhere} One runner at a time: stop that one first. {else_}"
     )
 
 

@@ -18,7 +18,7 @@ from geo.delta.operations import actions_by_operation
 from geo.errors import RetryableError, SchemaError
 from geo.reasons import Reason
 from geo.text import first_line
-from geo.times import LAST_US, from_us, in_us
+from geo.times import LAST_US, from_us, in_us, shown_time
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ class Commit:
     def who(self) -> str:
         """Who made it and when, for messages."""
         made = from_us(min(max(self.committed_us, 0), LAST_US))
-        return f"by {self.user or 'someone'} at {made:%Y-%m-%d %H:%M:%SZ}"
+        return f"by {self.user or 'someone'} at {shown_time(made)}"
 
     def repeats(self, earlier: Commit) -> bool:
         """Whether it is another one's commit once more: it adds no file that the earlier one did not add, so it brings nothing."""

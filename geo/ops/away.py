@@ -8,7 +8,7 @@ from dataclasses import replace
 from geo.journal.event_rate import Event, EventKind
 from geo.ops.health import Finding, Health
 from geo.streams.life import State
-from geo.times import from_us, in_us
+from geo.times import from_us, in_us, shown_time
 
 
 def there_last(events: Iterable[Event], source: str) -> int | None:
@@ -32,5 +32,5 @@ def not_before(found: Finding, source: str, there_us: int | None) -> Finding:
     """The finding of what is away, because `source` is, and nobody met that: its sentence says when it was there last."""
     if found.since_us is not None or there_us is None:
         return found
-    last = f"{source} was read last at {from_us(there_us):%Y-%m-%d %H:%M:%SZ}, as far as is known"
+    last = f"{source} was read last at {shown_time(from_us(there_us))}, as far as is known"
     return replace(found, reason=f"{found.reason}; {last}", there_us=there_us)

@@ -24,6 +24,7 @@ from geo.names import Topic
 from geo.schemas import CURSORS, LINKS
 from geo.subscription.acks.record import RefusedRecordError, parse_key
 from geo.text import first_line
+from geo.times import shown_time
 
 GRACE = timedelta(days=1)
 """After this long without a sign of life a link is silent: whether it will ever read on, a person must say."""
@@ -71,7 +72,7 @@ def _held_by(
     (state,) = states
     last = state["updated_at"]
     silent = now - last > GRACE
-    when = f"last heard of at {last:%Y-%m-%d %H:%M:%SZ}, {state['state']}"
+    when = f"last heard of at {shown_time(last)}, {state['state']}"
     if state["source_version"] is None:
         return Held(link.name, tuple(due), f"it has read nothing yet, {when}", silent)
     if state["source_table_id"] != table.table_id():

@@ -19,7 +19,7 @@ from geo.ops.region_process import RegionProcess, fault_of_region
 from geo.reasons import Level, Reason, Wrong
 from geo.shown import Sections, Shown
 from geo.text import counted
-from geo.times import from_us
+from geo.times import from_us, shown_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class Status(Shown):
         told = counted(len(self.problems), "problem") if self.problems else "no problem"
         lag = sum(link.backlog.messages or 0 for link in self.links)
         sure = "" if all(link.backlog.complete for link in self.links) else "at least "
-        return f"<Status {told} at {from_us(self.at_us):%Y-%m-%d %H:%M:%SZ}, {sure}{counted(lag, 'message')} to cross {counted(len(self.links), 'link')}>"
+        return f"<Status {told} at {shown_time(from_us(self.at_us))}, {sure}{counted(lag, 'message')} to cross {counted(len(self.links), 'link')}>"
 
     def sections(self) -> Sections:
         """Tables for people: links, clusters, problems, subscriptions. None: nobody knows."""

@@ -44,7 +44,7 @@ from geo.subscription.in_region import InRegion, Unreadable, in_region, ready
 from geo.subscription.newest_records import Newest, newest_records
 from geo.subscription.readiness import RATE_S, Readiness, drained_in_s
 from geo.text import first_line
-from geo.times import from_us
+from geo.times import from_us, shown_time
 
 Subscribed = tuple[Topic, str]
 """A topic and the name of a subscription of it."""
@@ -286,7 +286,7 @@ def _standing(
         ends_as_text(mark),
         ends_as_text({ledger: count for ledger, count in ranges_beyond.items() if count}),
         consumer is ConsumerState.RUNNING,
-        None if moved is None else f"{moved[1]} at {moved[0]:%Y-%m-%d %H:%M:%SZ}",
+        None if moved is None else f"{moved[1]} at {shown_time(moved[0])}",
         ()
         if of_it.is_regional
         else tuple(_peer(clusters, config, here, cluster, peer, topic, newest) for peer in clusters if peer != cluster),
@@ -326,7 +326,7 @@ def _peer(
     there, _ = of_peer.newest
     if peer not in there or (peer in here and here[peer][1] >= there[peer][1] and here[peer][0] >= there[peer][0]):
         return NewestRecord(peer, newest, age_s, None)
-    missing = f"its newest, of {there[peer][0]:%Y-%m-%d %H:%M:%SZ}, is not here"
+    missing = f"its newest, of {shown_time(there[peer][0])}, is not here"
     way = config.hubs(peer, cluster, topic.acks)
     if way is None:
         return NewestRecord(peer, newest, age_s, f"{missing}: no link carries acknowledgements from {peer} to {cluster}")

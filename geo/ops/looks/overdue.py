@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from geo.journal.event_rate import Event, EventKind
 from geo.ops.symptom import Symptom
 from geo.reasons import Reason
-from geo.times import from_us, in_us
+from geo.times import from_us, in_us, shown_time
 
 DUE_US = 8 * 86_400 * 1_000_000
 """A week, as who schedules it weekly does, and a day for a run that failed."""
@@ -28,7 +28,7 @@ def overdue(cluster: str, events: Iterable[Event], begun_us: int, now_us: int) -
             done.add(one.kind)
             found = one if one.kind is EventKind.VERIFY else found
     if found is not None and found.to_state != CLEAN:
-        what = f"it was last compared at {found.at:%Y-%m-%d %H:%M:%SZ}, and that was not clean: {found.reason or ''}"
+        what = f"it was last compared at {shown_time(found.at)}, and that was not clean: {found.reason or ''}"
         yield Symptom("error", f"cluster {cluster}", what, "geo verify", Reason.OTHER, in_us(found.at))
     for kind, verb, past in (
         (EventKind.VERIFY, "geo verify", "compared with the others"),
@@ -36,7 +36,7 @@ def overdue(cluster: str, events: Iterable[Event], begun_us: int, now_us: int) -
     ):
         where, at_us = f"cluster {cluster}", ended[kind]
         last = (
-            f"it was last {past} at {from_us(at_us):%Y-%m-%d %H:%M:%SZ}"
+            f"it was last {past} at {shown_time(from_us(at_us))}"
             if kind in done
             else f"it was never {past}, as far as events tell"
         )

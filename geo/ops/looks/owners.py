@@ -14,7 +14,7 @@ from geo.ops.health import Finding
 from geo.ops.region_processes import is_brokers
 from geo.ops.symptom import Symptom
 from geo.reasons import Reason
-from geo.times import in_us
+from geo.times import in_us, shown_time
 
 MOST_FENCES = 50
 """Of so many runners the fences are looked at where that is a request each."""
@@ -31,7 +31,7 @@ def of_owners(cluster: str, owned: Sequence[Holder], fault: Finding | None) -> I
     by_process: dict[str, list[Holder]] = {}
     for one in owned:
         if one.liveness is Liveness.LIVES:
-            yield Symptom("ok", one.claim.runner, f"owned by {one.name} since {one.claim.since:%Y-%m-%d %H:%M:%SZ}")
+            yield Symptom("ok", one.claim.runner, f"owned by {one.name} since {shown_time(one.claim.since)}")
         else:
             by_process.setdefault(one.claim.holder, []).append(one)
     for of_one in by_process.values():

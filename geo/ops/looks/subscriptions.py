@@ -9,7 +9,7 @@ from typing import Protocol
 from geo.ops.symptom import Symptom
 from geo.reasons import Reason
 from geo.text import counted
-from geo.times import from_us, in_us
+from geo.times import in_us, shown_time
 
 FORGOTTEN_US = 86_400 * 1_000_000
 """A consumer that runs by a schedule runs once a day."""
@@ -49,7 +49,7 @@ def forgotten(listed: Iterable[AsListed], now_us: int) -> Iterator[Symptom]:
         backlog, oldest = min(counts, key=lambda count: count[0], default=(0, None))
         if backlog and oldest is not None and now_us - in_us(oldest) > FORGOTTEN_US:
             where = f"subscription {name} of {topic}" + (f" in {of_one}" if of_one else "")
-            what = f"nobody consumes it, and {counted(backlog, 'message')} wait, the oldest since {from_us(in_us(oldest)):%Y-%m-%d %H:%M:%SZ}"
+            what = f"nobody consumes it, and {counted(backlog, 'message')} wait, the oldest since {shown_time(oldest)}"
             named = f"--cluster {known[0].cluster} --topic {topic} --subscription {name}"
             fix = f"start its consumer, or if nobody needs it: geo subscriptions delete {named} --yes"
             yield Symptom("warn", where, what, fix, Reason.NO_OWNER, in_us(oldest))

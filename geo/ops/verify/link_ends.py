@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from geo.config.model import Link
 from geo.names import Topic
 from geo.text import counted
-from geo.times import from_us
+from geo.times import from_us, shown_time
 
 PATIENCE_US = 600 * 1_000_000
 """A link that works records something each minute; clocks of two hosts differ by at most five."""
@@ -93,8 +93,8 @@ def overdue(
             end, since = ends.get(key(link, topic)), from_us(before_us[link.name])
             state = "it has never run" if end is None else f"it is {end.state}"
             if end is not None and end.updated_us is not None:
-                state += f", recorded last at {from_us(end.updated_us):%Y-%m-%d %H:%M:%SZ}"
+                state += f", recorded last at {shown_time(from_us(end.updated_us))}"
             yield (
-                f"{topic}: {link.name}: {counted(count, 'message')} in flight since before {since:%Y-%m-%d %H:%M:%SZ}; {state}. "
+                f"{topic}: {link.name}: {counted(count, 'message')} in flight since before {shown_time(since)}; {state}. "
                 f"See that somebody runs it: geo broker or geo replicate --cluster {link.target}; geo doctor"
             )
