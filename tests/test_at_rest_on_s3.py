@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -55,6 +58,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def far(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Far:
     return Far.made(s3, tmp_path_factory.mktemp("far"))
+
+
+_PASS = ("replicate", "--cluster", "eu", "--trigger", "available-now")
 
 
 def _no_spark() -> SparkSession:
@@ -405,3 +411,31 @@ def test_the_signs_of_short_runs_go_with_a_later_one(s3: S3, tmp_path: Path) -> 
         assert other.me.name not in signs(tables)
     finally:
         s3.go_on(0)
+
+
+def test_what_short_runs_leave_makes_the_next_pass_and_the_looks_few_requests(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SETTING)
+    far = Far.made(s3, tmp_path, [("us", "eu")])
+    topic = Topic.parse("persistent://shop/short/clicks")
+
+    def asked(*words: str) -> Counter[str]:
+        before = s3.counts()
+        done = subprocess.run(
+            [sys.executable, "-m", "geo", *words, "--config", str(far.path)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return s3.counts() - before
+
+    for end in (5, 10):
+        far.publish(end, topic)
+        after_last_run(far.tables("us"), far.config)
+        wait_for_tidying()
+        asked(*_PASS)
+    eu = far.tables("eu")
+    assert eu.port is not None
+    left = [name for name in eu.port.all_below(f"{eu.location}/system").files if "hand" in name]
+    assert left == ["hand"], "one object, however many runs there were"
+    for words in (_PASS, ("status",)):
+        assert asked(*words).total() <= 30

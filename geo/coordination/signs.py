@@ -1,7 +1,8 @@
 """Signs of life: by them a process is known to live that nobody can see from here.
 
 On a store that this process writes a sign is one object of its process, `system/alive/<process>`, put over itself: one request, whose time the store
-tells. Behind its first line the object has what the process has at hand (`geo.delta.hand`), for who looks. Elsewhere it is a row of `system/processes`, with the storage's time.
+tells. Behind its first line the object has what the process has at hand (`geo.delta.hand`), for who looks; what a process of a moment had, which gave
+no sign, is in `system/hand`. Elsewhere a sign is a row of `system/processes`, with the storage's time.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _hands: dict[str, Hand] = {}
 _MOST_HANDS, _BARE_BYTES = 3, 1024
 """The newest signs of a cluster that have more than so many bytes are read for what is in them, and so many at most: each is a request."""
 
+_ALIVE, _LEFT = "alive", "hand"
+"""In `system`: the folder of the signs, and what the process left that ended last, one object, however many runs there are a day."""
+
 
 def sign(tables: ClusterTables, at_us: int) -> None:
     """Give a sign of this process. Where the store does not tell when it came it is of `at_us`."""
@@ -50,11 +54,18 @@ def _in_hand(tables: ClusterTables, port: ObjectStore) -> list[bytes]:
         return []
 
 
+def leave_hand(tables: ClusterTables) -> None:
+    """Leave what this process, which ends, has at hand for who looks next. Nothing elsewhere than on a store that tells signs itself."""
+    if (port := tables.port) is not None and (in_hand := _in_hand(tables, port)):
+        port.put(f"{tables.location}/system/{_LEFT}", b"\n".join([tables.me.encode().encode(), *in_hand]))
+
+
 def take_hands(tables: ClusterTables, below: Below) -> None:
-    """Hold what the processes that gave the newest signs had at hand, by a list of all that is below the cluster's system tables."""
-    folder = _folder(tables)
-    given = [(came_us, name) for name, (_, came_us, size) in below.inside(folder).items() if size > _BARE_BYTES]
-    newest = [f"{folder}/{name}" for _, name in sorted(given, reverse=True)[:_MOST_HANDS]]
+    """Hold what the processes had at hand that gave the newest signs, or left last, by a list of all that is below the cluster's system tables."""
+    given = [
+        (told[1], name) for name, told in below.files.items() if name.startswith((f"{_ALIVE}/", _LEFT)) and told[2] > _BARE_BYTES
+    ]
+    newest = [f"{below.folder}/{name}" for _, name in sorted(given, reverse=True)[:_MOST_HANDS]]
     for content in read_each(below.store, newest, below.store.get):
         take(below.store, b"" if content is None else content.partition(b"\n")[2])
 
@@ -94,7 +105,7 @@ def forget(tables: ClusterTables, now_us: int, silent_for: timedelta) -> None:
 
 
 def _folder(tables: ClusterTables) -> str:
-    return f"{tables.location}/system/alive"
+    return f"{tables.location}/system/{_ALIVE}"
 
 
 def _path(tables: ClusterTables, process: str) -> str:

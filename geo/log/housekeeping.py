@@ -20,7 +20,7 @@ from geo.config.model import Config
 from geo.coordination.first_use import admit
 from geo.coordination.identity import identify
 from geo.coordination.liveness import silent_s
-from geo.coordination.signs import forget, signs
+from geo.coordination.signs import forget, leave_hand, signs
 from geo.coordination.storage_clock import checked_now_us, storage_now_us
 from geo.delta.cut import KEEP
 from geo.delta.predicate import ANY_ROW, Compare, Predicate, TimeUs
@@ -224,6 +224,7 @@ def after_last_run(tables: ClusterTables, config: Config) -> None:
         forget_signs(tables)
         cut_topic_logs(tables, config, sorted(tables.topics_used), 2 * KEEP)
         remove_held(tables, timetable.VACUUM_S)
+        leave_hand(tables)
 
     thread = threading.Thread(target=_try, args=("its tables", tables, tidy), name=f"geo-tidy-{tables.cluster.name}", daemon=True)
     try:
