@@ -6,7 +6,18 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["F", "arrow_types", "delta_tables", "has_spark", "pyspark", "spare_pandas", "spark_errors", "spark_sql", "spark_types"]
+__all__ = [
+    "F",
+    "arrow_types",
+    "delta_tables",
+    "has_spark",
+    "late",
+    "pyspark",
+    "spare_pandas",
+    "spark_errors",
+    "spark_sql",
+    "spark_types",
+]
 
 _SPARK = ("pyspark", "py4j")
 """The packages whose errors are Spark's."""
@@ -51,6 +62,11 @@ class _Late:
             raise AttributeError(name)
         import_module(self._name.partition(".")[0])  # another thread may be at it, and what is in it begins in its middle
         return getattr(import_module(self._name), name)
+
+
+def late(name: str) -> Any:
+    """A module of ours that brings Spark, for who mostly does without: in the place of an import that is for types alone."""
+    return _Late(name)
 
 
 class _LateErrors(_Late):

@@ -19,7 +19,7 @@ from geo.cli.running import LookedAt, load_for
 from geo.config.model import Config
 from geo.config.placement import Placement
 from geo.errors import UsageError
-from geo.faults import FAULTS
+from geo.faults import faults_here
 from geo.fleet.assignments import read_assignments, read_bundles, read_owners
 from geo.fleet.load_reports import LEAVING, names_of, read_reports
 from geo.fleet.placement.bundles import Bundles, bundle_of, namespace_of, namespace_of_topic, parse_bundle
@@ -142,7 +142,7 @@ def _topics(config: Config, target: str, tables_of: Callable[[str], ClusterTable
     for source, answer in ask_all(sources, _ANSWER_S).items():
         try:
             registered = answer.result()
-        except FAULTS as error:
+        except faults_here() as error:
             log.warning("%s cannot be read, so topics that it alone has are not counted: %s", source, first_line(error))
             continue
         links = [link for link in config.inbound(target) if link.source == source]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import Verbs, add_dry_run, add_engine
@@ -11,11 +11,16 @@ from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, start_spark
 from geo.config import load
 from geo.journal.cluster import ClusterTables
+from geo.late import late
 from geo.log.topics import registered_topics
 from geo.ops.removal import LOSE, LeftBehind
-from geo.ops.remove_cluster import InCluster, RemovedCluster, refuse_unknown, remove_cluster
 from geo.schemas import TOPICS
 from geo.text import counted
+
+if TYPE_CHECKING:
+    from geo.ops import remove_cluster
+else:  # who looks does without Spark
+    remove_cluster = late("geo.ops.remove_cluster")
 
 
 def add_clusters(verbs: Verbs, does: str) -> None:
@@ -66,10 +71,12 @@ def list_clusters(args: argparse.Namespace, output: Output) -> int:
 
 def remove(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
-    refuse_unknown(LookedAt("geo clusters remove", config, "auto").clusters, config, args.name)
+    remove_cluster.refuse_unknown(LookedAt("geo clusters remove", config, "auto").clusters, config, args.name)
     what = f"this lets go, in all other clusters, of what hangs on {args.name}: links with their cursors, requests, its name in policies"
     require_agreement(args, output, what)
-    done = remove_cluster(start_spark("geo clusters remove", config), config, args.name, lose=args.lose, dry_run=args.dry_run)
+    done = remove_cluster.remove_cluster(
+        start_spark("geo clusters remove", config), config, args.name, lose=args.lose, dry_run=args.dry_run
+    )
     output.data(_removed(done, dry_run=args.dry_run))
     for why in done.refused:
         output.text(f"would be refused: {why}")
@@ -86,7 +93,7 @@ def remove(args: argparse.Namespace, output: Output) -> int:
     return 1 if any(one.away is not None for one in done.others) else 0
 
 
-def _removed(done: RemovedCluster, *, dry_run: bool) -> dict[str, Any]:
+def _removed(done: remove_cluster.RemovedCluster, *, dry_run: bool) -> dict[str, Any]:
     return {
         "cluster": done.cluster, "dry_run": dry_run, "refused": done.refused, "cannot_be_read": done.unread,
         "topics": [
@@ -102,7 +109,7 @@ def _removed(done: RemovedCluster, *, dry_run: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _topic_lines(done: RemovedCluster, one: LeftBehind) -> list[str]:
+def _topic_lines(done: remove_cluster.RemovedCluster, one: LeftBehind) -> list[str]:
     lines = []
     if one.only is not None and one.only.messages:
         lines.append(f"{one.topic}: {one.only.told}")
@@ -114,7 +121,7 @@ def _topic_lines(done: RemovedCluster, one: LeftBehind) -> list[str]:
     return lines
 
 
-def _other_line(done: RemovedCluster, one: InCluster, *, dry_run: bool) -> str:
+def _other_line(done: remove_cluster.RemovedCluster, one: remove_cluster.InCluster, *, dry_run: bool) -> str:
     if one.away is not None:
         return f"{one.cluster}: cannot be read: {one.away}. Run this again when it can."
     parts = (

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from geo.asking import Late
 from geo.cli.agreed import add_yes, require_agreement
@@ -42,9 +42,9 @@ from geo.config import load
 from geo.config.model import Config
 from geo.delta.driver import Reads
 from geo.errors import UsageError
-from geo.faults import FAULTS
-from geo.fleet.replicator import Replicator
+from geo.faults import faults_here
 from geo.journal.cluster import ClusterTables, connect
+from geo.late import late
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_topic_glob, topic_glob_matches
 from geo.now import now_us
@@ -58,14 +58,17 @@ from geo.replication.link_requests import Action, Requests
 from geo.replication.link_state import LinkState
 from geo.replication.link_status import HighWatermarks, LinkStatus, high_watermarks, link_statuses, told_state
 from geo.replication.link_table import read_links
-from geo.replication.link_topics import LinkReport
-from geo.replication.rebuild import rebuild
-from geo.replication.repair import Reconciled, carried_topics, failed_topics, reconcile_links, resolve_links
 from geo.replication.request_table import ask, read_requests
 from geo.streams import timetable
 from geo.streams.life import State
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.text import counted, first_line
+
+if TYPE_CHECKING:
+    from geo.fleet import replicator
+    from geo.replication import link_topics, rebuild, repair
+else:  # who looks does without Spark
+    replicator, rebuild, repair = late("geo.fleet.replicator"), late("geo.replication.rebuild"), late("geo.replication.repair")
 
 
 def add_replicate(verbs: Verbs, does: str) -> None:
@@ -142,7 +145,7 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
     config, ends = load(args.config), args.trigger == AVAILABLE_NOW
 
-    def event(report: LinkReport) -> None:
+    def event(report: link_topics.LinkReport) -> None:
         line = with_disk(_report_line(report), config.clusters.values())
         if ends:
             output.text(line)
@@ -150,7 +153,7 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
             args.run.changed(line, "link topic", report.state, report.reason, report.fields)
 
     with noting_health(args, config) as health:
-        runner = Replicator(
+        runner = replicator.Replicator(
             starting("geo replicate", config),
             config,
             args.cluster,
@@ -174,8 +177,8 @@ def reconcile(args: argparse.Namespace, output: Output) -> int:
     """Also what a link that is reset does, which begins at a place that is given."""
     config = load(args.config)
     link, there = config.link(args.source, args.target), before_change("geo reconcile", config, args.target).clusters
-    carried_topics(config, link, there[args.source], there[args.target], check_topic_glob(args.topic))
-    done = reconcile_links(
+    repair.carried_topics(config, link, there[args.source], there[args.target], check_topic_glob(args.topic))
+    done = repair.reconcile_links(
         start_spark("geo reconcile" if args.to is None else "geo links reset", config),
         config,
         args.source,
@@ -193,7 +196,7 @@ def reconcile(args: argparse.Namespace, output: Output) -> int:
 def _say_reconciled(
     args: argparse.Namespace,
     output: Output,
-    done: Sequence[Reconciled],
+    done: Sequence[repair.Reconciled],
     not_done: Mapping[str, str] = MappingProxyType({}),
     begins: str = "",
 ) -> None:
@@ -306,7 +309,7 @@ def ask_links(args: argparse.Namespace, output: Output) -> int:
         registered = topics_of_source(target.beside(config.cluster(args.source)), replicated)
         matching = sum(topic_glob_matches(topics, one.topic) and not one.is_deleted for one in registered)
         matches = f"{counted(matching, 'topic')} of {args.source} now"
-    except FAULTS as error:  # it may be away; the link rests in its target
+    except faults_here() as error:  # it may be away; the link rests in its target
         matching, matches = None, f"nobody knows what, since {args.source} cannot be read ({first_line(error)})"
     output.data({"link": link.name, "topics": topics, "action": action.value, "matching": matching})
     output.text(
@@ -320,11 +323,11 @@ def resolve(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     link, topics = config.link(args.source, args.target), check_topic_glob(args.topic)
     there = before_change("geo links resolve", config, args.target).clusters[args.target]
-    if not failed_topics(there, args.source, topics):
+    if not repair.failed_topics(there, args.source, topics):
         output.data([])
         output.text(f"{link.name}: no topic that matches {topics} is FAILED")
         return 0
-    done, not_done = resolve_links(
+    done, not_done = repair.resolve_links(
         start_spark("geo links resolve", config),
         config,
         args.source,
@@ -376,7 +379,7 @@ def rebuild_cluster(args: argparse.Namespace, output: Output) -> int:
     require_matching(before_change("geo rebuild", config, args.cluster).clusters[args.peer], args.topic)
     what = f"this appends to {args.cluster} what {args.peer} holds of its own messages; its producers have to be stopped"
     require_agreement(args, output, what)
-    done = rebuild(
+    done = rebuild.rebuild(
         start_spark("geo rebuild", config), config, args.cluster, args.peer, check_topic_glob(args.topic), dry_run=args.dry_run
     )
     output.data([{**asdict(one), "cluster": args.cluster, "from": args.peer, "dry_run": args.dry_run} for one in done])
@@ -387,7 +390,7 @@ def rebuild_cluster(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _report_line(report: LinkReport) -> str:
+def _report_line(report: link_topics.LinkReport) -> str:
     ends = f", {counted(report.replicated, 'message')} replicated, at version {report.source_version} of the source"
     head = f"{report.link} {report.topic}: {report.state.value}"
     if report.expired:

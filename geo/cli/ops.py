@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob
@@ -12,14 +13,19 @@ from geo.cli.output import Output
 from geo.cli.running import LookedAt, before_change, load_for, start_spark
 from geo.config import load
 from geo.errors import UsageError
-from geo.log.topic_log import open_log
+from geo.late import late
+from geo.log.topic_log import seen_log
 from geo.names import ALL_TOPICS, Topic, check_topic_glob
-from geo.ops import erase as erasing
-from geo.ops import maintain as maintaining
 from geo.ops.condition import refuse_unknown_names
-from geo.ops.verify import verify as verifying
 from geo.ops.verify.quick import verify_by_ends
 from geo.text import counted
+
+if TYPE_CHECKING:
+    from geo.ops import erase as erasing
+    from geo.ops import maintain as maintaining
+    from geo.ops.verify import verify as verifying
+else:  # who compares ends alone does without Spark
+    erasing, maintaining, verifying = late("geo.ops.erase"), late("geo.ops.maintain"), late("geo.ops.verify.verify")
 
 
 def add_verify(verbs: Verbs, does: str) -> None:
@@ -110,7 +116,7 @@ def erase(args: argparse.Namespace, output: Output) -> int:
     config, topic = load_for(args), Topic.parse(args.topic)
     tables = before_change("geo erase", config, args.cluster).clusters[args.cluster]
     refuse_absent(tables, topic)
-    refuse_unknown_names(args.where, open_log(tables, topic)[1].names, topic)
+    refuse_unknown_names(args.where, seen_log(tables, topic)[1].names, topic)
     what = f"this empties the messages of {topic} in {args.cluster} for which {args.where} holds, for good; --dry-run counts them"
     require_agreement(args, output, what)
     done = erasing.erase(start_spark("geo erase", config), config, args.cluster, topic, args.where, dry_run=args.dry_run)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from geo.cli import version_subscriptions as versions
 from geo.cli.agreed import add_yes, require_agreement
@@ -21,12 +21,11 @@ from geo.cli.subscription_arguments import add_named, add_replicated, add_start,
 from geo.config import Config, load
 from geo.errors import GeoError, UsageError
 from geo.journal.cluster import ClusterTables, Start
+from geo.late import late
 from geo.names import DEFAULT_PRODUCER, Topic, check_topic_glob
 from geo.now import utc_now
-from geo.subscription import changes
 from geo.subscription import status as statuses
 from geo.subscription.acks.acks_topic import read_known
-from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import KafkaOffsets, StartPosition
 from geo.subscription.acks.subscription_state import SubscriptionState
@@ -36,6 +35,12 @@ from geo.subscription.version_status import is_version_subscription, version_sta
 from geo.subscription.version_subscriptions import delete as delete_version
 from geo.subscription.version_subscriptions import version_subscription, version_subscriptions
 from geo.text import counted, lasting, per_second
+
+if TYPE_CHECKING:
+    from geo.subscription import changes
+    from geo.subscription.acks import namespace_folds
+else:  # who looks does without Spark
+    changes, namespace_folds = late("geo.subscription.changes"), late("geo.subscription.acks.namespace_folds")
 
 
 def add_subscriptions(verbs: Verbs, does: str) -> None:
@@ -392,6 +397,6 @@ def fold(args: argparse.Namespace, output: Output) -> int:
         args,
         output,
         "geo subscriptions",
-        Folding,
+        namespace_folds.Folding,
         lambda done: f"{counted(done.cursors, 'cursor')} written, {counted(done.compacted, 'compact record')} published",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob, from_1_to
@@ -16,12 +16,11 @@ from geo.cli.running import LookedAt, before_change, load_for, missing_roots, sa
 from geo.config import load
 from geo.errors import NotThereError
 from geo.journal.cluster import ClusterTables
-from geo.log.admission import own_columns
+from geo.late import late
 from geo.log.topic_log import count_messages, newest
 from geo.log.topics import Registered, absent, all_topics, create_partitions, create_single, set_replication_clusters
 from geo.names import ALL_TOPICS, Topic, is_glob, topic_glob_matches
 from geo.now import utc_now
-from geo.ops.delete_topic import Deleted, chosen_topics, delete_topics
 from geo.ops.removal import LOSE
 from geo.ops.topic_facts import TopicStats, topic_stats
 from geo.ops.topic_stats import WINDOWS_S, Rates
@@ -29,6 +28,12 @@ from geo.replication.link_table import read_links
 from geo.streams.life import State
 from geo.text import counted, lasting, per_second
 from geo.times import from_us
+
+if TYPE_CHECKING:
+    from geo.log import admission
+    from geo.ops import delete_topic
+else:  # who looks does without Spark
+    admission, delete_topic = late("geo.log.admission"), late("geo.ops.delete_topic")
 
 _AT_ONCE = 4
 """Logs that are looked at side by side: half of the time is reading Delta's log, which holds up no other thread."""
@@ -201,7 +206,7 @@ def _rates_as_json(one: Rates) -> dict[str, Any]:
 def create(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
     tables = writable(args, config, "geo topics create")
-    columns = own_columns(args.columns, lambda: tables.spark) if args.columns else []
+    columns = admission.own_columns(args.columns, lambda: tables.spark) if args.columns else []
     if args.partitions is None:
         create_single(tables, topic, columns)
         created = [topic]
@@ -229,13 +234,13 @@ def delete(args: argparse.Namespace, output: Output) -> int:
     config = load_for(args)
     tables = before_change("geo topics delete", config, args.cluster).clusters[args.cluster]
     if is_glob(args.topic):
-        chosen_topics(tables, args.topic)
+        delete_topic.chosen_topics(tables, args.topic)
     else:
         refuse_absent(tables, Topic.parse(args.topic), to_change=True)
     require_agreement(
         args, output, f"this deletes {args.topic} in {args.cluster} for good, with its messages and what hangs on it there"
     )
-    done = delete_topics(
+    done = delete_topic.delete_topics(
         start_spark("geo topics delete", config), config, args.cluster, args.topic, lose=args.lose, dry_run=args.dry_run
     )
     output.data([_deleted(one, dry_run=args.dry_run) for one in done])
@@ -244,7 +249,7 @@ def delete(args: argparse.Namespace, output: Output) -> int:
     return 1 if any(one.stays for one in done) else 0
 
 
-def _deleted(one: Deleted, *, dry_run: bool) -> dict[str, Any]:
+def _deleted(one: delete_topic.Deleted, *, dry_run: bool) -> dict[str, Any]:
     f = one.facts
     return {"topic": f.topic, "cluster": f.cluster, "dry_run": dry_run, "refused": one.refused, "messages": f.messages,
             "only_here": f.only.messages, "only_here_examples": f.only.examples, "cannot_be_read": f.only.away or {},
@@ -252,7 +257,7 @@ def _deleted(one: Deleted, *, dry_run: bool) -> dict[str, Any]:
             "publications": f.publications, "stays": one.stays}  # fmt: skip
 
 
-def _deleted_lines(one: Deleted, *, dry_run: bool) -> list[str]:
+def _deleted_lines(one: delete_topic.Deleted, *, dry_run: bool) -> list[str]:
     f, head = one.facts, f"{one.facts.topic} in {one.facts.cluster}"
     if one.refused is not None:
         return [f"would be refused: {one.refused}"]

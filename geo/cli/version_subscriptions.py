@@ -6,7 +6,7 @@ import argparse
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from geo.cli.output import Output
 from geo.cli.running import run_in_cluster, writable
@@ -14,13 +14,18 @@ from geo.cli.verbs import typed
 from geo.config import Config
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
+from geo.late import late
 from geo.names import Topic
 from geo.subscription import version_subscriptions as changes
 from geo.subscription.version_reader import WHY, query, stream_code
 from geo.subscription.version_status import StartElsewhere, VersionStanding
 from geo.subscription.version_subscriptions import VersionSubscription
-from geo.subscription.version_sync import VersionSync
 from geo.text import counted
+
+if TYPE_CHECKING:
+    from geo.subscription import version_sync
+else:  # who looks does without Spark
+    version_sync = late("geo.subscription.version_sync")
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +98,12 @@ def sync(args: argparse.Namespace, output: Output) -> int:
         log.info("%s", line) if output.as_json else output.text(line)
 
     return run_in_cluster(
-        args, output, "geo subscriptions", VersionSync, lambda done: f"{counted(done.markers, 'marker')} written", say=say
+        args,
+        output,
+        "geo subscriptions",
+        version_sync.VersionSync,
+        lambda done: f"{counted(done.markers, 'marker')} written",
+        say=say,
     )
 
 

@@ -209,7 +209,7 @@ class _Filling:
     def preview(self) -> Filled:
         """What a run would bring now. Writes nothing."""
         self._source_log, _ = open_source_log(self._source, self._topic, self._link, str(self))
-        if self._log.find(TOPIC_LOG) is None:
+        if self._log.find_checked(TOPIC_LOG) is None:
             newest = newest_commit(self._source_log, str(self))
             count = count_where(self._source_log, newest.version, self._wanted)
             return replace(self._done, source_version=newest.version, total=count, messages=count)

@@ -11,19 +11,21 @@ import hashlib
 import logging
 from collections.abc import Collection
 from datetime import datetime, timedelta
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from geo.config.model import LONGEST_OUTAGE_S
 from geo.delta.scan import few_rows
 from geo.journal.cluster import ClusterTables
+from geo.late import F
 from geo.log.ledgers import SourceEnd
 from geo.log.sources.json_mark import IS_MARKED, SAME, STAMP
 from geo.names import Topic
 from geo.schemas import FINISHED, LEDGERS
 from geo.sql_text import literal
 from geo.times import in_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 log = logging.getLogger(__name__)
 

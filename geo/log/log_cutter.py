@@ -21,7 +21,7 @@ from geo.delta.delta_log import LogFolder, committed_before, opened_commits, rea
 from geo.delta.store import ReadPath, WritePath
 from geo.disk import local_path
 from geo.errors import RetryableError
-from geo.faults import FAULTS
+from geo.faults import faults_here
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import Row
 from geo.log.ledgers import Batch
@@ -113,7 +113,7 @@ class LogCutter:
                     raise RetryableError(f"{root} is not there")
                 there.refuse_other_cluster()  # what another one's links say is about other logs
                 self._read[target] = {row["topic"]: row for row in there.journal(LINKS).newest(source=self._cluster)}
-            except FAULTS as error:
+            except faults_here() as error:
                 log.info("cluster %s cannot be read, a day of commits is kept for its links: %s", target, first_line(error))
                 self._read[target] = None
         return self._read[target]

@@ -36,6 +36,8 @@ PUBLISH_ORDER = ("publish_time", *ID)
 _SHOWN = (*ID, "publish_time", "event_time", "producer", "key", "properties", "replicate_to", "payload")
 """What of the envelope is of interest to a reader."""
 
+_ENVELOPE_NAMES = {column.name for column in ENVELOPE}
+
 
 def ids_of(rows: pa.Table) -> Iterator[tuple[str, int, int]]:
     """The message id of each row, in its parts."""
@@ -80,8 +82,7 @@ def seen_log(tables: ClusterTables, topic: Topic) -> tuple[Table, Seen]:
 
 def user_columns(columns: StructType) -> list[StructField]:
     """A typed topic's own columns, in table order; none for a bytes topic."""
-    envelope = {column.name for column in ENVELOPE}
-    return [field for field in columns if field.name not in envelope]
+    return [field for field in columns if field.name not in _ENVELOPE_NAMES]
 
 
 def messages(tables: ClusterTables, topic: Topic) -> DataFrame:
@@ -103,8 +104,8 @@ def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str
     columns under `columns`. Without Spark where this process reads files, but for columns with structure. Raises NotThereError if
     the topic is not there.
     """
-    log, columns = open_log(tables, topic)
-    own = [field.name for field in user_columns(columns)]
+    log, seen = seen_log(tables, topic)
+    own = [name for name in seen.names if name not in _ENVELOPE_NAMES]
     names = [*_SHOWN, *own]
     for fields in reversed(last_rows(log, names, PUBLISH_ORDER, count, where_null="marker")):
         yield {

@@ -27,7 +27,7 @@ from geo.journal.event_rate import Event, EventKind
 from geo.journal.events import KEPT, read_events
 from geo.locations import authority_of, storage_of
 from geo.log.absence import is_new, nothing_in_target
-from geo.log.topic_log import open_log
+from geo.log.topic_log import seen_log
 from geo.log.topics import absent, all_topics, known_topics
 from geo.names import ALL_TOPICS, Topic
 from geo.now import now_us
@@ -56,13 +56,12 @@ from geo.replication.carried import replicates
 from geo.replication.link_table import read_links
 from geo.session import HOW_TO_START, SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
+from geo.subscription.status import Listed, subscriptions_in
 from geo.text import first_line
 from geo.times import from_us, in_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from geo.subscription.status import Listed
 
 _MATTERS = {
     "spark.sql.streaming.checkpointFileManagerClass": "each micro-batch takes 45 to 90 ms longer",
@@ -153,8 +152,6 @@ def _of_tables(tables: ClusterTables, clusters: Mapping[str, ClusterTables], con
 def _subscriptions(tables: ClusterTables) -> Iterable[Listed]:
     if not any(one.topic == one.topic.acks for one in known_topics(tables)):
         return ()
-    from geo.subscription.status import subscriptions_in  # brings Spark's types
-
     return subscriptions_in(tables, backlog=True)
 
 
@@ -298,7 +295,7 @@ def _tables(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
                 code = lacks.code if lacks.code is not Reason.SOURCE_GONE or is_read else Reason.TARGET_GONE
                 yield Symptom("error", f"{where}, {topic}", lacks.what, lacks.do, code)
                 continue
-            table, _ = open_log(tables, topic)
+            table, _ = seen_log(tables, topic)
         except faults_here() as error:
             fix = "upgrade delta-geo here, or move that table away" if isinstance(error, SchemaError) else "restore the table"
             yield Symptom("error", f"{where}, {topic}", first_line(error), fix, reason_of(error))

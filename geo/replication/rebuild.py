@@ -94,7 +94,7 @@ def _rehearsed(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: 
     """How many messages would come back. Writes nothing."""
     source, target = open_log(other, topic)[0], own.log(topic)
     version = source.latest_version()
-    if target.find(TOPIC_LOG) is None:
+    if target.find_checked(TOPIC_LOG) is None:
         return count_where(source, version, _mine(cluster))
     steps = find_missing(source, version, target, target.latest_version(), _mine(cluster), f"rebuild of {target}")
     return sum(map(count_rows, steps))

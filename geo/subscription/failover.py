@@ -31,9 +31,10 @@ from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_subscription, check_topic_glob
 from geo.remedies import how_to_share
 from geo.shown import Sections, Shown, row_of
-from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, Told, consumers_in, publish_once
+from geo.subscription.acks.ack_publisher import Told, publish_once
 from geo.subscription.acks.ack_state import AckState, merged
-from geo.subscription.acks.acks_topic import Known, read_known
+from geo.subscription.acks.acks_topic import MOVED, Known, read_known
+from geo.subscription.acks.consumers import ConsumerState, consumers_in
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import split_at

@@ -19,8 +19,7 @@ from geo.log.conditions import IS_POSSIBLE
 from geo.log.topic_log import PUBLISH_ORDER
 from geo.names import Topic
 from geo.now import now_us
-from geo.subscription.acks.ack_publisher import ADMIN, MOVED
-from geo.subscription.acks.acks_topic import Known
+from geo.subscription.acks.acks_topic import ADMIN, MOVED, Known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import RefusedRecordError, decode_all, key_of
 from geo.subscription.readiness import RATE_S

@@ -8,9 +8,9 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from geo.config import read
 from geo.config.model import Config
@@ -19,7 +19,7 @@ from geo.delta.engine import Scan
 from geo.delta.predicate import Among
 from geo.delta.scan import scan
 from geo.delta.table import Table
-from geo.faults import FAULTS
+from geo.faults import faults_here
 from geo.ids import LedgerId, MessageId
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.conditions import IS_POSSIBLE
@@ -33,9 +33,9 @@ from geo.replication.link_table import read_links
 from geo.schemas import TOPICS
 from geo.shown import Rows
 from geo.streams.life import State
-from geo.subscription.acks.ack_publisher import ConsumerState, lacking_shares, of_shares, shares_by_prefix
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import Known, read_known
+from geo.subscription.acks.consumers import ConsumerState, lacking_shares, of_shares, shares_by_prefix
 from geo.subscription.acks.cursor import ends_as_text
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import RecordRefusal, key_of, parse_key
@@ -45,6 +45,9 @@ from geo.subscription.newest_records import Newest, newest_records
 from geo.subscription.readiness import RATE_S, Readiness, drained_in_s
 from geo.text import first_line
 from geo.times import from_us, shown_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Subscribed = tuple[Topic, str]
 """A topic and the name of a subscription of it."""
@@ -216,7 +219,7 @@ def _read(
         newest, lately = newest_records(tables, known, topics, subscription)
         only = subscription_prefix(tables, topics[0], subscription) if len(topics) == 1 else "subscription "
         return _Namespace(known, newest, lately, shares_by_prefix(tables, only))
-    except FAULTS as error:
+    except faults_here() as error:
         return first_line(error)
 
 
@@ -239,7 +242,7 @@ def _here(tables: ClusterTables, one: _Namespace | Unreadable, topic: Topic, sub
             arrived = sum(part.count for part in since.values())
             oldest = oldest_of(log, at.version, waiting) if (waiting := at.waiting) else None
         return _Here(at, of_it, one.known.refused.get(key, {}), newest, lately, shares, arrived, oldest)
-    except FAULTS as error:
+    except faults_here() as error:
         return first_line(error)
 
 
@@ -335,7 +338,7 @@ def _peer(
     for source, target in pairwise(stops):
         try:
             link = read_links(clusters[target]).get((source, str(topic.acks)))
-        except FAULTS as error:
+        except faults_here() as error:
             reasons.append(f"what link {source}->{target} does cannot be read: {first_line(error)}")
             continue
         if link is None:

@@ -6,7 +6,6 @@ update has come there.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -17,7 +16,7 @@ from geo.delta.predicate import Among
 from geo.delta.scan import rows_where
 from geo.delta.table import Table
 from geo.errors import UsageError
-from geo.faults import FAULTS
+from geo.faults import Tried, faults_here
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
 from geo.log.conditions import IS_MESSAGE
@@ -148,7 +147,7 @@ def goes_by_versions(
     try:
         asked = ask_all({source: lambda: version_subscription(clusters[source], topic, subscription)}, ANSWER_S)
         return asked[source].result() is not None
-    except FAULTS:
+    except faults_here():
         return False  # who moves messages meets it too, and says it
 
 
@@ -159,7 +158,7 @@ def matching_versions(
     ANSWER_S."""
     named = told_here(clusters[target], topics)
     if not source_gone:
-        with suppress(*FAULTS):  # each of them says it
+        with Tried():  # each of them says it
             asked = ask_all({source: lambda: version_subscriptions(clusters[source], topics)}, ANSWER_S)
             named |= {(one.topic, one.subscription) for one in asked[source].result()}
     return sorted(one for one in named if fnmatchcase(one[1], subscriptions))
@@ -171,7 +170,7 @@ def version_standings(
     """The subscription in each cluster; none if no cluster that can be read knows it."""
     known, name = set[str](), check_subscription(subscription)
     for cluster, tables in clusters.items():
-        with suppress(*FAULTS):  # where another one knows it, this one's standing says that it cannot be read
+        with Tried():  # where another one knows it, this one's standing says that it cannot be read
             if is_version_subscription(tables, topic, name):
                 known.add(cluster)
     return [_standing(clusters, config, one, topic, name, is_known=one in known) for one in clusters] if known else []
@@ -190,7 +189,7 @@ def _standing(
         shared = None if one is None or not one.replicated else one
         if shared is not None and here.not_run is None and here.newest is not None:
             unread = unread_of(tables, shared, here.newest, config.snapshots.frequency_s)
-    except FAULTS as error:
+    except faults_here() as error:
         return VersionStanding(cluster, unreadable=first_line(error))
     own = here.starts.starts.get((subscription, cluster), _nowhere(topic, subscription, cluster))
     others = [name for name in clusters if name != cluster and shared is not None]
@@ -237,7 +236,7 @@ def start_elsewhere(
         try:
             asked = ask_all({source: lambda: _look(clusters[source], topic, subscription)}, ANSWER_S)
             here = asked[source].result()
-        except FAULTS as error:
+        except faults_here() as error:
             here = _Source(unreadable=first_line(error))
     if here.subscription is not None and not here.subscription.replicated:
         raise UsageError(
@@ -261,7 +260,7 @@ def _look(tables: ClusterTables, topic: Topic, subscription: str) -> _Source:
         try:
             finished = progress(tables, one)
             done = MessageSet() if finished is None else _messages(log, finished).messages
-        except FAULTS as error:
+        except faults_here() as error:
             problem = first_line(error)
     held = MessageSet() if done is None else _messages(log, seen.version).messages
     return _Source(one, starts, seen.version, finished, problem, not_run, done, held, replication_clusters(tables, topic))
@@ -279,7 +278,7 @@ def _start(here: _Source, there: ClusterTables, config: Config, topic: Topic, su
             not_run[target] = why_not_run(there)
         own = read_starts(there, topic).starts.get((subscription, target), nowhere)
         best = nowhere if here.unreadable is None else own
-    except FAULTS as error:
+    except faults_here() as error:
         unreadable = f"{target} cannot be read: {first_line(error)}"
     if one is not None and (here.finished is not None or here.problem is not None):
         best = here.starts.starts.get((subscription, target), nowhere)  # what it told others is no newer
@@ -307,7 +306,7 @@ def _start(here: _Source, there: ClusterTables, config: Config, topic: Topic, su
         return found
     try:
         return _counted(found, best.start, here, there, config, topic)
-    except FAULTS as error:
+    except faults_here() as error:
         return replace(found, uncounted=first_line(error))
 
 

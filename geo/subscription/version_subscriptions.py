@@ -20,7 +20,7 @@ from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import as_row
 from geo.late import spark_errors
-from geo.log.topic_log import open_log
+from geo.log.topic_log import seen_log
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.now import utc_now
 from geo.schemas import VERSION_SUBSCRIPTIONS
@@ -103,7 +103,7 @@ def versions_behind(tables: ClusterTables, one: VersionSubscription) -> int | No
 
 def _progress(tables: ClusterTables, one: VersionSubscription) -> tuple[int | None, int]:
     """As `progress`, and the newest version of the log."""
-    log, _ = open_log(tables, one.topic)
+    log, _ = seen_log(tables, one.topic)
     _refuse_other_log(tables, one, log.table_id())
     finished = said_by(tables, one)
     newest = log.latest_version()
@@ -143,7 +143,7 @@ def create(
     MAX_SUBSCRIPTIONS of them here, and for a folder that is no checkpoint of a query over this log; UnsafeError if it is there for another
     query or another log; SchemaError if the topic has no log here.
     """
-    log, _ = open_log(tables, topic)
+    log, _ = seen_log(tables, topic)
     name, now = check_subscription(subscription), utc_now()
     new = VersionSubscription(topic, name, log.table_id(), None, _absolute(checkpoint), None, now, replicated is not False)
     if is_of_messages(tables, topic, subscription):
@@ -209,7 +209,7 @@ def finish(tables: ClusterTables, topic: Topic, subscription: str, version: int)
     Raises UsageError for one that is not known here, one that goes by a checkpoint, and a version that is not in the log; UnsafeError if
     the log is another one by now, or the version is before what was finished.
     """
-    log, _ = open_log(tables, topic)
+    log, _ = seen_log(tables, topic)
     table_id, newest = log.table_id(), log.latest_version()
 
     def further(found: VersionSubscription | None) -> VersionSubscription:

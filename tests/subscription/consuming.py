@@ -18,9 +18,10 @@ from geo.ids import MessageId
 from geo.log.topic_log import ID
 from geo.names import Topic
 from geo.streams.trigger import AVAILABLE_NOW
-from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumers_in
+from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.consumers import ConsumerState, consumers_in
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer import Subscription

@@ -16,9 +16,9 @@ from geo.ids import LedgerId, MessageId
 from geo.log import peers
 from geo.names import Topic
 from geo.subscription import failover as failover_module
-from geo.subscription.acks.ack_publisher import ConsumerState
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.consumers import ConsumerState
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription

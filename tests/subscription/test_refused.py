@@ -14,9 +14,9 @@ from geo.errors import UnsafeError
 from geo.log.topics import create_topic
 from geo.now import now_us
 from geo.schemas import CURSORS, TOPIC_LOG
-from geo.subscription.acks.ack_publisher import ADMIN, AckPublisher
+from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState, Epoch
-from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.acks_topic import ADMIN, read_known
 from geo.subscription.acks.cursor import parse_ends
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.namespace_folds import Folding

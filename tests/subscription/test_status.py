@@ -13,7 +13,7 @@ from geo.cli.main import main
 from geo.coordination.ownership import claim, consumer_runner, release
 from geo.delta.process import Process
 from geo.schemas import OWNERS
-from geo.subscription.acks.ack_publisher import ConsumerState, lacking_shares
+from geo.subscription.acks.consumers import ConsumerState, lacking_shares
 from geo.subscription.status import Standing, standings
 from tests.rows import owner
 from tests.world import TOPIC, World

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from typing import TYPE_CHECKING
 
 from geo.ids import LEDGER_ID_LIMIT
+from geo.late import F
+from geo.late import spark_types as T
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 ID = ("origin", "ledger_id", "entry_id")
 

@@ -6,10 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from geo.config.model import Config, Link
 from geo.delta.arrow_rows import rows_frame
@@ -17,12 +14,16 @@ from geo.delta.history import CommitName
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
+from geo.late import F, spark_errors, spark_sql
 from geo.log.promises import Promise, due, lost_entries, passed, told_range
 from geo.log.topics import Registered
 from geo.names import Topic
 from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
 from geo.ops.verify.link_ends import Ends, floors_by_target, key, not_accepted
 from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Difference, LinkResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +224,7 @@ class Comparison:
     def _gaps(self, name: str, ledgers: Sequence[_Ledger]) -> tuple[str, ...]:
         """The first entry of each gap of some ledgers in a log."""
         bases = self._ledger_frame(ledgers)
-        due = F.coalesce(F.lag("entry_id").over(Window.partitionBy(*ID[:2]).orderBy("entry_id")) + 1, _at("base", name))
+        due = F.coalesce(F.lag("entry_id").over(spark_sql.Window.partitionBy(*ID[:2]).orderBy("entry_id")) + 1, _at("base", name))
         rows = self._belonging(name).join(F.broadcast(bases), list(ID[:2])).withColumn("due", due)
         gaps = rows.where("entry_id > due").select("origin", "ledger_id", F.col("due").alias("entry_id"))
         return _texts(gaps.orderBy(*ID).limit(EXAMPLES).collect())
@@ -309,7 +310,7 @@ class Comparison:
         else:
             try:
                 return source.table.read(end.version).select(*ID)
-            except AnalysisException as error:
+            except spark_errors.AnalysisException as error:
                 why = f"that version cannot be read any more: {str(error).splitlines()[0]}"
         self.notes.append(
             f"{self._topic}: {link.name} ends at version {end.version} of its source, but {why}. "

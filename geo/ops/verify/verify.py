@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from geo.config import read
 from geo.config.model import Config, Link
@@ -34,6 +33,9 @@ from geo.progress import Progress, set_step
 from geo.schemas import LINKS
 from geo.text import counted
 from geo.times import in_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 

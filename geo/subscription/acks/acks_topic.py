@@ -24,6 +24,12 @@ from geo.subscription.acks.subscription_state import SubscriptionState
 
 log = logging.getLogger(__name__)
 
+MOVED = "geo.moved"
+"""Property of the record of a failover: `from->to`."""
+
+ADMIN = "subscriptions"
+"""The producer under which operators' changes are published."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -76,7 +82,7 @@ def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = N
     records that are not in them."""
     key = None if subscription is None else key_of(topic, check_subscription(subscription))
     log_table = tables.log(topic.acks)
-    if log_table.find(TOPIC_LOG) is None:
+    if log_table.find_checked(TOPIC_LOG) is None:
         return Known({}, {}, None)
     version = log_table.latest_version()  # before the cursors: they may know more, never less
     only = {} if subscription is None else {"topic": str(topic), "subscription": subscription}

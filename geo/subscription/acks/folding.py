@@ -301,7 +301,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         if day != today:
             try:
                 log_table = self._tables.log(topic)
-                there = log_table.find(TOPIC_LOG) is not None
+                there = log_table.find_checked(TOPIC_LOG) is not None
                 held = frozenset(ledger_parts(log_table, log_table.latest_version())) if there else None
             except FAULTS as error:
                 log.warning("%s: nothing of %s is forgotten, its log cannot be read: %s", self, topic, first_line(error))

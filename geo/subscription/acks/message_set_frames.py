@@ -6,19 +6,22 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import or_
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from geo.delta.predicate import to_sql
 from geo.ids import LedgerId, MessageId
+from geo.late import F
 from geo.log.conditions import IS_POSSIBLE
 from geo.log.topic_log import ID, PUBLISH_ORDER, is_of
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.ranges import Range
 from geo.times import with_zone
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 FEW_RANGES = 64
 """So many ranges are told to Spark as a condition, by which files can be skipped; more as a table that is joined."""

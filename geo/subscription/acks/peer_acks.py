@@ -83,7 +83,7 @@ class PeerAcks:
             return None, []
         log_table = self._there.log(self._acks)
         seen = log_table.look()
-        if seen is None or log_table.find(TOPIC_LOG) is None:
+        if seen is None or log_table.find_checked(TOPIC_LOG) is None:
             return None, []
         crosses = partial(self._crossing, None if state is None else state.floors)
         cursor = None if state is None else state.cursor

@@ -21,8 +21,8 @@ from geo.log.topics import partitions
 from geo.streams import timetable
 from geo.streams.life import Life, WorkEvent, backoff_s
 from geo.streams.trigger import interval_s
-from geo.subscription.acks.ack_publisher import consumers_of
 from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.consumers import consumers_of
 from geo.subscription.acks.start_position import base_at
 from geo.subscription.consumer.ack_exchange import ConsumerPart, join, leave
 from geo.subscription.consumer.dispatcher import Dispatcher

@@ -26,8 +26,8 @@ from geo.log.publish import publish
 from geo.log.topics import create_partitions, registered_topics
 from geo.names import Topic
 from geo.streams import timetable
-from geo.subscription.acks.ack_publisher import ConsumerState
 from geo.subscription.acks.ack_state import AckState, Base
+from geo.subscription.acks.consumers import ConsumerState
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.changes import reset
 from geo.subscription.consumer.consumed import Consumed

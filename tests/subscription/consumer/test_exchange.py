@@ -17,8 +17,9 @@ from geo.ids import LedgerId
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
 from geo.streams.life import State
-from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState
+from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState, Base, Epoch
+from geo.subscription.acks.consumers import ConsumerState
 from geo.subscription.acks.fold import Received
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import encode
