@@ -65,8 +65,8 @@ BEFORE_US = 300 * 1_000_000
 
 
 def status(config: Config | str | Path, topics: str | Topic = ALL_TOPICS, *, max_lag_s: float | None = None) -> Status:
-    """All regions at once, worst first, of the topics that match, by this process where it reads their tables itself, else by the Spark session that is
-    there or is then started. A topic that is further behind than `max_lag_s` is a problem. Raises ConfigError, InvalidNameError, and UsageError for a topic that no region has; a region that
+    """All regions at once, worst first, of the topics that match (of a partitioned topic: of its partitions), by this process where it reads their tables
+    itself, else by the Spark session that is there or is then started. A topic that is further behind than `max_lag_s` is a problem. Raises ConfigError, InvalidNameError, and UsageError for a topic that no region has; a region that
     cannot be read is a problem of what is returned."""
     config, glob = read(config), check_topic_glob(str(topics))
 
@@ -74,11 +74,18 @@ def status(config: Config | str | Path, topics: str | Topic = ALL_TOPICS, *, max
         return session(schemes=config.schemes)
 
     each = {name: connect_later(start, cluster, reads=Reads.ALL, looks_once=True) for name, cluster in config.clusters.items()}
-    facts = read_facts(Regions(each, OF_ALL), config, glob)
-    is_nowhere = not (facts.topics or facts.subscriptions or any(one.unreadable or one.topics for one in facts.clusters))
-    if is_nowhere and not is_glob(glob):
-        raise UsageError(f"no cluster has {glob}. Of a topic in partitions ask for {glob}-partition-*.")
+    regions = Regions(each, OF_ALL)
+    facts = read_facts(regions, config, glob)
+    if not (_has_some(facts) or is_glob(glob)):
+        facts = read_facts(regions, config, f"{glob}-partition-*")
+        if not (_has_some(facts) or any(one.unreadable for one in facts.clusters)):
+            raise UsageError(f"no cluster has {glob}.")
     return status_of(facts, max_lag_s)
+
+
+def _has_some(facts: StatusFacts) -> bool:
+    """Whether a region that can be read knows of what was asked for."""
+    return bool(facts.topics or facts.subscriptions or any(one.topics for one in facts.clusters))
 
 
 def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:

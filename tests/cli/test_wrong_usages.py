@@ -15,7 +15,7 @@ import pytest
 from geo.config.reader import parse
 from geo.errors import UsageError
 from geo.journal.cluster import without_spark
-from geo.log.topics import ensure_topic
+from geo.log.topics import create_partitions, ensure_topic
 from geo.names import Topic
 from geo.ops.status_facts import status
 from tests.cli.wrong import SMALL
@@ -200,9 +200,11 @@ def test_a_process_that_is_refused_ends_so_too(words: list[str], code: int, says
     assert [one.name for one in tmp_path.iterdir()] == ["geo.yaml"]
 
 
-def test_the_status_of_a_topic_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+def test_the_status_of_a_topic_that_is_nowhere_is_refused_and_one_in_partitions_is_that_of_these(tmp_path: Path) -> None:
     config = parse(f"version: 1\nclusters:\n  eu: {{root: '{tmp_path}/eu'}}\n  us: {{root: '{tmp_path}/us'}}\n", path="geo.yaml")
     ensure_topic(without_spark(config.cluster("eu")), Topic.parse("persistent://shop/web/orders"))
     assert "no problem" in str(status(config, "persistent://shop/web/orders"))
     with pytest.raises(UsageError, match="no cluster has persistent://shop/web/order"):
         status(config, "persistent://shop/web/order")
+    create_partitions(without_spark(config.cluster("eu")), Topic.parse("persistent://shop/web/parts"), 2, [])
+    assert [len(one.facts.topics) for one in status(config, "persistent://shop/web/parts").clusters] == [2, 0]
