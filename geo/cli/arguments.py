@@ -232,9 +232,9 @@ def start(text: str) -> Any:
     return text if text in ("earliest", "latest") else _moment(text, f"earliest, latest or a time such as {A_TIME}")
 
 
-def shown_start(begin: object) -> str:
+def shown_start(start: object) -> str:
     """A start position as people read it."""
-    return shown_time(begin) if isinstance(begin, datetime) else str(begin)
+    return shown_time(start) if isinstance(start, datetime) else str(start)
 
 
 def moment(text: str) -> datetime:

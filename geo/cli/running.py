@@ -24,7 +24,7 @@ from geo.delta.driver import Reads
 from geo.disk import fullest, local_path
 from geo.errors import GeoError, NoSparkError, OtherClusterError
 from geo.faults import Tried, faults_here, reason_of
-from geo.journal.cluster import ClusterTables, Start, connect, connect_later
+from geo.journal.cluster import ClusterTables, StartSpark, connect, connect_later
 from geo.locations import scheme_of
 from geo.ops.regions import Regions
 from geo.remedies import NO_SPACE
@@ -103,7 +103,7 @@ def _pass_on(read: int) -> None:
                 log.warning("Spark: %s", line.rstrip(), extra={"event": "spark"})
 
 
-def starting(name: str, config: Config) -> Start:
+def starting(name: str, config: Config) -> StartSpark:
     """As `start_spark`, when it is first called; the same session each time."""
     lock, started = threading.Lock(), list["SparkSession"]()
 

@@ -20,7 +20,7 @@ from geo.cli.running import LookedAt, before_change, run_in_cluster, say_unreada
 from geo.cli.subscription_arguments import add_named, add_replicated, add_start, is_many, read_named
 from geo.config import Config, load
 from geo.errors import GeoError, UsageError
-from geo.journal.cluster import ClusterTables, Start
+from geo.journal.cluster import ClusterTables, StartSpark
 from geo.late import late
 from geo.names import DEFAULT_PRODUCER, Topic, check_topic_glob
 from geo.now import utc_now
@@ -198,7 +198,7 @@ def reset(args: argparse.Namespace, output: Output) -> int:
     return _each(args, output, wanted, moved)
 
 
-def _rehearsed(args: argparse.Namespace, config: Config, spark: Start, wanted: list[Subscribed]) -> str:
+def _rehearsed(args: argparse.Namespace, config: Config, spark: StartSpark, wanted: list[Subscribed]) -> str:
     """What a reset would do. Of several those that would be refused are left out."""
     found = []
     for topic, name in wanted:

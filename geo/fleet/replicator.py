@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config
 from geo.errors import UsageError
 from geo.fleet.turns import turns_of
-from geo.journal.cluster import Start, connect
+from geo.journal.cluster import StartSpark, connect
 from geo.journal.events import events_of
 from geo.log.housekeeping import open_for_writing
 from geo.names import ALL_TOPICS
@@ -31,7 +31,7 @@ class Replicator:
 
     def __init__(
         self,
-        spark: SparkSession | Start,
+        spark: SparkSession | StartSpark,
         config: Config,
         target: str,
         *,

@@ -45,11 +45,11 @@ _right_at: dict[tuple[ObjectStore, str, str], float] = {}
 
 _ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 
-Start: TypeAlias = "Callable[[], SparkSession]"
+StartSpark: TypeAlias = "Callable[[], SparkSession]"
 """Makes a session, the same one each time, and by `geo.session.session`: what it would be started with is known before."""
 
 
-def connect(spark: SparkSession | Start, cluster: Cluster, *, reads: Reads = Reads.LITTLE) -> ClusterTables:
+def connect(spark: SparkSession | StartSpark, cluster: Cluster, *, reads: Reads = Reads.LITTLE) -> ClusterTables:
     """The tables of a cluster, once the session has what reaching them needs: its `settings`, with the secrets revealed. `reads`: as
     `connect_later`, where no session is given."""
     if callable(spark):  # no session is, also none of Spark Connect
@@ -58,7 +58,7 @@ def connect(spark: SparkSession | Start, cluster: Cluster, *, reads: Reads = Rea
     return tables
 
 
-def connect_later(start: Start, cluster: Cluster, *, reads: Reads = Reads.ALL, looks_once: bool = False) -> ClusterTables:
+def connect_later(start: StartSpark, cluster: Cluster, *, reads: Reads = Reads.ALL, looks_once: bool = False) -> ClusterTables:
     """As `connect`, with a session that `start` makes when it is first needed. `reads`: which rows this process reads by itself. `looks_once`:
     as `Driver`."""
     driver = Driver(lambda: _configured(start(), cluster), reads=reads, find_port=lambda: _port(tables), looks_once=looks_once)

@@ -226,13 +226,13 @@ def publish_kafka(
     kafka_topic: str,
     *,
     producer: str = DEFAULT_PRODUCER,
-    begin: Start = "earliest",
+    start: Start = "earliest",
     options: PublishOptions = PublishOptions(),
 ) -> SourceStream:
     """Publish a Kafka topic, each record exactly once, one ledger per Kafka partition, in its order.
 
     A record's key, value, headers, timestamp and coordinates become `key`, `payload`, `properties` (its headers, and
-    `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time` (outside the years 1 to 9999 NULL, and `kafka.timestamp` has it). `begin`
+    `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time` (outside the years 1 to 9999 NULL, and `kafka.timestamp` has it). `start`
     (earliest or latest) counts where nothing was published before. `config.kafka` says how the brokers are reached. With
     `options.continue_from` it goes on at the offsets where the producer stood there, by its records or else by what arrived of it here.
 
@@ -240,7 +240,7 @@ def publish_kafka(
     the Kafka topic is another one than before (made anew, or of another Kafka cluster), RetryableError if the brokers stay away; with
     `continue_from` AlreadyOwnedError if that producer lives, UsageError if nothing says where to go on.
     """
-    what = Publication(cluster, Topic.of(topic), producer, kafka=bootstrap_servers, kafka_topic=kafka_topic, kafka_start=begin)
+    what = Publication(cluster, Topic.of(topic), producer, kafka=bootstrap_servers, kafka_topic=kafka_topic, kafka_start=start)
     return publish_source(spark, read(config), what, options=options)
 
 
@@ -252,13 +252,13 @@ def publish_table(
     path: str | Path,
     *,
     producer: str = DEFAULT_PRODUCER,
-    begin: Start = "earliest",
+    start: Start = "earliest",
     key: str | None = None,
     order_by: str | Sequence[str] = (),
     only_inserts: bool = False,
     options: PublishOptions = PublishOptions(),
 ) -> SourceStream:
-    """Publish a Delta table, given by its path or a catalog's name: the rows that are there at the first start (`begin` earliest), then what each of its
+    """Publish a Delta table, given by its path or a catalog's name: the rows that are there at the first start (`start` earliest), then what each of its
     commits inserts, each row exactly once, in one ledger per `replicate_to`, in the order of its commits.
 
     Its columns are those of the topic, which gets columns that come later; `key`, `payload`, `properties`, `replicate_to` and `event_time` are the
@@ -270,7 +270,7 @@ def publish_table(
     """
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     what = Publication(
-        cluster, Topic.of(topic), producer, delta=str(path), delta_start=begin, key=key, order_by=order, only_inserts=only_inserts
+        cluster, Topic.of(topic), producer, delta=str(path), delta_start=start, key=key, order_by=order, only_inserts=only_inserts
     )  # fmt: skip
     return publish_source(spark, read(config), what, options=options)
 
@@ -322,7 +322,7 @@ def _publish_records(spark: SparkSession, config: Config, what: Publication, opt
 
     def reader(ends: Mapping[str, SourceEnd]) -> kafka.KafkaReader:
         found = kafka.KafkaReader(
-            settings, kafka_topic, begin=what.kafka_start, batch_rows=options.batch_rows,
+            settings, kafka_topic, start=what.kafka_start, batch_rows=options.batch_rows,
             accept_lost=options.accept_lost, accept_unreadable=options.accept_unreadable,
         )  # fmt: skip
         places = {name: place for name, end in ends.items() if (place := found.place_of(name, end)) is not None}
@@ -352,7 +352,7 @@ def _publish_rows(spark: SparkSession, config: Config, what: Publication, option
 
     def reader(_: Mapping[str, SourceEnd]) -> table.TableReader:
         return table.TableReader(
-            place, begin=what.delta_start, batch_bytes=batch_bytes, key=what.key, order_by=what.order_by, only_inserts=what.only_inserts,
+            place, start=what.delta_start, batch_bytes=batch_bytes, key=what.key, order_by=what.order_by, only_inserts=what.only_inserts,
             accept_lost=options.accept_lost,
         )  # fmt: skip
 

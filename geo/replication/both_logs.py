@@ -73,14 +73,14 @@ class BothLogs:
             return 0
         return replace(self, rule=replace(self.rule, message_ttl_s=None)).count_missing(version, floors)
 
-    def floors(self, begin: Start | datetime, version: int) -> dict[str, int] | None:
+    def floors(self, start: Start | datetime, version: int) -> dict[str, int] | None:
         """The first entry wanted of each ledger of the source at `version`, for a link that begins there; None: all."""
-        if begin == "earliest":
+        if start == "earliest":
             return None
         ends = self._ends(self.source, version)
         later: dict[LedgerId, int] = {}
-        if begin != "latest":
-            later = ledger_begins(self.source, version, self._of_origins(in_us(with_zone(begin))))
+        if start != "latest":
+            later = ledger_begins(self.source, version, self._of_origins(in_us(with_zone(start))))
         return {str(ledger): later.get(ledger, end + 1) for ledger, end in ends.items()}
 
     def new_floors(self, origins: Collection[str], version: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from geo.config.model import Config
 from geo.delta.driver import Reads
 from geo.errors import UsageError
-from geo.journal.cluster import ClusterTables, Start, connect
+from geo.journal.cluster import ClusterTables, StartSpark, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log
 from geo.names import Topic, check_subscription
@@ -44,7 +44,7 @@ class Changed:
 
 
 def create(
-    spark: SparkSession | Start,
+    spark: SparkSession | StartSpark,
     config: Config,
     cluster: str,
     topic: Topic,
@@ -83,7 +83,7 @@ def create(
 
 
 def switch(
-    spark: SparkSession | Start, config: Config, cluster: str, topic: Topic, subscription: str, *, replicated: bool
+    spark: SparkSession | StartSpark, config: Config, cluster: str, topic: Topic, subscription: str, *, replicated: bool
 ) -> tuple[SubscriptionState, SubscriptionState]:
     """Let a subscription be shared by all regions from here on, exactly as `cluster` has it, or be of that region only. The others
     keep what they were told. Returns what was known before, and what is known now, which is the same if it was so already.
@@ -114,7 +114,7 @@ def _known_by_peers(tables: ClusterTables, config: Config, topic: Topic, subscri
 
 
 def reset(
-    spark: SparkSession | Start,
+    spark: SparkSession | StartSpark,
     config: Config,
     cluster: str,
     topic: Topic,
@@ -143,7 +143,7 @@ def reset(
     )  # fmt: skip
 
 
-def delete(spark: SparkSession | Start, config: Config, cluster: str, topic: Topic, subscription: str) -> AckState:
+def delete(spark: SparkSession | StartSpark, config: Config, cluster: str, topic: Topic, subscription: str) -> AckState:
     """Delete a subscription in every cluster that shares it, for good: neither acknowledgements still on their way nor a reset by
     somebody who did not know of it bring it back."""
     tables = _tables(spark, config, cluster, subscription)
@@ -161,7 +161,7 @@ def _publish(
 
 
 def _tables(
-    spark: SparkSession | Start, config: Config, cluster: str, subscription: str, *, rehearsal: bool = False
+    spark: SparkSession | StartSpark, config: Config, cluster: str, subscription: str, *, rehearsal: bool = False
 ) -> ClusterTables:
     check_subscription(subscription)
     return open_for_writing(connect(spark, config.cluster(cluster), reads=Reads.ALL), config, rehearsal=rehearsal)

@@ -26,7 +26,7 @@ from geo.delta.predicate import Among
 from geo.delta.scan import scan
 from geo.errors import GeoError, UnsafeError, UsageError
 from geo.faults import FAULTS
-from geo.journal.cluster import ClusterTables, Start, connect
+from geo.journal.cluster import ClusterTables, StartSpark, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_subscription, check_topic_glob
 from geo.remedies import how_to_share
@@ -93,7 +93,7 @@ class Failover(Shown):
 
 
 def failover(
-    spark: SparkSession | Start,
+    spark: SparkSession | StartSpark,
     config: Config | str | Path,
     topic: str | Topic,
     subscription: str,
@@ -119,7 +119,7 @@ def failover(
 
 
 def failover_all(
-    spark: SparkSession | Start,
+    spark: SparkSession | StartSpark,
     config: Config,
     topics: str,
     subscriptions: str,
@@ -147,7 +147,7 @@ class _Move:
 
     def __init__(
         self,
-        spark: SparkSession | Start,
+        spark: SparkSession | StartSpark,
         config: Config,
         source: str,
         target: str,

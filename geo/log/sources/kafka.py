@@ -113,7 +113,7 @@ def parse_span(text: str) -> OffsetSpan:
 
 
 class KafkaReader:
-    """Reads one topic. The place of a partition is `[next offset to read, id of the topic]`. `begin` is where partitions begin at
+    """Reads one topic. The place of a partition is `[next offset to read, id of the topic]`. `start` is where partitions begin at
     the first start. Offsets that are gone are passed with `accept_lost`, those that cannot be read where they are in `accept_unreadable`, as
     a row with the reason. May be sent to another process."""
 
@@ -124,12 +124,12 @@ class KafkaReader:
         settings: Mapping[str, Any],
         topic: str,
         *,
-        begin: str = "earliest",
+        start: str = "earliest",
         batch_rows: int = BATCH_ROWS,
         accept_lost: bool = False,
         accept_unreadable: Sequence[OffsetSpan] = (),
     ) -> None:
-        self._settings, self._topic, self._begin = dict(settings), topic, begin
+        self._settings, self._topic, self._start = dict(settings), topic, start
         self._batch_rows, self._accept_lost = batch_rows, accept_lost
         self._accept_unreadable = tuple(accept_unreadable)
         self._first: dict[int, int] | None = None
@@ -162,9 +162,9 @@ class KafkaReader:
         refuse_other_topic(self._topic, topic_id, known)
         # At a later start a partition of which nothing is known came later, or its note is lost: it begins with offset 0, whatever the
         # others began with, and the next batch says what of it is gone.
-        first = ends if self._begin == "latest" and not known else begins
+        first = ends if self._start == "latest" and not known else begins
         names = {source_name(self._topic, p): offset for p, offset in sorted(first.items())}
-        if self._begin == "latest" and (more := [name for name in names if known and name not in known]):
+        if self._start == "latest" and (more := [name for name in names if known and name not in known]):
             log.warning(
                 "Kafka topic %s: read from the first offset, since nothing is known of it: %s", self._topic, ", ".join(more)
             )

@@ -57,7 +57,7 @@ class TableSpan:
 
 class TableReader:
     """Reads one table. A place is `[number of the next row, version, id of its commit, id of the table, files]`: the last is WHOLE, or how many files of
-    the version are published. `begin`: with all rows that are there at the first start, or with what comes from then on. `key`: the
+    the version are published. `start`: with all rows that are there at the first start, or with what comes from then on. `key`: the
     column whose text is the key of a message. `order_by`: columns in whose order rows of a commit are put. `only_inserts`: changes and deletes are
     passed over. May be sent to another process."""
 
@@ -65,14 +65,14 @@ class TableReader:
         self,
         table: PlainTable,
         *,
-        begin: Start = "earliest",
+        start: Start = "earliest",
         batch_bytes: int = BATCH_BYTES,
         key: str | None = None,
         order_by: Sequence[str] = (),
         only_inserts: bool = False,
         accept_lost: bool = False,
     ) -> None:
-        self._table, self._begin, self._batch_bytes = table, begin, batch_bytes
+        self._table, self._start, self._batch_bytes = table, start, batch_bytes
         self._form = RowForm(key, tuple(order_by))
         self._only_inserts, self._accept_lost = only_inserts, accept_lost
         self._end: int | None = None
@@ -145,7 +145,7 @@ class TableReader:
         commit = self._table.commit_at(version)
         _, table_id, _ = self._at(version)
         self._looked_at = time.monotonic()
-        return [0, version, None if commit is None else commit.commit_id, table_id, 0 if self._begin == "earliest" else WHOLE]
+        return [0, version, None if commit is None else commit.commit_id, table_id, 0 if self._start == "earliest" else WHOLE]
 
     def _has_news(self, place: Place) -> bool:
         """Whether there is more than a place says, in the table that it was."""

@@ -112,9 +112,9 @@ def test_first_come_the_rows_that_are_there_file_by_file_then_what_each_commit_a
 
 
 def test_who_begins_with_the_latest_gets_what_comes_from_then_on(mine: Mine) -> None:
-    assert mine.ids(begin="latest") == []
+    assert mine.ids(start="latest") == []
     mine.add(3)
-    assert mine.ids(begin="latest") == [3]
+    assert mine.ids(start="latest") == [3]
 
 
 def test_a_run_that_ends_goes_on_behind_commits_without_rows(mine: Mine, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_run_that_ends_goes_on_behind_commits_without_rows(mine: Mine, tmp_pat
 
     def run() -> bool:
         publisher = Publisher(without_spark(config.cluster("eu")), config, TOPIC, "p")
-        reader = mine.reader(begin="latest")
+        reader = mine.reader(start="latest")
         source = Source(TABLE, ROW, reader.columns_now(), ("table", "row"), lambda _: reader, has_gaps=True)
         return SourceStream(publisher, source, "available-now").await_termination(60)
 
