@@ -12,7 +12,6 @@ from geo.cli.arguments import Verbs, add_engine
 from geo.cli.findings import process_as_json
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, load_for
-from geo.cli.verbs import typed
 from geo.config.model import Config
 from geo.config.placement import MIB, Placement
 from geo.config.yaml_nodes import suggestion
@@ -120,7 +119,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
     if len(set(versions.values())) > 1:
         output.text(f"their versions differ: {', '.join(f'{name} {version}' for name, version in versions.items())}")
     if not rows:
-        output.text(typed(f"no broker has shared {args.cluster} yet: geo broker --cluster {args.cluster}", args.config))
+        output.text(f"no broker has shared {args.cluster} yet: geo broker --cluster {args.cluster}")
     dead = [r["broker"] for r in rows if r["state"] in (SILENT, LEFT) and (r["bundles"] or r["leads"])]
     output.text(*(f"{name} is not up and has what others wait for; another one takes it over, if one is up" for name in dead))
     lead = owners.lead
@@ -134,7 +133,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
         output.text(alone)
         return int(bool(why))
     if rows and leader is None:
-        output.text(typed(f"no broker leads now, so nothing is placed anew: geo broker --cluster {args.cluster}", args.config))
+        output.text(f"no broker leads now, so nothing is placed anew: geo broker --cluster {args.cluster}")
     elif leader is not None and state_of(tables, reports[leader], placement.broker_timeout_s) == SILENT:
         output.text(f"{leader}, which leads, is silent; another broker leads soon, if one is up")
     return int(bool(dead) or (bool(rows) and leader is None))
@@ -150,7 +149,7 @@ def _list_alone(args: argparse.Namespace, output: Output, clusters: Mapping[str,
         output.table(("BROKER", "DOES", "SINCE", "ALIVE", "WORKS"), rows)
     refuse_gone(tables, every)
     if all(one.holder.is_dead for one in found):
-        output.text(typed(f"nobody runs {args.cluster} now: geo broker --cluster {args.cluster}", args.config))
+        output.text(f"nobody runs {args.cluster} now: geo broker --cluster {args.cluster}")
     return int(any(one.holder.why for one in found))
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_take_over, add_trigger, from_1_to, key_range, seconds
 from geo.cli.named import refuse_absent
-from geo.cli.output import Output, UnprintedError, as_text
+from geo.cli.output import Line, Output, UnprintedError, as_text
 from geo.cli.running import load_for, stop_on_signals, writable
 from geo.cli.subscription_arguments import add_replicated, add_start
 from geo.delta.arrow_rows import collected
@@ -164,4 +164,4 @@ def _print(fields: dict[str, Any], output: Output) -> None:
     message_id = f"{fields.pop('origin')}:{fields.pop('ledger_id')}:{fields.pop('entry_id')}"
     said = {name: value for name, value in fields.items() if value not in (None, {}) and (name, value) != ("redelivery_count", 0)}
     shown = (f"{name}={as_text(value)}" for name, value in said.items())
-    output.text("  ".join([message_id, *shown]))
+    output.lines([Line("  ".join([message_id, *shown]))])

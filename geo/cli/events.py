@@ -13,7 +13,7 @@ from typing import Any
 from geo.asking import Late, ask_all
 from geo.cli.arguments import Verbs, add_engine, add_glob, ago_or_moment
 from geo.cli.named import chosen
-from geo.cli.output import Output
+from geo.cli.output import Line, Output, table_lines
 from geo.cli.running import LookedAt, say_unreadable, stop_on_signals, unreadable_row
 from geo.cli.verbs import typed
 from geo.config import load
@@ -83,7 +83,9 @@ def events(args: argparse.Namespace, output: Output) -> int:
         _follow(args, output, followed, every_s, is_wanted)
         return 0
     output.data([*(fields_of(one, args.config) for one in found), *unreadable])
-    output.table(HEAD, [cells_of(one, args.config) for one in found])
+    output.lines(
+        table_lines(HEAD, [cells_of(one, args.config) for one in found], output.width)
+    )  # verbs that were typed, as they were
     return say_unreadable(output, unreadable)
 
 
@@ -154,7 +156,7 @@ def _say_away(output: Output, rows: list[dict[str, Any]]) -> None:
 
 def _say(output: Output, one: Event, config: str) -> None:
     output.line(fields_of(one, config))
-    output.text("  ".join(cell for cell in cells_of(one, config) if cell))
+    output.lines([Line("  ".join(cell for cell in cells_of(one, config) if cell))])
 
 
 def cells_of(one: Event, config: str) -> Sequence[str | None]:

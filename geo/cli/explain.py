@@ -10,7 +10,7 @@ from geo.cli.arguments import TOPIC_FORM, Verbs, add_engine
 from geo.cli.events import cells_of, fields_of
 from geo.cli.findings import finding_as_json, lag_as_json, since
 from geo.cli.named import Named
-from geo.cli.output import Output
+from geo.cli.output import Line, Output
 from geo.cli.running import LookedAt
 from geo.cli.verbs import typed
 from geo.config import load
@@ -46,7 +46,8 @@ def say(args: argparse.Namespace, output: Output) -> int:
         for one, ways, events in found
     ])  # fmt: skip
     for one, ways, events in found:
-        output.text(str(one), *(line for way in ways for line in lines(way, now, args.config)), *event_lines(events, args.config))
+        told = [str(one), *(line for way in ways for line in lines(way, now, args.config)), *event_lines(events, args.config)]
+        output.lines(map(Line, told))
     return int(any(way.is_problem(now) for _, ways, _ in found for way in ways))
 
 

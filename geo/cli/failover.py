@@ -58,7 +58,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         if not is_of_messages(clusters[args.target], topic, args.subscription):
             found = start_elsewhere(clusters, config, *named, source_gone=args.source_gone)
             output.data(versions.as_json(found, clusters[args.target]))
-            return versions.say_start(found, clusters[args.target], output, args.config)
+            return versions.say_start(found, clusters[args.target], output)
         # One of each kind: as by a glob that stands for them alone.
     of_versions, stay = list[StartElsewhere](), dict[Subscribed, GeoError]()
     for one in matching_versions(clusters, *matching, source_gone=args.source_gone):
@@ -80,9 +80,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
     for (topic, name), why in refused.items():
         output.text(f"{name} of {topic} is not moved: {why}")
     codes = [
-        versions.say_start(
-            one, clusters[args.target], output, args.config, is_of_both=(one.topic, one.subscription) in of_messages
-        )
+        versions.say_start(one, clusters[args.target], output, is_of_both=(one.topic, one.subscription) in of_messages)
         for one in of_versions
     ]
     return max([why.exit_code for why in refused.values()] + codes, default=0)

@@ -15,7 +15,7 @@ from geo.cli.noted import note_verb
 from geo.cli.output import NobodyReadsError, Output, ready_streams
 from geo.cli.run_log import RunLog
 from geo.cli.signals import Signals
-from geo.cli.verbs import VERBS, spelled, typed
+from geo.cli.verbs import VERBS, spelled
 from geo.config.found import find
 from geo.disk import fullest
 from geo.errors import GeoError, NoSparkError
@@ -69,6 +69,7 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
     try:
         if "config" in args:
             args.config, by = find(args.config)
+            output.config = args.config
             log.debug("the configuration is %s (%s)", args.config, by)
         code = int(args.verb(args, output) or 0)
         if not code and was_cut_short(args):
@@ -78,7 +79,7 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
         code = error.exit_code
     except (GeoError, NoSparkError) as error:
         code, fault = error.exit_code, error
-        _fail(run, output, str(error) if getattr(args, "config", None) is None else typed(str(error), args.config))
+        _fail(run, output, output.typed(str(error)))
         if args.verbose:
             raise
     except KeyboardInterrupt:

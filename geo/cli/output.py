@@ -19,6 +19,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geo.cli.logs import clear_line
+from geo.cli.verbs import typed
 from geo.errors import GeoError
 from geo.text import printable, printable_json
 from geo.times import from_us
@@ -128,10 +129,11 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 class Output:
-    """Prints results. `text` takes lines, `table` rows with a head; with `as_json` both are left to `data`."""
+    """Prints results. `text` takes lines, `table` rows with a head; with `as_json` both are left to `data`. In both, verbs are as they are typed for
+    `config`, the configuration of who reads it; in `lines` all is as it is, as what is in messages has to be."""
 
     def __init__(self, *, as_json: bool) -> None:
-        self.as_json = as_json
+        self.as_json, self.config = as_json, ""
         self._is_watched = False
 
     @property
@@ -162,10 +164,14 @@ class Output:
 
     def text(self, *lines: str) -> None:
         """Lines for people, each wrapped where a terminal is narrower; nothing in JSON mode."""
-        self.lines(map(Line, lines))
+        self.lines(Line(self.typed(line)) for line in lines)
+
+    def typed(self, text: str) -> str:
+        """The text, verbs in it as they are typed for the configuration, where there is one."""
+        return typed(text, self.config) if self.config else text
 
     def lines(self, lines: Iterable[Line]) -> None:
-        """As `text`, in colours. All that is for people is printed here, so that nothing in it moves a cursor, brings a colour or begins a line."""
+        """As `text`, in colours, and verbs as they are. All that is for people is printed here, so that nothing in it moves a cursor, brings a colour or begins a line."""
         if not self.as_json:
             for line, colour in fitted(lines, self.width):
                 _print(self._painted(line, colour))
@@ -180,7 +186,8 @@ class Output:
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Rows in columns as wide as they need to be; where a terminal is narrower, each row as lines of its own."""
-        self.lines(table_lines(head, rows, self.width))
+        typed_rows = [[self.typed(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+        self.lines(table_lines(head, typed_rows, self.width))
 
 
 def _colour_of(cells: Sequence[str]) -> Colour | None:

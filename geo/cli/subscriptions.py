@@ -311,7 +311,7 @@ def status(args: argparse.Namespace, output: Output) -> int:
     named = Named(looked, topic)
     of_versions = {one: version_standings(clusters, config, one, args.subscription) for one in named.topics}
     if any(of_versions.values()):
-        return versions.say_standings(of_versions, output, args.config)
+        return versions.say_standings(of_versions, output)
     found = statuses.all_standings(clusters, config, named.topics, args.subscription)
     if not any(one.known for one in found):
         known, _ = looked.read_each(lambda tables: _names_in(tables, named))

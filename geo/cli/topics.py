@@ -120,7 +120,7 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
     ]  # fmt: skip
     output.table(("TOPIC", "CLUSTER", "KIND", "MESSAGES", "VERSION", "REPLICATION CLUSTERS"), rows)
     output.text(*(f"{r['topic']} in {r['cluster']}: {r['lacks']}" for r in found if r["lacks"] is not None))
-    output.lines(Line(f"{r['link']} {r['topic']}: FAILED: {r['reason']}", Colour.BAD) for r in failed)
+    output.lines(Line(output.typed(f"{r['link']} {r['topic']}: FAILED: {r['reason']}"), Colour.BAD) for r in failed)
     output.text(*missing_roots(looked.config))
     return say_unreadable(output, unreadable) or int(bool(failed) or any(r["lacks"] is not None for r in found))
 
@@ -301,5 +301,5 @@ def peek(args: argparse.Namespace, output: Output) -> int:
     for message in found:
         shown = {k: v for k, v in message.items() if v not in (None, {}) and k not in ("message_id", "columns")}
         shown |= {k: v for k, v in message["columns"].items() if v is not None}
-        output.text(f"{message['message_id']}  " + "  ".join(f"{k}={as_text(v)}" for k, v in shown.items()))
+        output.lines([Line(f"{message['message_id']}  " + "  ".join(f"{k}={as_text(v)}" for k, v in shown.items()))])
     return 0

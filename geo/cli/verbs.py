@@ -84,10 +84,11 @@ def _names_no_verb(arguments: Sequence[str]) -> bool:
     return not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"))
 
 
-_VERB = re.compile(rf"(?<![\w./`-])geo (?:(?:{'|'.join(NOUNS)}) [a-z]+|(?:{'|'.join(VERBS)}))(?![\w-])")
+_VERB = re.compile(rf"(?<![\w./`-])geo (?:(?:{'|'.join(NOUNS)}) [a-z]+|(?:{'|'.join(VERBS)}))(?![\w-]| --config)")
 """How a verb of this program begins in a text. One in backticks is mentioned, and not to be typed."""
 
 
 def typed(do: str, config: str) -> str:
-    """What to do: each verb in it is as it is typed for a configuration. That stands behind its name, since where it ends prose may follow."""
+    """What to do: each verb in it is as it is typed for a configuration. That stands behind its name, since where it ends prose may follow.
+    One that has it stays."""
     return _VERB.sub(lambda verb: f"{verb[0]} --config {shlex.quote(config)}", do)

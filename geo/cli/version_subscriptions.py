@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from geo.cli.output import Output
 from geo.cli.running import run_in_cluster, writable
-from geo.cli.verbs import typed
 from geo.config import Config
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
@@ -58,7 +57,7 @@ def create(args: argparse.Namespace, output: Output, config: Config, topic: Topi
     stream, sql = _stream(log_of_topic), f"SELECT * FROM {view}" if view else query(log_of_topic.sql)
     output.data({**listed(tables, made), "stream": stream, "sql": sql})
     way = f"geo subscriptions ack --cluster {args.cluster} --topic {topic} --subscription {args.subscription} --version V"
-    how = f"by the checkpoint {made.checkpoint}" if made.checkpoint else f"by what is said with: {typed(way, args.config)}"
+    how = f"by the checkpoint {made.checkpoint}" if made.checkpoint else f"by what is said with: {way}"
     output.text(f"{made} in {args.cluster} goes {how}", "a stream of its messages:", f"  {stream}", f"in SQL: {sql}", WHY)
     if not made.replicated:
         output.text(f"it is of {args.cluster} only: no markers are written for it, and it does not move")
@@ -127,8 +126,8 @@ def columns(one: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def say_standings(by_topic: Mapping[Topic, list[VersionStanding]], output: Output, config: str) -> int:
-    """Say how far a subscription of one topic, or of several partitions, is; verbs are as they are typed for a configuration. Returns the exit code."""
+def say_standings(by_topic: Mapping[Topic, list[VersionStanding]], output: Output) -> int:
+    """Say how far a subscription of one topic, or of several partitions, is. Returns the exit code."""
     found = [(topic, one) for topic, standings in by_topic.items() for one in standings]
     output.data([{"mode": "version", "topic": str(topic), **asdict(one)} for topic, one in found])
     said: Topic | None = None
@@ -137,7 +136,7 @@ def say_standings(by_topic: Mapping[Topic, list[VersionStanding]], output: Outpu
             output.text(str(topic))
             said = topic
         output.text(f"{one.cluster}: {_how_far(one)}")
-        _say_not_run(one.cluster, one.not_run, output, config, "  ")
+        _say_not_run(one.cluster, one.not_run, output, "  ")
         _say_waits(one.cluster, one.waits_for, output)
         if one.unread is not None:
             output.text(f"  {one.unread}; whoever runs version sync in {one.cluster} logs why")
@@ -147,7 +146,7 @@ def say_standings(by_topic: Mapping[Topic, list[VersionStanding]], output: Outpu
             output.text(f"  here: a consumer may begin at version {one.start_here}, as {one.told_by} told{_old(one.age_s)}")
         for start in one.elsewhere:
             output.text(f"  in {start.target}: {_begins(start)}")
-            _say_not_run(start.target, start.not_run.get(start.target), output, config, "    ")
+            _say_not_run(start.target, start.not_run.get(start.target), output, "    ")
             _say_counts(start, output, "    ")
     return 1 if any(one.unreadable is not None for _, one in found) else 0
 
@@ -169,7 +168,7 @@ def as_json(found: StartElsewhere, target: ClusterTables) -> dict[str, Any]:
     return {"mode": "version", **asdict(found), "stream": stream}
 
 
-def say_start(found: StartElsewhere, target: ClusterTables, output: Output, config: str, *, is_of_both: bool = False) -> int:
+def say_start(found: StartElsewhere, target: ClusterTables, output: Output, *, is_of_both: bool = False) -> int:
     """Say where a consumer that moves goes on. Returns the exit code: 1, that is not known. `is_of_both`: the name is also that of a
     subscription of messages, which is there under it."""
     if found.source_unreadable is not None:
@@ -178,7 +177,7 @@ def say_start(found: StartElsewhere, target: ClusterTables, output: Output, conf
     output.text(f"{found.subscription} of {found.topic} in {found.target}{as_one}: {_begins(found)}")
     if found.start is None:
         for cluster, why in found.not_run.items():
-            _say_not_run(cluster, why, output, config, "  ")
+            _say_not_run(cluster, why, output, "  ")
     _say_waits(found.source, found.waits_for, output)
     _say_counts(found, output, "")
     if found.start is None:
@@ -190,7 +189,7 @@ def say_start(found: StartElsewhere, target: ClusterTables, output: Output, conf
         + (" --checkpoint DIR-OF-THAT-QUERY" if found.checkpoint is not None else "")
     )
     output.text(
-        f"start its consumer in {found.target} with startingVersion {found.start}, then: {typed(create, config)}",
+        f"start its consumer in {found.target} with startingVersion {found.start}, then: {create}",
         f"  {_stream(target.log(Topic.parse(found.topic)), found.start)}",
         WHY,
     )
@@ -208,10 +207,10 @@ def _old(age_s: float | None) -> str:
     return "" if age_s is None else f", {age_s:,.1f} s old"
 
 
-def _say_not_run(cluster: str, why: str | None, output: Output, config: str, indent: str) -> None:
+def _say_not_run(cluster: str, why: str | None, output: Output, indent: str) -> None:
     if why is not None:
         verbs = f"geo broker --cluster {cluster}, or geo subscriptions sync --cluster {cluster}"
-        output.text(f"{indent}nobody runs version sync in {cluster} ({why}). To run it: {typed(verbs, config)}")
+        output.text(f"{indent}nobody runs version sync in {cluster} ({why}). To run it: {verbs}")
 
 
 def _say_waits(cluster: str, waits_for: Mapping[str, str] | None, output: Output) -> None:

@@ -57,6 +57,17 @@ def test_what_is_said_moves_no_cursor_and_forges_no_line(capsys: pytest.CaptureF
     assert json.loads(printed) == {"reason": bad}
 
 
+def test_verbs_of_prose_are_as_they_are_typed_and_what_is_in_messages_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(as_json=False)
+    output.config = "./of prod.yaml"
+    said = "FAILED. Run: geo reconcile --source us"
+    output.text(said, output.typed(said))
+    output.table(("REASON",), [(said,), (None,)])
+    output.lines([Line(said)])
+    typed = "FAILED. Run: geo reconcile --config './of prod.yaml' --source us"
+    assert capsys.readouterr().out.splitlines() == [typed, typed, "REASON", typed, "", said]
+
+
 @given(st.text(max_size=200) | st.just("persistent://a/b/" + "c" * 10_000), st.integers(20, 80))
 @settings(max_examples=examples(1))
 def test_what_is_shown_fits_a_terminal_but_for_long_words_and_loses_none(text: str, width: int) -> None:
