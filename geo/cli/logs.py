@@ -11,9 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from shutil import get_terminal_size
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from geo.text import printable
+
+if TYPE_CHECKING:
+    _StreamHandler = logging.StreamHandler[TextIO]
+else:
+    _StreamHandler = logging.StreamHandler  # in Python 3.10 it takes no type
 
 RUN_ID = uuid.uuid4().hex[:12]
 """Of this process: the same in each line of its log."""
@@ -53,7 +58,7 @@ class TextFormatter(logging.Formatter):
         return "\n    ".join([f"{_time(record):%Y-%m-%d %H:%M:%SZ} {record.levelname.lower():7} {first}", *more])
 
 
-class LogHandler(logging.StreamHandler[TextIO]):
+class LogHandler(_StreamHandler):
     """Writes the log. On a terminal progress is one line that is drawn over."""
 
     def __init__(self, stream: TextIO, *, as_json: bool) -> None:
