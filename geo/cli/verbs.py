@@ -84,7 +84,7 @@ def _names_no_verb(arguments: Sequence[str]) -> bool:
     return not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"))
 
 
-_VERB = re.compile(rf"(?<![\w./`-])geo (?:(?:{'|'.join(NOUNS)}) [a-z]+|(?:{'|'.join(VERBS)}))(?![\w-]| --config)")
+_VERB = re.compile(rf"(?<![\w./`-])geo (?:(?:{'|'.join(NOUNS)}) [a-z]+|(?:{'|'.join(VERBS)}))(?![\w-]|(?: [a-z]+)? --config)")
 """How a verb of this program begins in a text. One in backticks is mentioned, and not to be typed."""
 
 
