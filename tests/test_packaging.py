@@ -15,15 +15,49 @@ import pytest
 import yaml
 
 from geo.cli.main import _parser
+from geo.jars import SPARKS
 from geo.session import NEEDED_ALWAYS, SPARK_DEFAULTS
+from tests.runtimes import PYTHONS
 
 ROOT = Path(__file__).resolve().parents[1]
+
+WHAT_RUNS = ("completion", "fold", "kafka", "s3", "spark")
+"""What an environment may lack, by its extra."""
 
 
 def test_an_installation_replaces_no_spark_of_a_runtime_unless_asked_to() -> None:
     required = distribution("delta-geo").requires or []
     asking = {line.partition("extra == ")[2].strip("'\"") for line in required if line.startswith(("pyspark", "delta-spark"))}
     assert asking == {"spark", "all", "demo", "notebooks", "test"}, "'': everybody; fold and kafka are for runtimes too"
+
+
+def test_one_extra_brings_what_runs_everything() -> None:
+    required = [line.partition("; extra == ") for line in distribution("delta-geo").requires or []]
+    of_each = {extra: {one for one, _, said in required if said.strip("'\"") == extra} for extra in ("all", *WHAT_RUNS)}
+    assert all(of_each[extra] for extra in WHAT_RUNS)
+    assert of_each["all"] >= set().union(*(of_each[extra] for extra in WHAT_RUNS))
+
+
+@pytest.mark.slow
+def test_folders_of_a_users_own_hide_nothing_of_the_package(tmp_path: Path) -> None:
+    for name in ("schemas", "jobs", "config", "tests"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('of the user')\n")
+    (tmp_path / "geo.yaml").write_text("version: 1\nclusters: {eu: {root: eu}}\n")
+    done = subprocess.run([sys.executable, "-m", "geo", "topics", "--config", "geo.yaml"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                          capture_output=True, text=True)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_page_of_runtimes_and_the_first_page_name_what_this_program_takes() -> None:
+    pages = [(ROOT / name).read_text() for name in ("docs/runtimes.md", "README.md")]
+    *most, last = SPARKS
+    assert f"| | {' | '.join(f'Spark {one}' for one in reversed(SPARKS))} |" in pages[0]
+    assert f"Spark {', '.join(most)} or {last}" in pages[1]
+    least = min(PYTHONS, key=lambda one: tuple(map(int, one.split("."))))
+    assert f"Python {least} or newer" in pages[1]
+    assert f'requires-python = ">={least}"' in (ROOT / "pyproject.toml").read_text()
+    assert all(f"| {one} |" in pages[0] for one in PYTHONS)
 
 
 def test_every_job_has_an_entry_point() -> None:
