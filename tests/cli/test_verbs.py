@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+import shlex
 from pathlib import Path
 
 import pytest
@@ -81,19 +81,34 @@ def test_nouns_that_list_have_such_a_verb() -> None:
 _OF_ALL = ("clusters", "links", "topics", "subscriptions")
 
 
-@pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], ids=lambda page: page.stem)
-def test_verbs_that_a_page_names_are_there(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for noun, verb in re.findall(r"(?:`|^)geo +([a-z]+(?:-[a-z]+)?)(?: +([a-z]+(?:-[a-z]+)*)\b)?", text, re.MULTILINE):
-        words = spelled([noun, verb] if verb else [noun])
-        assert words[0] in VERBS, f"geo {noun}"
-        if words[0] in NOUNS and len(words) > 1:
-            assert words[1] in {*_verbs_of(words[0])}, f"geo {noun} {verb}"
+_TYPED = ("bash", "text", "")
+_PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"]
 
 
-def _verbs_of(noun: str) -> Iterator[str]:
-    for action in _parser(noun)._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices[noun]._actions:
-                if isinstance(inner, argparse._SubParsersAction):
-                    yield from inner.choices
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
+def test_verbs_and_options_that_a_page_names_are_there(page: Path) -> None:
+    for typed in re.findall(r"`geo +([a-z][^`]*)`", page.read_text(encoding="utf-8")):
+        words = spelled([word for word in re.split(r"[\s|]+", typed) if word])
+        assert words[0] in VERBS, f"geo {typed}"
+        verb = _verb(words)
+        if verb is not None:
+            said = {word.partition("=")[0] for word in words if re.match("--?[a-z]", word)}
+            assert said <= verb._option_string_actions.keys(), f"geo {typed}"
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
+def test_what_a_page_lets_people_type_is_understood(page: Path) -> None:
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        for typed in re.findall(r"^(?:\$ )?(?:\./run )?geo +(.*)$", block, re.MULTILINE) if language in _TYPED else ():
+            words = spelled(shlex.split(typed.partition(" | ")[0], comments=True))
+            _parser(words[0]).parse_args(words)  # ends the run with what is wrong, if something is
+
+
+def _verb(words: list[str]) -> argparse.ArgumentParser | None:
+    """The parser of a verb; None where a noun is meant, with all of its verbs."""
+    parser = _parser(words[0])
+    for word in words[: 2 if words[0] in NOUNS else 1]:
+        inner = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+        assert word in inner.choices, f"geo {' '.join(words)}"
+        parser = inner.choices[word]
+    return parser
