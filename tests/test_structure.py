@@ -239,3 +239,34 @@ def test_every_planted_fault_is_of_a_text_that_is_there_once() -> None:
     """Else whoever changes a line finds out only when the faults are planted."""
     gone = {one.what: count for one in FAULTS if (count := (ROOT / one.file).read_text().count(one.right)) != 1}
     assert gone == {}
+
+
+def _names_of_imports(statements: Iterable[ast.AST]) -> set[str]:
+    imports = (one for one in statements if isinstance(one, (ast.Import, ast.ImportFrom)))
+    return {name.asname or name.name.partition(".")[0] for one in imports for name in one.names}
+
+
+def test_what_is_imported_for_types_alone_is_used_in_types_alone() -> None:
+    """Neither mypy nor ruff tells: they take the name for one that is there."""
+    used = []
+    for path in sorted((ROOT / "geo").rglob("*.py")):
+        tree = _parsed(path.relative_to(ROOT).as_posix())
+        whole = list(_statements(tree))
+        of_types = [one for one in whole if isinstance(one, ast.If) and "TYPE_CHECKING" in ast.unparse(one.test)]
+        held = {id(inner) for one in of_types for inner in ast.walk(one)}
+        told = {name.id for one in of_types for other in one.orelse for name in ast.walk(other) if isinstance(name, ast.Name)}
+        names = (
+            _names_of_imports(one for one in whole if id(one) in held)
+            - _names_of_imports(one for one in whole if id(one) not in held)
+            - told
+        )
+        if names:
+            nodes = list(ast.walk(tree))
+            kinds = [
+                kind for node in nodes for kind in (getattr(node, "annotation", None), getattr(node, "returns", None)) if kind
+            ]
+            held |= {id(inner) for kind in kinds for inner in ast.walk(kind)}
+            used += [
+                (path.name, one.id) for one in nodes if isinstance(one, ast.Name) and one.id in names and id(one) not in held
+            ]
+    assert used == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -86,6 +87,21 @@ def test_what_is_watched_is_a_line_of_json_each_time(capsys: pytest.CaptureFixtu
     with pytest.raises(StopIteration):
         output.watch(0, show)
     assert list(map(json.loads, capsys.readouterr().out.splitlines())) == [{"look": [0]}, {"look": [1]}, {"look": [2]}]
+
+
+@pytest.mark.slow
+def test_a_screen_is_shown_again_and_again_until_a_signal(tmp_path: Path) -> None:
+    (tmp_path / "geo.yaml").write_text("version: 1\nclusters: {eu: {root: eu}}\n")
+    (tmp_path / "eu").mkdir()
+    verb = [sys.executable, "-m", "geo", "status", "--config", "geo.yaml", "--watch", "1", "-o", "json"]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    with subprocess.Popen(verb, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        looks = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert looks[0].keys() == looks[1].keys()
+    assert [one["cluster"] for look in looks for one in look["clusters"]] == ["eu", "eu"]
 
 
 @pytest.mark.parametrize("width", [None, 9])

@@ -65,7 +65,7 @@ def odd(world: World, tmp_path: Path) -> World:
     lines.write_text("".join(f"{json.dumps(one)}\n" for one in told))
     publish_json_lines(world.spark, world.config, "us", TOPIC, str(lines)).await_termination()
     columns = (f"{sql} AS {name}" for name, (sql, _) in _COLUMNS.items())
-    publish(world.spark.sql(f"SELECT 'k' AS key, {', '.join(columns)}"), world.config, "us", TYPED)
+    publish(world.spark.sql(f"SELECT 'k' AS key, {', '.join(columns)}"), world.config, "us", TYPED, publish_id="1")
     return world
 
 

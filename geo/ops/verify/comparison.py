@@ -186,7 +186,7 @@ class Comparison:
 
     def _ledgers(self) -> list[_Ledger]:
         rows = (self._belonging(name).select(F.lit(name).alias("cluster"), *ID) for name in self._logs)
-        ends = reduce(DataFrame.unionByName, rows).groupBy("cluster", "origin", "ledger_id").agg(
+        ends = reduce(spark_sql.DataFrame.unionByName, rows).groupBy("cluster", "origin", "ledger_id").agg(
             F.min("entry_id").alias("first"),
             F.max("entry_id").alias("last"),
             F.count_distinct("entry_id").alias("entries"),
@@ -274,7 +274,7 @@ class Comparison:
         for link in self._links:
             column = f"end {link.name}"
             at_end = self._at_end(link, read_ends)
-            if isinstance(at_end, DataFrame):
+            if isinstance(at_end, spark_sql.DataFrame):
                 older[column] = at_end
             else:
                 always[column] = F.lit(at_end)
