@@ -26,8 +26,8 @@ from geo.now import utc_now
 from geo.schemas import VERSION_SUBSCRIPTIONS
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import key_of
-from geo.subscription.controller import MAX_SUBSCRIPTIONS
 from geo.subscription.stream_progress import read_progress
+from geo.subscription.subscription_cursors import MAX_SUBSCRIPTIONS
 from geo.subscription.version_reader import VIEW_SUFFIX, query
 from geo.subscription.version_starts import forget
 from geo.text import first_line

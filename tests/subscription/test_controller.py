@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from geo.config.model import Snapshots
 from geo.errors import SchemaError
 from geo.ids import Position
-from geo.subscription import controller as controller_module
-from geo.subscription.controller import FOR_OTHERS, STATE_VERSION, Happened, TopicController
+from geo.subscription import subscription_cursors
+from geo.subscription.controller import FOR_OTHERS, STATE_VERSION, TopicController
 from geo.subscription.controller_rows import (
     Again,
     Effect,
@@ -29,6 +29,7 @@ from geo.subscription.controller_rows import (
     Void,
     WriteMarker,
 )
+from geo.subscription.happened import Happened
 from geo.subscription.markers import (
     Marker,
     SnapshotRequest,
@@ -630,7 +631,7 @@ def test_one_beyond_the_end_of_the_log_is_counted() -> None:
 
 
 def test_no_more_subscriptions_are_created_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_module, "MAX_SUBSCRIPTIONS", 2)
+    monkeypatch.setattr(subscription_cursors, "MAX_SUBSCRIPTIONS", 2)
     topic = Topic()
     topic.version = 30
     assert len(topic.reads(inbound(20, "t"), "b")) == 1
