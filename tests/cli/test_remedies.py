@@ -60,6 +60,7 @@ TOLD = _told()
 
 @pytest.mark.parametrize("do", TOLD)
 def test_each_verb_that_is_told_parses_as_it_is_printed(do: str) -> None:
+    assert typed(typed(do, CONFIG), CONFIG) == typed(do, CONFIG)
     for command in COMMAND.findall(typed(do, CONFIG)):
         words = shlex.split(command)[1:]
         assert _parser(words[0]).parse_args(words).config == CONFIG
