@@ -123,7 +123,7 @@ def add_rebuild(verbs: Verbs, does: str) -> None:
 
 
 _ASKED = {
-    Action.PAUSE: f"let a link rest, also over restarts; whoever runs it follows within {timetable.DISCOVERY_S:.0f} seconds ({timetable.REMOTE_DISCOVERY_S:.0f} on an object store)",
+    Action.PAUSE: f"let a link rest, also over restarts; whoever runs it follows within {timetable.DISCOVERY_S:.0f} seconds ({timetable.REMOTE_FOLLOWS_S:.0f} on an object store)",
     Action.RESUME: "let a paused link go on from where it stands",
     Action.RESTART: "let whoever runs a link end and begin it anew, also what is FAILED or waits to be tried again",
 }
@@ -314,7 +314,7 @@ def ask_links(args: argparse.Namespace, output: Output) -> int:
     output.data({"link": link.name, "topics": topics, "action": action.value, "matching": matching})
     output.text(
         f"{link.name} {topics}: asked to {action.value}; it matches {matches}. Whoever runs the link follows within "
-        f"{timetable.DISCOVERY_S if target.is_near else timetable.REMOTE_DISCOVERY_S:.0f} seconds{'' if action is Action.RESTART else ', or at its next start'}."
+        f"{timetable.DISCOVERY_S if target.is_near else timetable.REMOTE_FOLLOWS_S:.0f} seconds{'' if action is Action.RESTART else ', or at its next start'}."
     )
     return 0
 

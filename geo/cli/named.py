@@ -53,8 +53,14 @@ class Named:
         return self.topics
 
     def refuse_subscription(self, name: str, known: Iterable[str]) -> NoReturn:
-        """Raises UsageError that says of a subscription, or else of its topic, that it is nowhere. `known`: the subscriptions of the topic."""
+        """Raises UsageError that says of a subscription, or else of its topic, that it is nowhere. `known`: the subscriptions of the topic, or of
+        its partitions; of one that these have it says how they are named."""
         self.require()
+        known = set(known)
+        if name in known:
+            raise UsageError(
+                f"{self.topic} is partitioned. Name one of its partitions; reset and delete also take all of them: '{self.glob}'."
+            )
         listed = f"`geo subscriptions` lists those that are there{suggestion(name, known) or '.'}"
         raise UsageError(f"no cluster knows a subscription {name} of {self.topic}. {listed}")
 

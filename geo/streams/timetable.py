@@ -19,6 +19,9 @@ DISCOVERY_S = 10.0
 REMOTE_DISCOVERY_S = 60.0
 """The same of tables for which a look is a request: what all groups of a process read there is as old as that at most."""
 
+REMOTE_FOLLOWS_S = DISCOVERY_S + REMOTE_DISCOVERY_S
+"""After so long at most a group knows there what a person asked for."""
+
 RECORD_S = 60.0
 """How often works that moved are recorded."""
 

@@ -98,6 +98,7 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     (f"topics create {_EU}-new --columns 'payload STRING'", 2, "are of the envelope that every message has"),
     (f"peek {_EU}-parts", 2, "Name one of them, such as persistent://shop/web/orders-parts-partition-0"),
     (f"publish {_EU}-parts --jsonl geo.yaml", 2, "is partitioned: publish to one of"),
+    (f"subscriptions reset {_EU}-parts --subscription billing --to latest", 2, "is partitioned. Name one of its partitions"),
     (f"peek {_EU} -n 0", 2, "a number from 1 to 10000"),
     (f"consume {_BILLING} --trigger '0 seconds'", 2, "trigger '0 seconds' is no interval"),
     ("replicate --cluster eu --trigger '0 ms'", 2, "trigger '0 ms' is no interval"),

@@ -40,6 +40,7 @@ SMALL = (
     "subscriptions create --cluster eu --topic {topic} --subscription brief --start 2026-11-29T21:42:40.795243+01:00",
     "subscriptions set --cluster eu --topic {topic} --subscription brief --replicate-subscription-state false",
     "subscriptions delete --cluster eu --topic {topic} --subscription brief --yes",
+    "subscriptions create --cluster eu --topic {topic}-parts-partition-0 --subscription billing",
     "links restart --source us --target eu",
     "failover --topic {topic} --subscription billing --from eu --to eu --dry-run",
 )
