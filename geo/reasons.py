@@ -67,8 +67,14 @@ class Reason(str, Enum):
     CLOCK = "CLOCK", "This host's clock is not the storage's.", "set this host's clock"
     SCHEMA = (
         "SCHEMA",
-        "A table is newer than this program, is not ours, or would change in a way that is not additive.",
+        "A table is newer than this program, or is not ours.",
         "upgrade delta-geo here, or move the table away that its sentence names",
+    )
+    COLUMNS = "COLUMNS", "A column of the source has another type, or case, than in the target."
+    COLUMNS_DENIED = (
+        "COLUMNS_DENIED",
+        "The source has columns, or wider types, that its link does not bring (schema_updates: deny).",
+        "give them to the target, as its sentence says",
     )
     CONFIG = "CONFIG", "The configuration is wrong."
     USAGE = "USAGE", "What was asked for cannot be done."

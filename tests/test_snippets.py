@@ -50,7 +50,8 @@ def test_a_page_does_what_it_says(page: str, world: World, monkeypatch: pytest.M
     monkeypatch.chdir(world.folder)
     spark, data = world.spark, str(world.folder)
     rows = world.rows(0, 5).withColumnRenamed("number", "order_number")
-    known: dict[str, Any] = {"spark": spark, "df": rows, "stream": _lines(world)}
+    sales = spark.sql("SELECT 1 AS amount")
+    known: dict[str, Any] = {"spark": spark, "df": rows, "sales": sales, "stream": _lines(world)}
     if page in ("README.md", "docs/using.md"):  # which begin with a region that has been at work
         for end in (2, 3, 4):
             publish(

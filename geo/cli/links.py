@@ -105,6 +105,8 @@ def add_links(verbs: Verbs, does: str) -> None:
     p = of_links.add("resolve", "reconcile all FAILED topics of a link: takes their sources as right", resolve)
     _add_ends(p)
     add_glob(p)
+    does = "where a column has another type, or case, than in the target: bring its values as the target's type if they are exactly that"
+    p.add_argument("--accept-type", action="store_true", help=does)
     add_dry_run(p)
     add_take_over(p)
     does = "let a link begin again at a time; what is before is not fetched any more, what is there stays"
@@ -335,6 +337,7 @@ def resolve(args: argparse.Namespace, output: Output) -> int:
         topics,
         dry_run=args.dry_run,
         take_over=args.take_over,
+        accept_type=args.accept_type,
     )
     _say_reconciled(args, output, done, not_done)
     return 1 if not_done else 0

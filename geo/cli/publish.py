@@ -6,11 +6,12 @@ import argparse
 import threading
 from dataclasses import replace
 from functools import partial
+from typing import get_args
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, duration, from_0, from_1_to
 from geo.cli.output import Output
 from geo.cli.running import before_change, load_for, start_spark, stop_on_signals
-from geo.config.model import Publication
+from geo.config.model import Publication, SchemaChange
 from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
 from geo.journal.events import events_of
@@ -57,6 +58,10 @@ def add_publish(verbs: Verbs, does: str) -> None:
     p.add_argument("--order-by", type=_names, default=(), metavar="COLUMN,…", help=does)
     does = "pass over changes and deletes in the Delta table, which stop it otherwise"
     p.add_argument("--only-inserts", action="store_true", help=does)
+    does = (
+        "whether the topic gets columns, and wider types, that the Delta table gets; `fixed`: they stop it (default: %(default)s)"
+    )
+    p.add_argument("--schema", choices=get_args(SchemaChange), default="grow", help=does)
     does = "continue behind Kafka offsets, or commits of a Delta table, that are gone"
     p.add_argument("--accept-lost", action="store_true", help=does)
     does = "continue behind Kafka offsets that are there and cannot be read, and list them as rejected; may be given again"
@@ -111,7 +116,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         raise UsageError("--wait-for is for a run that ends: leave --trigger out.")
     what = Publication(
         args.cluster, topic, args.producer, args.jsonl, args.kafka, args.kafka_topic, args.kafka_start, args.delta, args.delta_start,
-        args.key, args.order_by, args.only_inserts,
+        args.key, args.order_by, args.only_inserts, args.schema,
     )  # fmt: skip
     options = PublishOptions(
         trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows, accept_lost=args.accept_lost,

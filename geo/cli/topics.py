@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,20 @@ from geo.cli.named import chosen, refuse_absent
 from geo.cli.output import Colour, Line, Output, as_text, said
 from geo.cli.running import LookedAt, before_change, load_for, missing_roots, say_unreadable, start_spark, writable
 from geo.config import load
+from geo.delta.columns import sql_type
 from geo.errors import NotThereError
 from geo.journal.cluster import ClusterTables
 from geo.late import late
 from geo.log.topic_log import count_messages, newest
-from geo.log.topics import Registered, absent, all_topics, create_partitions, create_single, set_replication_clusters
+from geo.log.topics import (
+    Registered,
+    absent,
+    all_topics,
+    create_partitions,
+    create_single,
+    grow_topic,
+    set_replication_clusters,
+)
 from geo.names import ALL_TOPICS, Topic, is_glob, topic_glob_matches
 from geo.now import utc_now
 from geo.ops.removal import LOSE
@@ -30,6 +40,8 @@ from geo.text import counted, lasting, per_second
 from geo.times import from_us
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
+
     from geo.log import admission
     from geo.ops import delete_topic
 else:  # who looks does without Spark
@@ -63,12 +75,16 @@ def add_topics(verbs: Verbs, does: str) -> None:
         "--columns", metavar="SQL", help="a typed topic's own columns, such as 'amount DECIMAL(10,2), currency STRING'"
     )
 
-    p = of_topics.add("set", "set a topic's policy in a cluster; it goes before the configuration's", set_policy)
+    p = of_topics.add(
+        "set", "set a topic's policy in a cluster, which goes before the configuration's, or give it columns", set_policy
+    )
     p.add_argument("--cluster", required=True, help="out of which it holds")
     p.add_argument("--topic", required=True, help=f"{TOPIC_FORM}; a partitioned topic: all its partitions")
     policy = p.add_mutually_exclusive_group(required=True)
     policy.add_argument("--replication-clusters", metavar="A,B,…", help="only links between these carry it; one alone: none does")
     policy.add_argument("--inherit", action="store_true", help="again as the configuration says")
+    does = "give a typed topic these columns behind its own, and its own wider types, such as 'gate STRING'; links bring them to the others"
+    policy.add_argument("--add-columns", metavar="SQL", help=does)
 
     p = of_topics.add("delete", "delete a topic in one cluster, with what hangs on it there; acknowledgements stay", delete)
     p.add_argument("--cluster", required=True, help="where it is deleted")
@@ -222,12 +238,30 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
     refuse_absent(LookedAt("geo topics set", config, "auto").clusters[config.cluster(args.cluster).name], topic, to_change=True)
     tables = writable(args, config, "geo topics set")
+    if args.add_columns is not None:
+        return _add_columns(args.add_columns, tables, topic, output)
     clusters = None if args.inherit else args.replication_clusters.split(",")
     changed = set_replication_clusters(tables, config, topic, clusters)
     output.data({"topics": list(map(str, changed)), "cluster": args.cluster, "replication_clusters": clusters})
     for one in changed:
         output.text(f"{one} in {args.cluster}: replication clusters {','.join(clusters) if clusters else 'as configured'}")
     return 0
+
+
+def _add_columns(ddl: str, tables: ClusterTables, topic: Topic, output: Output) -> int:
+    done, cluster = grow_topic(tables, topic, admission.own_columns(ddl, lambda: tables.spark)), tables.cluster.name
+    output.data(
+        [
+            {"topic": str(one), "cluster": cluster, "added": _as_json(new.added), "widened": _as_json(new.widened)}
+            for one, new in done.items()
+        ]
+    )
+    output.text(*(f"{one} in {cluster}: {f'has now {new.told}' if new else 'had them'}" for one, new in done.items()))
+    return 0
+
+
+def _as_json(columns: Iterable[StructField]) -> dict[str, str]:
+    return {one.name: sql_type(one.dataType) for one in columns}
 
 
 def delete(args: argparse.Namespace, output: Output) -> int:

@@ -20,6 +20,8 @@ class KeyKind(Enum):
     FLAG = "`true` or `false`"
     START = "`earliest` or `latest`"
     CARRY = "`messages`, `acks` or `both`"
+    UPDATES = "`allow` or `deny`"
+    SCHEMA = "`grow` or `fixed`"
     CLUSTER = "a cluster's name"
     CLUSTERS = "a list of clusters' names"
     GLOB = "a glob of topics"
@@ -125,6 +127,11 @@ LINKS = KeysOf(
         Key("num_fetchers", KeyKind.NUMBER, "how many batches of the link run at once"),
         Key("dispatch_rate", KeyKind.RATE, "how much of each topic it brings per second, where no policy says one", "any number"),
         Key(
+            "schema_updates",
+            KeyKind.UPDATES,
+            "whether it brings columns, and wider types, that topics of the source got; with `deny` such a topic is FAILED until the target has them",
+        ),
+        Key(
             "expect_every",
             KeyKind.DURATION,
             "where a schedule runs it, how often: only after one and a half of it it is missed ([health.md](health.md))",
@@ -203,6 +210,11 @@ PUBLISH = KeysOf(
             "as they are in its files",
         ),
         Key("only_inserts", KeyKind.FLAG, "deletes and changes in the table are passed over; they stop it otherwise", "`false`"),
+        Key(
+            "schema",
+            KeyKind.SCHEMA,
+            "whether the topic gets columns, and wider types, that the table gets; with `fixed` they stop it",
+        ),
     ),
 )
 

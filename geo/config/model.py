@@ -40,6 +40,12 @@ Start = Literal["earliest", "latest"]
 Carry = Literal["messages", "acks", "both"]
 """What crosses a link: messages of topics, acknowledgements of subscriptions, or both."""
 
+SchemaChange = Literal["fixed", "grow"]
+"""What becomes of a typed topic when other columns are published into it: they are refused, or it gets them, and wider types."""
+
+Updates = Literal["allow", "deny"]
+"""Whether a link brings new columns and wider types of its source's topics."""
+
 Local = Mapping[str, Sequence[str] | None]
 """By cluster, the replication clusters that its own registry has for a topic; None or left out: it has none."""
 
@@ -191,6 +197,8 @@ class Link:
     carry: Carry = "both"
     num_fetchers: int = NUM_FETCHERS
     dispatch_rate: DispatchRate = DispatchRate()
+    schema_updates: Updates = "allow"
+    """`deny`: a topic whose source gets columns, or wider types, is FAILED until its target has them too."""
     expect_every_s: int | None = None
     """How often it is run, where that is by a schedule; nobody is missed for so long and half as long again. None: it runs on, or as its
     commits tell."""
@@ -207,6 +215,7 @@ class Link:
             raise UsageError(f"link {self.name}: a cluster needs no link to itself")
         check_start(self.start)
         check_carry(self.carry)
+        check_updates(self.schema_updates)
         if not self.topics:
             raise UsageError(f"link {self.name}: topics is empty; leave it out for all topics")
         for glob in self.topics:
@@ -281,7 +290,7 @@ class Publication:
     """What a broker publishes into a topic of its cluster: JSON lines below the path `jsonl`; or the topic `kafka_topic` of
     the Kafka brokers `kafka`, from `kafka_start` where nothing was read yet; or the Delta table `delta`, a path or a catalog's name, from `delta_start`:
     with the text of its column `key` as the key, the rows of a commit in the order of `order_by`, and changes and deletes passed over where it is
-    `only_inserts`. UsageError if not."""
+    `only_inserts`; columns and wider types that it gets the topic gets too, unless its `schema` is fixed. UsageError if not."""
 
     cluster: str
     topic: Topic
@@ -295,6 +304,7 @@ class Publication:
     key: str | None = None
     order_by: tuple[str, ...] = ()
     only_inserts: bool = False
+    schema: SchemaChange = "grow"
 
     def __post_init__(self) -> None:
         check_cluster(self.cluster), check_user_producer(self.producer)
@@ -306,8 +316,10 @@ class Publication:
             raise UsageError(f"{self.name}: kafka and kafka_topic belong together")
         if self.kafka is None and self.kafka_start != "earliest":
             raise UsageError(f"{self.name}: kafka_start belongs to kafka")
-        if self.delta is None and (self.delta_start != "earliest" or self.key or self.order_by or self.only_inserts):
-            raise UsageError(f"{self.name}: delta_start, key, order_by and only_inserts belong to delta")
+        check_schema_change(self.schema)
+        of_delta = self.delta_start != "earliest" or self.key or self.order_by or self.only_inserts or self.schema != "grow"
+        if self.delta is None and of_delta:
+            raise UsageError(f"{self.name}: delta_start, key, order_by, only_inserts and schema belong to delta")
 
     @property
     def name(self) -> str:
@@ -521,6 +533,20 @@ def check_start(text: str) -> Start:
         allowed = get_args(Start)
         raise UsageError(f"{show(text)} is no start; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
     return cast(Start, text)
+
+
+def check_schema_change(text: str) -> SchemaChange:
+    return cast(SchemaChange, _one_of(get_args(SchemaChange), text, "schema"))
+
+
+def check_updates(text: str) -> Updates:
+    return cast(Updates, _one_of(get_args(Updates), text, "schema_updates"))
+
+
+def _one_of(allowed: Sequence[str], text: str, what: str) -> str:
+    if text not in allowed:
+        raise UsageError(f"{what} {show(text)}; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
+    return text
 
 
 def check_carry(text: str) -> Carry:

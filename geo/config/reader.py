@@ -26,7 +26,9 @@ from geo.config.model import (
     check_carry,
     check_identifier,
     check_known,
+    check_schema_change,
     check_start,
+    check_updates,
     problems,
 )
 from geo.config.placement import BalancerSettings, Placement, parse_setting
@@ -148,7 +150,7 @@ def _kinds(reader: Reader, clusters: Collection[str], resolve: Callable[[str], s
     known = partial(check_known, clusters=clusters)
     return {
         KeyKind.DURATION: word(duration_s), KeyKind.NUMBER: word(_number), KeyKind.FLAG: word(_flag), KeyKind.START: word(check_start),
-        KeyKind.CARRY: word(check_carry), KeyKind.CLUSTER: word(known), KeyKind.CLUSTERS: partial(_read_list, reader, check=known),
+        KeyKind.CARRY: word(check_carry), KeyKind.UPDATES: word(check_updates), KeyKind.SCHEMA: word(check_schema_change), KeyKind.CLUSTER: word(known), KeyKind.CLUSTERS: partial(_read_list, reader, check=known),
         KeyKind.GLOB: word(check_topic_glob), KeyKind.GLOBS: partial(_read_list, reader, check=check_topic_glob),
         KeyKind.LOCATION: text(resolve), KeyKind.IDENTIFIER: word(check_identifier), KeyKind.TOPIC: word(Topic.parse),
         KeyKind.PRODUCER: word(check_user_producer), KeyKind.NAME: word(str), KeyKind.TEXT: text(str),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from geo.late import F
+from geo.late import F, arrow_types
 from geo.late import spark_types as T
 from geo.sql_text import identifier
 from geo.times import any_day, any_time
@@ -47,6 +47,24 @@ def rows_frame(spark: SparkSession, types: Mapping[str, str], rows: Iterable[Map
     By way of Arrow: `createDataFrame` of a list starts a Python worker in every job that reads it, seconds on a busy machine.
     """
     return spark.createDataFrame(rows_table(types, rows))
+
+
+def columns_in(rows: pa.Table) -> T.StructType:
+    """The columns of rows as Spark has them; a time without a zone stays one."""
+    kinds = ((one.name, arrow_types.from_arrow_type(one.type, prefer_timestamp_ntz=True)) for one in rows.schema)
+    return T.StructType([T.StructField(name, kind) for name, kind in kinds])
+
+
+def map_in_arrow(
+    rows: DataFrame, each: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answers: str | T.StructType
+) -> DataFrame:
+    """As `DataFrame.mapInArrow`, of columns with any names: Spark's takes a dot or a backtick in one for something else."""
+    names = rows.columns
+
+    def of_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return each(pa.RecordBatch.from_arrays(one.columns, names=names) for one in batches)
+
+    return rows.toDF(*(f"_geo_{at}" for at in range(len(names)))).mapInArrow(of_partition, answers)
 
 
 def _arrow(value: object) -> object:

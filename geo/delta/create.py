@@ -72,7 +72,23 @@ def _without(fields: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
 
 def make_first(folder: WritePath, schema: TableSchema, extra: Iterable[StructField], own: Mapping[str, str]) -> bool:
     """Make a table whose `_delta_log` is `folder`. False, and nothing was done, if anything is there. Raises OSError, UnknownAnswerError, and as
-    `refuse_twins` and `first_version`."""
+    `refuse_first` and `first_version`."""
+    actions, checksum = _first(folder, schema, extra, own)
+    if not folder.store.begin_log(str(folder)) or not put_commit(folder, 0, actions):
+        return False
+    reach(CrashPoint.TABLE_COMMITTED)
+    put_checksum(folder, 0, checksum)
+    return True
+
+
+def refuse_first(folder: ReadPath, schema: TableSchema, extra: Iterable[StructField]) -> None:
+    """Raises UsageError for columns with which `make_first` makes no table."""
+    _first(folder, schema, extra, {})
+
+
+def _first(
+    folder: ReadPath, schema: TableSchema, extra: Iterable[StructField], own: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     extra = list(extra)
     refuse_twins(folder.parent, [*schema.types, *(column.name for column in extra)])
     table_id, txn_id = str(uuid.uuid4()), str(uuid.uuid4())
@@ -81,11 +97,7 @@ def make_first(folder: WritePath, schema: TableSchema, extra: Iterable[StructFie
         raise UsageError(
             f"{folder.parent}: {refused}, so it cannot be written where this program writes by itself. Nothing was made."
         )
-    if not folder.store.begin_log(str(folder)) or not put_commit(folder, 0, actions):
-        return False
-    reach(CrashPoint.TABLE_COMMITTED)
-    put_checksum(folder, 0, checksum)
-    return True
+    return actions, checksum
 
 
 def make(folder: WritePath, definition: str, own: Mapping[str, str] = MappingProxyType({})) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from geo.delta.arrow_rows import arrow_type, parts_of
 from geo.delta.commits import ENGINE
 from geo.delta.derived_checksum import NOTHING
-from geo.delta.protocol import with_local_times
+from geo.delta.protocol import with_feature
 from geo.errors import UsageError
 from geo.late import arrow_types, spark_types
 from geo.schemas import TableSchema
@@ -74,7 +74,7 @@ def columns_of(schema: TableSchema) -> list[StructField]:
     return [spark_types.StructField(column.name, kind, column.nullable, {"comment": column.comment}) for column, kind in kinds]
 
 
-def _protocol(properties: Mapping[str, str], columns: Iterable[StructField]) -> dict[str, Any]:
+def _protocol(properties: Mapping[str, str], columns: Iterable[StructField]) -> Mapping[str, Any]:
     """The least that the table asks of readers and writers."""
     columns = list(columns)
     if any(isinstance(kind, spark_types.VariantType) for column in columns for kind in _within(column.dataType)):
@@ -83,7 +83,7 @@ def _protocol(properties: Mapping[str, str], columns: Iterable[StructField]) -> 
     plain: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
     if needed:
         plain = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["invariants", *needed, "appendOnly"]}
-    return with_local_times(plain) if has_local_times(columns) else plain
+    return with_feature(plain, "timestampNtz") if has_local_times(columns) else plain
 
 
 def has_local_times(columns: Iterable[StructField]) -> bool:

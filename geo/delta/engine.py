@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from geo.delta.commits import Commit
 from geo.delta.predicate import ANY_ROW, Predicate
+from geo.delta.protocol import CHANGES
 from geo.delta.summary import Groups, Summary
 from geo.late import spark_types
 from geo.sql_text import type_of
 from geo.text import first_line
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 T = TypeVar("T")
 
@@ -80,6 +81,20 @@ class Seen:
             return {key: value for key, value in told.items() if not key.startswith("delta.")}
 
         return spark_types.StructType.fromJson(json.loads(self.schema, object_hook=shown))
+
+    @property
+    def former_types(self) -> Mapping[str, Sequence[DataType]]:
+        """Of columns that were made of a wider type those that they had before, in their order."""
+        return {
+            one["name"]: [_type_of(change["fromType"]) for change in changes]
+            for one in json.loads(self.schema)["fields"]
+            if (changes := one["metadata"].get(CHANGES))
+        }
+
+
+def _type_of(name: str) -> DataType:
+    field = {"name": "", "type": name, "nullable": True, "metadata": {}}
+    return spark_types.StructField.fromJson(field).dataType
 
 
 @dataclass(frozen=True, slots=True)

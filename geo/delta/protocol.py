@@ -37,9 +37,13 @@ MAPPED_NAME, MAPPED_ID = "delta.columnMapping.physicalName", "delta.columnMappin
 """What a column says of its name and number in files."""
 
 MAPPING, _TIMESTAMPS, _CONSTRAINTS = "delta.columnMapping.mode", "delta.enableInCommitTimestamps", "delta.constraints."
-_CHANGES = "delta.typeChanges"
+CHANGES = "delta.typeChanges"
+"""What a column says of the types that it had."""
 
-_KNOWN_METADATA = frozenset({"comment", MAPPED_NAME, MAPPED_ID, _CHANGES})
+TYPE_WIDENING = "delta.enableTypeWidening"
+"""The property of a table whose columns may be made of wider types."""
+
+_KNOWN_METADATA = frozenset({"comment", MAPPED_NAME, MAPPED_ID, CHANGES})
 """What a column may say of itself beside its type. Anything else fills or checks it."""
 
 _WIDER: Mapping[str, frozenset[str]] = {
@@ -115,22 +119,24 @@ def why_not_plain(columns: Iterable[Mapping[str, Any]]) -> str | None:
 def why_not_widened(column: Mapping[str, Any]) -> str | None:
     """Why a column's values in older files cannot be read as the type that it has now; None: they can."""
     for field in _within(column):
-        for one in field["metadata"].get(_CHANGES, ()):
-            if not _is_wider(one["fromType"], one["toType"]):
+        for one in field["metadata"].get(CHANGES, ()):
+            if not is_wider(one["fromType"], one["toType"]):
                 return (
                     f"its column {column['name']} was a {one['fromType']} and became a {one['toType']}, which is not known here"
                 )
     return None
 
 
-def with_local_times(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """The protocol of a table that gets a column of times without a zone (`timestampNtz`)."""
+def with_feature(protocol: Mapping[str, Any], feature: str) -> Mapping[str, Any]:
+    """The protocol of a table that gets something which readers and writers have to know (`timestampNtz`, `typeWidening`)."""
+    if feature in (protocol.get("readerFeatures") or ()):
+        return protocol
     reads, writes = (list(protocol.get(f"{who}Features") or ()) for who in ("reader", "writer"))
     if protocol["minReaderVersion"] < 3:
         reads += [_OF_READERS[1]] if protocol["minReaderVersion"] >= _OF_READERS[0] else []
     if protocol["minWriterVersion"] < 7:
         writes += [name for since, name in _OF_WRITERS if protocol["minWriterVersion"] >= since]
-    listed = (list(dict.fromkeys([*there, "timestampNtz"])) for there in (reads, writes))
+    listed = (list(dict.fromkeys([*there, feature])) for there in (reads, writes))
     return {"minReaderVersion": 3, "minWriterVersion": 7, **dict(zip(("readerFeatures", "writerFeatures"), listed, strict=True))}
 
 
@@ -156,7 +162,7 @@ def _within(column: Any) -> Iterator[Mapping[str, Any]]:
         yield from _within(column.get(part))
 
 
-def _is_wider(kind: str, wider: str) -> bool:
+def is_wider(kind: str, wider: str) -> bool:
     if wider in _WIDER.get(kind, ()):
         return True
     before, after = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(wider)

@@ -49,7 +49,7 @@ _OCTETS = octets(
 def fetch_if_small(rows: DataFrame, columns: Sequence[str]) -> pa.Table | None:
     """These columns of the rows if they are few and light, otherwise None. Among them are key, payload and properties."""
     # As text: built by functions it is 300 calls into the JVM, which in a small batch is a third of the time.
-    light = (f"if({_HEAVY}, NULL, {name}) AS {name}" if name in _BODY else f"`{name}`" for name in columns)
+    light = (f"if({_HEAVY}, NULL, {name}) AS {name}" if name in _BODY else identifier(name) for name in columns)
     table = rows.withColumn(_HEAVY, F.expr(f"{_OCTETS} > {LIGHT}")).selectExpr(*light, _HEAVY).limit(FEW + 1).toArrow()
     if table.num_rows > FEW or pc.any(table[_HEAVY]).as_py():
         return None

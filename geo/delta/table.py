@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 import pyarrow as pa
 
 from geo.crash import CrashPoint, reach
+from geo.delta.arrow_rows import columns_in
 from geo.delta.change import Change, commit_change, conflict_since, may_change
+from geo.delta.columns import Growth, growth, sql_type, why_not
 from geo.delta.commits import KEPT, Commit
-from geo.delta.create import learn, make, make_first
+from geo.delta.create import learn, make, make_first, refuse_first
 from geo.delta.definition import has_local_times
 from geo.delta.delta_log import commit_stamp, newest_version
 from geo.delta.delta_state import DeltaState, newest_state, require_state
@@ -41,7 +43,7 @@ from geo.delta.file_rows import FileRows
 from geo.delta.files import SmallFiles
 from geo.delta.locks import table_lock
 from geo.delta.metadata import commit_columns, commit_properties
-from geo.delta.protocol import is_mapped
+from geo.delta.protocol import TYPE_WIDENING, is_mapped
 from geo.delta.store import WritePath
 from geo.delta.writer import (
     Added,
@@ -58,7 +60,7 @@ from geo.delta.writer import (
 )
 from geo.delta.young import refuse_gone
 from geo.disk import full_at
-from geo.errors import GeoError, RetryableError, SchemaError, UnknownAnswerError, UnsafeError
+from geo.errors import GeoError, RetryableError, SchemaError, UnknownAnswerError, UnsafeError, UsageError
 from geo.faults import is_conflict
 from geo.late import F, spark_errors, spark_sql, spark_types
 from geo.reasons import Reason
@@ -307,7 +309,7 @@ class Table:
         columns = [
             f"{identifier(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'} COMMENT {literal(c.comment)}"
             for c in schema.columns
-        ] + [f"{identifier(field.name)} {field.dataType.simpleString()}" for field in extra]
+        ] + [f"{identifier(field.name)} {sql_type(field.dataType)}" for field in extra]
         partitioned = f" PARTITIONED BY ({', '.join(schema.partitioned_by)})" if schema.partitioned_by else ""
 
         def definition(properties: Mapping[str, str]) -> str:
@@ -423,7 +425,7 @@ class Table:
             reach(CrashPoint.APPEND_WRITTEN)
             self.append_written(written, user_metadata, refuse, fenced, transaction)
             return
-        self._leave_to_spark(_UNLIKE)
+        self._leave_rows(rows.schema)
         # Delta's own commit writes them once more: it alone knows numbers that were used.
         with staged(str(self.location)) as place:
             rows.write.parquet(place)
@@ -435,6 +437,17 @@ class Table:
         where the table itself does not say."""
         if not self.may_spark_commit:
             self._refuse_spark(why)
+
+    def _leave_rows(self, columns: StructType | None) -> None:
+        """Rows with these columns are Spark's to append, or files (None), which had the table's when they were written. Raises as `_leave_to_spark`;
+        RetryableError where all that is in the way is that columns came meanwhile, or wider types, and who appends has to look again."""
+        if self.may_spark_commit:
+            return
+        if self.why_left_to_spark() is None:
+            needed = None if columns is None else growth(self._looked().columns, columns)
+            if needed is None or not (needed or needed.clashes):
+                raise RetryableError(f"{self}: {_CHANGED} meanwhile. Nothing was written. Try again.", code=Reason.CONFLICT)
+        self._refuse_spark(_UNLIKE)
 
     def _refuse_spark(self, why: str) -> NoReturn:
         why = self.why_left_to_spark() or why
@@ -493,7 +506,7 @@ class Table:
         """As `append`, of files that were written beside the table."""
         if not self.commit_here(written, user_metadata, refuse, transaction):
             try:
-                self._leave_to_spark(_CHANGED)
+                self._leave_rows(None)
                 self._save(fenced(self.read_written(written)), user_metadata, transaction, refuse)
             finally:
                 self.remove_written(written)
@@ -527,7 +540,7 @@ class Table:
     ) -> None:
         """As `append`, of rows that this process has at hand: where it can, without Spark."""
         if not self.append_here(rows, user_metadata, refuse):
-            self._leave_to_spark(_UNLIKE)
+            self._leave_rows(columns_in(rows))
             self._save(fenced(self.spark.createDataFrame(rows).coalesce(1)), user_metadata, None, refuse)
 
     def append_rows_once(self, rows: pa.Table, user_metadata: str, transaction: tuple[str, int]) -> int | None:
@@ -536,14 +549,14 @@ class Table:
         safe."""
         folder, state = self.log_folder, self._state_for(lambda state: fits(state, rows))
         if folder is None or state is None:
-            self._leave_to_spark(_UNLIKE)
+            self._leave_rows(columns_in(rows))
             raise UnsupportedError(_UNLIKE)
         written = write_files(folder.parent, state, rows)
         reach(CrashPoint.APPEND_WRITTEN)
         is_done, version = self._add_here(written, user_metadata, lambda: None, transaction)
         if not is_done:
             self.remove_written(written)
-            self._leave_to_spark(_CHANGED)
+            self._leave_rows(None)
             raise UnsupportedError(_CHANGED)
         return version
 
@@ -712,7 +725,7 @@ class Table:
             inside = spark_types.StructType([field for field in columns if field.name not in dict(values)])
             rows = self.spark.read.schema(inside).parquet(*paths)
             told = {name: F.lit(value).cast(columns[name].dataType) for name, value in values}
-            parts.append(rows.withColumns(told).select(*columns.names))
+            parts.append(rows.withColumns(told).select(*map(identifier, columns.names)))
         return reduce(spark_sql.DataFrame.unionByName, parts) if parts else self.spark.createDataFrame([], columns)
 
     def change_here(self, make: Callable[[DeltaState], Change | None], user_metadata: str | None = None) -> Change | None:
@@ -821,19 +834,34 @@ class Table:
             return True
 
     def add_columns(self, columns: Sequence[StructField]) -> None:
-        """Add those of the columns that the table, which exists, lacks, with what their metadata say of them (`comment`). Idempotent, and any
-        number of processes may do so at once."""
-        if self._commits_metadata(partial(_commit_columns, columns)):
+        """Add those of the columns that the table, which exists, lacks, with what their metadata say of them (`comment`), and make those of its
+        own wider whose types are narrower (type widening: rows of before are read as the wider type, and readers have to know that). Idempotent,
+        and any number of processes may do so at once. Raises SchemaError, with nothing done, if it has one in another case, or of a type that
+        does not go with the one that is wanted."""
+        if self._commits_metadata(partial(_commit_columns, self, columns)):
             return
 
         def add() -> None:
-            there = self._looked().columns.names
-            if new := [column for column in columns if column.name not in there]:
-                if has_local_times(new):  # which Delta adds to new tables alone
-                    self._set("delta.feature.timestampNtz", "supported")
-                self.spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(map(_column_sql, new))})")
+            needed = _needed(self, self._looked().columns, columns)
+            if has_local_times([*needed.added, *needed.widened]):  # which Delta adds to new tables alone
+                self._set("delta.feature.timestampNtz", "supported")
+            if needed.added:
+                self.spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(map(_column_sql, needed.added))})")
+            if needed.widened and self.properties().get(TYPE_WIDENING) != "true":
+                self._set(TYPE_WIDENING, "true")
+            for one in needed.widened:
+                self.spark.sql(f"ALTER TABLE {self.sql} ALTER COLUMN {identifier(one.name)} TYPE {sql_type(one.dataType)}")
 
         self.commit(add)
+
+    def refuse_columns(self, schema: TableSchema, extra: Sequence[StructField]) -> None:
+        """Raises UsageError for columns of a user's with which the table could not be made."""
+        if not extra:
+            return
+        if found := why_not(extra, schema.types):
+            raise UsageError(f"{self}: cannot have these columns, nothing was made:\n" + "\n".join(f"- {one}" for one in found))
+        if (self._driver.never_spark or not self.may_spark_commit) and self.log_folder is not None:
+            refuse_first(self.log_folder, schema, extra)
 
     def set_property(self, key: str, value: str) -> None:
         if not self._commits_metadata(lambda folder, state: commit_properties(folder, state, {key: value})):
@@ -919,13 +947,21 @@ class Table:
 
 def _column_sql(column: StructField) -> str:
     comment = f" COMMENT {literal(column.metadata['comment'])}" if "comment" in column.metadata else ""
-    return f"{identifier(column.name)} {column.dataType.simpleString()}{comment}"
+    return f"{identifier(column.name)} {sql_type(column.dataType)}{comment}"
 
 
-def _commit_columns(columns: Sequence[StructField], folder: WritePath, state: DeltaState) -> bool:
-    """Commit that a table has those of the columns that it lacks."""
-    lacking = [one for one in columns if one.name not in state.schema.names]
-    return not lacking or commit_columns(folder, state, lacking)
+def _commit_columns(table: Table, columns: Sequence[StructField], folder: WritePath, state: DeltaState) -> bool:
+    """Commit that a table has what it lacks of the columns and their types."""
+    needed = _needed(table, spark_types.StructType.fromJson(json.loads(state.checksum["metadata"]["schemaString"])), columns)
+    return not needed or commit_columns(folder, state, needed)
+
+
+def _needed(table: Table, there: StructType, columns: Sequence[StructField]) -> Growth:
+    """What a table with these columns needs to have others too."""
+    if (needed := growth(there, columns)).clashes:
+        told = "; ".join(clash.told("as asked for", "there") for clash in needed.clashes)
+        raise SchemaError(f"{table}: {told}. Nothing was written.", code=Reason.COLUMNS)
+    return needed
 
 
 class _MetError(RetryableError):

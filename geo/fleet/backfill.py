@@ -42,7 +42,7 @@ from geo.log.conditions import published_since
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_parts import count_where
 from geo.log.topic_log import user_columns
-from geo.log.topics import create_topic, ensure_topic, grow
+from geo.log.topics import create_topic, ensure_topic
 from geo.names import ALL_TOPICS, Topic
 from geo.progress import Progress, set_step
 from geo.reasons import Reason
@@ -55,6 +55,7 @@ from geo.replication.link_target import TargetWatch, newest_commit
 from geo.replication.missing import extents, missing
 from geo.replication.repair import carried_topics
 from geo.replication.rule import Rule, messages_wanted
+from geo.replication.shape import shape_for
 from geo.replication.source_history import Fault
 from geo.replication.source_look import SourceLook, open_source_log
 from geo.replication.whole_files import Ahead, Whole, all_files, copied, look_ahead, plain_state, whole_files, without
@@ -234,7 +235,9 @@ class _Filling:
         filling, columns = owned[0], user_columns(source.columns)
         # Also after a fault, unless an append is in doubt: so that the link, or whoever resolves it, can have it.
         with giving_back(owned, lambda error: self._watch is None or not self._watch.in_doubt):
-            self._columns = grow(self._log, self._made(found(), columns), columns, str(self))
+            self._shape = shape_for(
+                self._log, self._made(found(), columns), columns, str(self), self._link.source, updates=self._link.schema_updates
+            )
             filling.fence(self._log, CrashPoint.BACKFILL_FENCED)
             with ExitStack() as held:
                 if is_instead := len(owned) > 1:
@@ -324,7 +327,7 @@ class _Filling:
         return found, whole_files(self._source_log, at.version, self._log, self._wanted, found)
 
     def _fill(self, ownership: Ownership, at: CommitName, target: CommitName) -> None:
-        self._watch = watch = TargetWatch(self._log, target, self._columns, str(self))
+        self._watch = watch = TargetWatch(self._log, target, self._shape, str(self))
         seen = at.version
 
         def refuse() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.types import (
@@ -23,12 +23,13 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from geo.delta.columns import NO_NAME, folded
+from geo.delta.columns import Growth, folded, goes_with, growth, is_same, sql_type, twins, why_not
+from geo.delta.definition import columns_of
 from geo.errors import UsageError
 from geo.faults import SPARK_ERRORS
 from geo.log.topic_log import user_columns
 from geo.names import Topic
-from geo.schemas import ENVELOPE
+from geo.schemas import ENVELOPE, TOPIC_LOG
 from geo.schemas.topic_log import MESSAGE_INPUT
 from geo.sql_text import identifier, literal
 from geo.text import first_line, show
@@ -44,18 +45,46 @@ ERROR = "_geo_error"
 
 _NULL_AIM = "replicate_to has a null in it; name clusters, or leave it out for all"
 
-_TYPES = {c.name: c.type.lower().replace(" ", "") for c in ENVELOPE if c.name in MESSAGE_INPUT}
+_KINDS = {field.name: field.dataType for field in columns_of(TOPIC_LOG) if field.name in MESSAGE_INPUT}
+_TYPES = {name: kind.simpleString() for name, kind in _KINDS.items()}
 _OURS = {c.name for c in ENVELOPE} - set(MESSAGE_INPUT)
+_ENVELOPE = {folded(c.name) for c in ENVELOPE}
 
 
-def new_topic_columns(given: StructType, dropped: Collection[str]) -> list[StructField]:
+def as_named(given: StructType, columns: Iterable[str]) -> StructType:
+    """Given columns by the names that a log has for them: Delta does not tell case apart."""
+    there = {folded(name): name for name in columns}
+    return StructType([StructField(there.get(folded(one.name), one.name), one.dataType) for one in given])
+
+
+def new_topic_columns(given: StructType, dropped: Collection[str], topic: Topic) -> list[StructField]:
     """The user's own columns a topic gets when rows with `given` columns are the first published to it; none: a bytes topic.
 
-    Columns that only give the order (`dropped`) make a topic typed only if there is no payload.
+    Columns that only give the order (`dropped`) make a topic typed only if there is no payload. Raises UsageError for those that no log can have.
     """
-    extra = [f for f in given if f.name not in _TYPES and f.name not in _OURS and not f.name.startswith("_geo_")]
-    only_order = all(f.name in dropped for f in extra)
-    return [] if only_order and "payload" in given.names else extra
+    extra = [f for f in given if f.name not in _TYPES and f.name not in _OURS and not is_internal(f.name)]
+    if all(f.name in dropped for f in extra) and "payload" in given.names:
+        return []
+    _refuse(topic, why_not(extra))
+    return extra
+
+
+def _refuse(topic: Topic, findings: Sequence[str]) -> None:
+    if findings:
+        raise UsageError(f"{topic}: nothing was published:\n" + "\n".join(f"- {finding}" for finding in findings))
+
+
+def is_internal(name: str) -> bool:
+    """Whether it is a column of this program's own plans, which is in no log."""
+    return name.lower().startswith("_geo_")
+
+
+def refuse_internal(names: Iterable[str], topic: Topic) -> None:
+    """Raises UsageError for columns of a user's that would be taken for this program's own."""
+    _refuse(
+        topic,
+        [f"column {show(name)} begins as those of delta-geo's own plans do; rename it" for name in names if is_internal(name)],
+    )
 
 
 def own_columns(ddl: str, start: Callable[[], object]) -> list[StructField]:
@@ -73,13 +102,8 @@ def own_columns(ddl: str, start: Callable[[], object]) -> list[StructField]:
         if not isinstance(parsed, StructType):
             raise UsageError(wanted)
         columns = list(parsed)
-    names = [column.name for column in columns]
-    if len(set(map(folded, names))) < len(names) or any(set(name) & set(NO_NAME) for name in names):
-        raise UsageError(f"{wanted}: names must differ, and have no space and none of , ; {{ }} ( ) =")
-    if taken := [name for name in names if folded(name) in _TYPES or folded(name) in _OURS or folded(name).startswith("_geo_")]:
-        raise UsageError(
-            f"columns {', '.join(taken)} are of the envelope that every message has; leave them out or choose other names."
-        )
+    if findings := [*why_not(columns), *filter(None, map(_why_not_own, columns))]:
+        raise UsageError(f"{wanted}: {'; '.join(findings)}.")
     return columns
 
 
@@ -109,30 +133,48 @@ def _plain_columns(ddl: str) -> list[StructField] | None:
     return columns
 
 
-def check_columns(given: StructType, columns: StructType, dropped: Collection[str], topic: Topic) -> None:
-    """Raises UsageError naming every given column that the topic cannot take, and why."""
-    own = {field.name: field.dataType.simpleString() for field in user_columns(columns)}
-    there: dict[str, str] = {}
-    for name in columns.names:
-        there.setdefault(folded(name), name)
-    findings = []
-    for field in given:
-        name, kind = field.name, field.dataType.simpleString()
-        if name.startswith("_geo_") or (name in dropped and name not in own and name not in _TYPES):
+def _why_not_own(column: StructField) -> str | None:
+    """Why a column cannot be a user's own; None: it can."""
+    if is_internal(column.name):
+        return f"column {show(column.name)} begins as those of delta-geo's own plans do; rename it"
+    if folded(column.name) in _ENVELOPE:
+        return f"column {show(column.name)} is of the envelope that every message has; leave it out or rename it"
+    return None
+
+
+def growth_of(given: StructType, columns: StructType, dropped: Collection[str], topic: Topic, *, grow: bool) -> Growth:
+    """What the log's `columns` need so that rows with `given` columns can be published, which have the log's names (`as_named`); nothing,
+    unless they may `grow`. Raises UsageError naming every given column that the topic cannot take, and why."""
+    own = {field.name: field for field in user_columns(columns)}
+    findings, wanted = [], []
+    for field, twin in zip(given, twins(given.names), strict=True):
+        name, kind = field.name, field.dataType
+        if is_internal(name) or (name in dropped and name not in own and name not in _TYPES):
             continue
-        if (twin := there.get(folded(name), name)) != name:
-            findings.append(f"column {name!r} is {twin!r} in another case, and to Delta the two are one; rename yours")
+        if twin is not None:
+            findings.append(f"column {name!r} is given twice, or with another case; drop one of them")
         elif name in _OURS:
             findings.append(f"column {name!r} is filled by delta-geo; rename yours")
-        elif name in _TYPES and kind != _TYPES[name] and kind != "void":
-            findings.append(f"column {name!r} is {kind}, the envelope's is {_TYPES[name]}; cast it or rename yours")
-        elif name not in _TYPES and name not in own:
+        elif name in _TYPES:
+            if kind.simpleString() not in (_TYPES[name], "void"):
+                findings.append(
+                    f"column {name!r} is {kind.simpleString()}, the envelope's is {_TYPES[name]}; cast it or rename yours"
+                )
+        elif name not in own and not (grow and own):
             kinds = f"has the columns {', '.join(own)}" if own else "is a bytes topic (key, payload, properties, …)"
-            findings.append(f"column {name!r} is not in the topic, which {kinds}; drop it or publish to another topic")
-        elif name in own and kind != own[name]:
-            findings.append(f"column {name!r} is {kind}, the topic's is {own[name]}; cast it")
-    if findings:
-        raise UsageError(f"{topic}: nothing was published:\n" + "\n".join(f"- {finding}" for finding in findings))
+            more = "; drop it, let the topic grow (schema='grow', `geo topics set --add-columns`)" if own else "; drop it"
+            findings.append(f"column {name!r} is not in the topic, which {kinds}{more} or publish to another topic")
+        elif name in own and not grow and not goes_with(kind, own[name].dataType):
+            findings.append(
+                f"column {name!r} is {kind.simpleString()}, the topic's is {own[name].dataType.simpleString()}; cast it"
+            )
+        else:
+            wanted.append(field)
+    found = growth(columns, wanted)
+    findings += why_not(found.added)
+    findings += [f"{clash.told('here', 'in the topic')}; cast it or rename yours" for clash in found.clashes]
+    _refuse(topic, findings)
+    return found
 
 
 def prepared(given: StructType, columns: StructType, cluster: str) -> dict[str, str]:
@@ -140,12 +182,12 @@ def prepared(given: StructType, columns: StructType, cluster: str) -> dict[str, 
 
     `replicate_to` is sorted, without repeats and without the own cluster, so that equal aims share a ledger (L4, L5).
     """
-    there = {field.name: field.dataType.simpleString() for field in given}
-    wanted = {**{f.name: f.dataType.simpleString() for f in user_columns(columns)}, **_TYPES}
+    there = {field.name: field.dataType for field in given}
+    wanted = {**{f.name: f.dataType for f in user_columns(columns)}, **_KINDS}
     found = {
-        name: f"CAST({identifier(name) if name in there else 'NULL'} AS {kind})"
+        name: f"CAST({identifier(name) if name in there else 'NULL'} AS {sql_type(kind)})"
         for name, kind in wanted.items()
-        if there.get(name) != kind
+        if name not in there or not is_same(there[name], kind)
     }
     if "replicate_to" in there:
         aims = found.get("replicate_to", "replicate_to")

@@ -31,9 +31,10 @@ from pyspark.sql.types import (
 )
 
 from geo.config import read
-from geo.config.model import Config, Publication, Start
+from geo.config.model import Config, Publication, SchemaChange, Start, check_schema_change
 from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
+from geo.log.admission import refuse_internal
 from geo.log.ledgers import SourceEnd
 from geo.log.other_producer import other_producer
 from geo.log.publish_stream import FrameStream, SourceStream
@@ -75,13 +76,16 @@ def publish(
     publish_id: str | None = None,
     trigger: str = AVAILABLE_NOW,
     take_over: bool = False,
+    schema: SchemaChange = "fixed",
     wait_for: WaitFor | None = None,
     wait_s: float = WAIT_S,
 ) -> Published | FrameStream:
     """Publish a DataFrame to a topic of `cluster`, each row exactly once however often this is repeated.
 
     Columns of `df`: `key` STRING, `payload` BINARY, `properties` MAP<STRING, STRING>, `replicate_to` ARRAY<STRING>,
-    `event_time` TIMESTAMP, all optional; any others make the topic typed when it is created and must be its columns later.
+    `event_time` TIMESTAMP, all optional; any others make the topic typed when it is created and must be its columns later. With
+    `schema` "grow" a typed topic gets those that it lacks, in all its partitions, and wider types where Delta widens them; links bring both
+    to the other clusters. Case does not tell names apart.
 
     A batch DataFrame needs an identity, because a repeated call must know what it has published: `order_by`, columns
     that order the rows without ties (then only rows after the last published one are added; `partition_by` gives one
@@ -100,6 +104,8 @@ def publish(
     spark = df.sparkSession
     require_delta(spark)
     config, topic = read(config), _of_users(topic, producer)
+    check_schema_change(schema)
+    refuse_internal(df.columns, topic)
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     publisher = Publisher(connect(spark, config.cluster(cluster)), config, topic, producer)
     if df.isStreaming:
@@ -107,9 +113,10 @@ def publish(
             raise UsageError("a stream is identified by its checkpoint: leave order_by, partition_by and publish_id out.")
         if wait_for is not None:
             raise UsageError("wait_for is for a batch: a stream has no end. Ask `geo links status` how far its regions are.")
-        return FrameStream(publisher, df, trigger, take_over=take_over)
+        return FrameStream(publisher, df, trigger, take_over=take_over, grow=schema == "grow")
     identity = _batch_identity(df, order, partition_by, publish_id)
-    publisher.open(df.schema, {*order, *([partition_by] if partition_by else [])}, take_over=take_over)
+    given = {*order, *([partition_by] if partition_by else [])}
+    publisher.open(df.schema, given, take_over=take_over, grow=schema == "grow")
     try:
         replicas = (
             None if wait_for is None else Replicas.of(wait_for, publisher.tables, config, topic, producer, publisher.writer.ends)
@@ -256,12 +263,13 @@ def publish_table(
     key: str | None = None,
     order_by: str | Sequence[str] = (),
     only_inserts: bool = False,
+    schema: SchemaChange = "grow",
     options: PublishOptions = PublishOptions(),
 ) -> SourceStream:
     """Publish a Delta table, given by its path or a catalog's name: the rows that are there at the first start (`start` earliest), then what each of its
     commits inserts, each row exactly once, in one ledger per `replicate_to`, in the order of its commits.
 
-    Its columns are those of the topic, which gets columns that come later; `key`, `payload`, `properties`, `replicate_to` and `event_time` are the
+    Its columns are those of the topic, which gets columns that come later, and wider types, unless `schema` is fixed: then they stop it. `key`, `payload`, `properties`, `replicate_to` and `event_time` are the
     message's own. It is read without Spark where it is on a local disk or on S3, as the cluster's storage is reached. OPTIMIZE, VACUUM and properties are
     passed; deletes, updates and merges stop it, with `only_inserts` they are passed over, and what is inserted by them is published if the change feed tells.
 
@@ -270,7 +278,7 @@ def publish_table(
     """
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     what = Publication(
-        cluster, Topic.of(topic), producer, delta=str(path), delta_start=start, key=key, order_by=order, only_inserts=only_inserts
+        cluster, Topic.of(topic), producer, delta=str(path), delta_start=start, key=key, order_by=order, only_inserts=only_inserts, schema=schema,
     )  # fmt: skip
     return publish_source(spark, read(config), what, options=options)
 
@@ -362,8 +370,10 @@ def _publish_rows(spark: SparkSession, config: Config, what: Publication, option
     now = asked.columns_now()
     # Columns of a topic that is there are looked at when they are published.
     blocks = NO_COLUMNS if publisher.tables.log(what.topic).exists() else now
-    source = Source(TABLE, ROW, blocks, ("table", "row"), reader, has_gaps=True)
-    return SourceStream(publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other)
+    source, grow = Source(TABLE, ROW, blocks, ("table", "row"), reader, has_gaps=True), what.schema == "grow"
+    return SourceStream(
+        publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other, grow=grow
+    )
 
 
 def _publisher_of(spark: SparkSession, config: Config, what: Publication, options: PublishOptions) -> Publisher:

@@ -46,7 +46,14 @@ class PublishStream:
     """What runs, and what became of it."""
 
     def __init__(
-        self, publisher: Publisher, given: StructType, rejects: str | None, reject_keys: tuple[str, str], *, take_over: bool
+        self,
+        publisher: Publisher,
+        given: StructType,
+        rejects: str | None,
+        reject_keys: tuple[str, str],
+        *,
+        take_over: bool,
+        grow: bool = False,
     ) -> None:
         self.publisher, self._reject_keys = publisher, reject_keys
         self._rejects = rejects or publisher.tables.checkpoint("rejects", publisher.topic.path, publisher.producer)
@@ -55,7 +62,7 @@ class PublishStream:
         """The first row that this run rejected: its place and why."""
         self._name = f"geo publish {publisher.topic} in {publisher.tables.cluster.name} by {publisher.producer}"
         self._checkpoint = publisher.tables.checkpoint("publish", publisher.topic.path, publisher.producer)
-        publisher.open(given, take_over=take_over)
+        publisher.open(given, take_over=take_over, grow=grow)
         self.resumed_from = publisher.writer.sources
         """How far each source partition was published when this stream started."""
         self.began_at = publisher.writer.ends
@@ -132,9 +139,9 @@ class FrameStream(PublishStream):
 
     running: BatchQuery
 
-    def __init__(self, publisher: Publisher, df: DataFrame, trigger: str, *, take_over: bool = False) -> None:
+    def __init__(self, publisher: Publisher, df: DataFrame, trigger: str, *, take_over: bool = False, grow: bool = False) -> None:
         options = parse_trigger(trigger)
-        super().__init__(publisher, df.schema, None, ("stream", "batch"), take_over=take_over)
+        super().__init__(publisher, df.schema, None, ("stream", "batch"), take_over=take_over, grow=grow)
         try:
             for query in df.sparkSession.streams.active:  # from whom it was taken over: Spark runs one of a name and checkpoint
                 if query.name == self._name:
@@ -198,10 +205,13 @@ class SourceStream(PublishStream):
         rejects: str | None = None,
         take_over: bool = False,
         other: OtherProducer | None = None,
+        grow: bool = False,
     ) -> None:
+        """`grow`: as the source gets columns, and wider types, the topic gets them."""
         every_s = interval_s(trigger)
         self._source, self._ends_here = source, every_s is None
-        super().__init__(publisher, source.columns, rejects, source.reject_keys, take_over=take_over)
+        self._grows = grow
+        super().__init__(publisher, source.columns, rejects, source.reject_keys, take_over=take_over, grow=grow)
         self._note = SourceNote(publisher.tables, publisher.topic, publisher.producer)
         self.continued: tuple[Continued, ...] = ()
         """Where it goes on for another producer."""
@@ -238,7 +248,7 @@ class SourceStream(PublishStream):
             self._refuse_without_place(moved.keys() - start.keys())
             if (blocks := self._reader.blocks) != self._source.blocks:
                 self._source = replace(self._source, blocks=blocks)
-                self.publisher.take(self._source.columns)
+                self.publisher.take(self._source.columns, grow=self._grows)
             marks = {name: self._reader.mark_of(place) for name, place in moved.items()}
             # An end at the last row would leave out what was read behind it: once that is gone, it would look unread.
             through = {name: place[0] - 1 for name, place in moved.items()} if self._source.has_gaps else {}

@@ -24,14 +24,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from geo.config.model import Config
-from geo.crash import CrashPoint, reach
 from geo.delta.arrow_rows import rows_table
+from geo.delta.columns import Growth
 from geo.delta.definition import columns_of
+from geo.delta.engine import Seen
+from geo.delta.protocol import TYPE_WIDENING
 from geo.delta.small_batch import FEW
 from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.faults import SPARK_ERRORS
 from geo.journal.cluster import ClusterTables
-from geo.log.admission import ERROR, Routes, check_columns, new_topic_columns, prepared, row_error
+from geo.log.admission import ERROR, Routes, as_named, growth_of, new_topic_columns, prepared, row_error
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_writer import LedgerWriter
 from geo.log.ledgers import Batch, LedgerKey, RowsOfKey
@@ -43,7 +45,7 @@ from geo.log.numbering.tallies import REPEATED, Common, Rejected, Tally
 from geo.log.source_identity import RowIdentity
 from geo.log.sources.source import SourceBatch
 from geo.log.topic_log import user_columns
-from geo.log.topics import ensure_topic, refuse_deleted, refuse_partitioned, replication_clusters
+from geo.log.topics import ensure_topic, grow_topic, refuse_deleted, refuse_partitioned, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
 from geo.schemas import TOPIC_LOG
@@ -108,55 +110,64 @@ class Publisher:
 
     # -- start and stop ------------------------------------------------------------------------------------------
 
-    def open(self, given: StructType, dropped: Collection[str] = (), *, take_over: bool = False) -> Publisher:
-        """Take ownership, create the topic if it is missing, find out what is already published.
+    def open(self, given: StructType, dropped: Collection[str] = (), *, take_over: bool = False, grow: bool = False) -> Publisher:
+        """Take ownership, create the topic if it is missing, let its columns grow if they may, find out what is already published.
 
         `given` are the columns of the rows that will be published, `dropped` those of them that only give the order.
         Raises UsageError for columns the topic cannot take, AlreadyOwnedError, UnsafeError, also for a topic that was deleted and that
         nobody asks to make again.
         """
         open_for_writing(self.tables, self.config)
-        own = new_topic_columns(given, dropped)
         log_table = self.tables.log(self.topic)
         seen = log_table.find_checked(TOPIC_LOG)
-        found = None if seen is None else seen.columns
-        planned = found or StructType(columns_of(TOPIC_LOG) + own)
-        check_columns(given, planned, dropped, self.topic)
-        if not found:
+        found = StructType(columns_of(TOPIC_LOG)) if seen is None else seen.columns
+        named = as_named(given, found.names)
+        own = [] if seen is not None else new_topic_columns(named, dropped, self.topic)
+        planned = StructType(found.fields + own)
+        needed = growth_of(named, planned, dropped, self.topic, grow=grow)
+        if seen is None:
             refuse_partitioned(self.tables, self.topic)
-        if not found and not self._again:
+        if seen is None and not self._again:
             refuse_deleted(self.tables, self.topic)
         self.columns = ensure_topic(self.tables, self.topic, own, again=self._again, seen=seen)
         if self.columns != planned:  # another process was quicker
-            check_columns(given, self.columns, dropped, self.topic)
+            needed = growth_of(as_named(given, self.columns.names), self.columns, dropped, self.topic, grow=grow)
         self._log = log_table
-        self._set_columns(given)
         self.writer = LedgerWriter(
             self.tables, self.config, self.topic, self.producer, log_table, clock=self._clock, take_over=take_over
         )
+        try:
+            self._set_columns(given, needed, seen, grow=grow)
+        except BaseException:
+            self.writer.close(clean=False)
+            raise
         return self
 
-    def take(self, given: StructType) -> None:
-        """From now on the rows have these columns. Of a typed topic the log first gets those that it lacks.
-
-        Raises UsageError for columns that the topic cannot take, with nothing done; FencedError.
-        """
-        is_typed = bool(user_columns(self.columns))
-        new = [one for one in new_topic_columns(given, ()) if one.name not in self.columns.names] if is_typed else []
-        check_columns(given, StructType([*self.columns.fields, *new]), (), self.topic)
-        if new:
-            self.writer.refuse_if_replaced()
-            self._log.add_columns(new)
-            reach(CrashPoint.COLUMNS_ADDED)
-            log.info("%s: has the columns %s too, as what is published", self.topic, ", ".join(one.name for one in new))
-            if (found := self._log.find(TOPIC_LOG)) is not None:
-                self.columns = found
-            check_columns(given, self.columns, (), self.topic)  # another process may have added one of that name
-        self._set_columns(given)
+    def take(self, given: StructType, *, grow: bool) -> None:
+        """From now on the rows have these columns, for which the topic grows if it may. Raises UsageError for columns that it cannot take, with
+        nothing done; FencedError."""
+        seen = self._log.look(again=True)
+        self.columns = self.columns if seen is None else seen.columns  # others may have given it columns meanwhile
+        needed = growth_of(as_named(given, self.columns.names), self.columns, (), self.topic, grow=grow)
+        self._set_columns(given, needed, seen, grow=grow)
         self._read_routes()
 
-    def _set_columns(self, given: StructType) -> None:
-        self._given, self._given_columns = given.names, given
+    def _set_columns(self, given: StructType, needed: Growth, seen: Seen | None, *, grow: bool) -> None:
+        """Let the topic have what is needed for rows with these columns, and take them from now on. `seen`: its log before. Where it may `grow`
+        its partitions are made alike, whatever an earlier call did not come to."""
+        if needed or (grow and self.topic.partitioned):
+            self.writer.refuse_if_replaced()
+            wanted = {one.name: one for one in (*user_columns(self.columns), *needed.added, *needed.widened)}
+            grow_topic(self.tables, self.topic, list(wanted.values()))
+        if needed:
+            seen = self._log.look(again=True)
+            assert seen is not None, "it was there"
+            self.columns = seen.columns
+            log.info("%s: has now %s, as what is published", self.topic, needed.told)
+        self._former_types = {} if seen is None or TYPE_WIDENING not in seen.properties else seen.former_types
+        self._given_columns = as_named(given, self.columns.names)
+        self._given = self._given_columns.names
+        self._renamed = {one: name for one, name in zip(given.names, self._given, strict=True) if one != name}
         vars(self).pop("_prepared", None)
         self._common = Common(self.tables.cluster.name, self.producer, self.columns)
 
@@ -255,7 +266,7 @@ class Publisher:
         """The way for one batch. `held` releases at its end what is held. Raises UsageError with REPEATED."""
         spark, common = self.tables.spark, self._common
         workspace = workspace_of(f"{self._held_at}/{secrets.token_hex(8)}", self._log, self.columns.names, held)
-        if isinstance(rows, SourceBatch) and workspace is not None:
+        if isinstance(rows, SourceBatch) and workspace is not None and not self._renamed:
             # Of its sources alone: what was published otherwise under this name has other ends.
             ends = {name: int(end.parts[0]) for name, end in self.writer.sources.items() if name in identity.marks}
             columns = [name for name in self._given if name in self.columns.names]
@@ -264,9 +275,9 @@ class Publisher:
 
         def tag(rows: DataFrame) -> DataFrame:
             ready = rows.withColumns(self._prepared).withColumn(ERROR, self._error)
-            return identity.mark_published(spark, identity.tag(ready, self.columns), self.writer.sources)
+            return identity.mark_published(spark, identity.tag(ready, self.columns, self._former_types), self.writer.sources)
 
-        frame = rows.frame(spark) if isinstance(rows, SourceBatch) else rows
+        frame = (rows.frame(spark) if isinstance(rows, SourceBatch) else rows).withColumnsRenamed(self._renamed)
         if workspace is not None:
             if self._was_few and (few := hold_few(tag(frame), identity, common)) is not None:
                 return few

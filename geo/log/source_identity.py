@@ -17,6 +17,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -93,15 +94,18 @@ class RowIdentity:
             return self
         return replace(self, source=self.source_before, marks={})
 
-    def tag(self, rows: DataFrame, columns: StructType) -> DataFrame:
-        """`rows` with the columns SOURCE (string), OFFSET (struct) and HASH, of the `columns` that get into the log as well."""
+    def tag(
+        self, rows: DataFrame, columns: StructType, former_types: Mapping[str, Sequence[DataType]] = MappingProxyType({})
+    ) -> DataFrame:
+        """`rows` with the columns SOURCE (string), OFFSET (struct) and HASH, of the `columns` that get into the log as well. `former_types`: of
+        those that were made of a wider type those that they had before, in their order."""
         offset = _struct((f"o{at}", part) for at, part in enumerate(self.offsets))
         tags = {SOURCE: self.source, OFFSET: offset, HASH: "0L"}
         tagged = rows.selectExpr("*", *(f"{sql} AS {name}" for name, sql in tags.items() if name != HASH or not self.gapless))
         if not self.gapless:
             return tagged
         given = [field for field in columns if field.name in tagged.columns]
-        return tagged.withColumn(HASH, F.expr(_hash({SOURCE: SOURCE, OFFSET: self.text}, given)))
+        return tagged.withColumn(HASH, F.expr(_hash({SOURCE: SOURCE, OFFSET: self.text}, given, former_types)))
 
     def encode(self, source: str, offset: Sequence[str]) -> str:
         """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string, and of its mark if
@@ -189,12 +193,20 @@ def _struct(fields: Iterable[tuple[str, str]]) -> str:
     return f"named_struct({', '.join(f'{literal(name)}, {sql}' for name, sql in fields)})"
 
 
-def _hash(identity: Mapping[str, str], fields: Sequence[StructField]) -> str:
+def _hash(identity: Mapping[str, str], fields: Sequence[StructField], former_types: Mapping[str, Sequence[DataType]]) -> str:
     """What a row is, as one number, as SQL. A column that is NULL does not count, so a column that a log gets later changes
-    nothing."""
-    values = {**identity, **{field.name: _hashable(identifier(field.name), field.dataType) for field in fields}}
+    nothing, nor does a wider type: what is of a former one hashes as that."""
+    values = list(identity.items())
+    for one in fields:
+        sql = identifier(one.name)
+        is_wide = list[str]()
+        for narrow in (f"try_cast({sql} AS {kind.simpleString()})" for kind in former_types.get(one.name, ())):
+            values.append((one.name, f"IF({' AND '.join([*is_wide, f'{narrow} = {sql}'])}, {narrow}, NULL)"))
+            is_wide.append(f"NOT coalesce({narrow} = {sql}, false)")
+        own = _hashable(sql, one.dataType)
+        values.append((one.name, f"IF({' AND '.join(is_wide)}, {own}, NULL)" if is_wide else own))
     # Each with its name: a hash passes over NULL, so the same value in another column would hash alike.
-    return f"xxhash64({', '.join(f'IF(({sql}) IS NOT NULL, {literal(name)}, NULL), {sql}' for name, sql in values.items())})"
+    return f"xxhash64({', '.join(f'IF(({sql}) IS NOT NULL, {literal(name)}, NULL), {sql}' for name, sql in values)})"
 
 
 def _hashable(sql: str, kind: DataType, depth: int = 0) -> str:

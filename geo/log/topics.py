@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
-from geo.delta.columns import folded, refuse_twins
+from geo.delta.columns import Growth, growth
 from geo.delta.engine import Seen
 from geo.delta.mirror import LOOKED_S, may_be_old
-from geo.delta.store import meanwhile
-from geo.delta.table import Table
+from geo.delta.store import ask_all, meanwhile
 from geo.disk import local_path
-from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeError, UsageError
+from geo.errors import InvalidNameError, RetryableError, UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
 from geo.late import spark_types
@@ -234,7 +233,7 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     log is not there yet is passed over by links, and the next call for it creates the log.
     """
     registry, table = tables.journal(TOPICS), tables.log(topic)
-    refuse_twins(topic, [*TOPIC_LOG.types, *(column.name for column in columns)])
+    table.refuse_columns(TOPIC_LOG, columns)  # before anything of it is there
     with meanwhile(tables.port) as begin:
         has_log = begin(table.exists)
         there = registry.one(Registered, topic=str(topic))
@@ -322,25 +321,32 @@ def _change_policies(registry: Journal, topics: Iterable[Registered], change: Ca
     registry.append(changed)
 
 
-def grow(log: Table, there: StructType, wanted: Sequence[StructField], who: str) -> list[str]:
-    """The log's column names, after adding those of `wanted` that it lacks. Raises SchemaError for any other difference."""
-    kinds, names = {field.name: field.dataType for field in there}, {folded(field.name): field.name for field in there}
-    for column in wanted:
-        if (name := names.setdefault(folded(column.name), column.name)) != column.name:
-            raise SchemaError(
-                f"{who}: column {column.name} of the source is {name} in another case, and to Delta the two are one; {log} cannot have "
-                "both. Nothing was written. Give the new column another name."
-            )
-        kind = kinds.get(column.name)
-        if kind is not None and kind != column.dataType:
-            raise SchemaError(
-                f"{who}: column {column.name} is {column.dataType.simpleString()} in the source and {kind.simpleString()} in "
-                f"{log}; only new columns replicate. Nothing was written. Give the changed column a new name."
-            )
-    added = [column for column in wanted if column.name not in kinds]
-    if added:
-        log.add_columns([spark_types.StructField(column.name, column.dataType) for column in added])
-    return [*kinds, *(column.name for column in added)]
+def grow_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField]) -> dict[Topic, Growth]:
+    """Give a typed topic those of the columns that it lacks, behind its own, and its own wider types; of a partitioned topic all partitions.
+    Idempotent. Returns what each of its logs lacked. Links bring it to the other clusters.
+
+    The partitions get them in the order of their numbers, so that of two who want a column of different types at the same time the second is
+    refused at the first partition. Whoever is stopped between two of them does the rest when he comes again.
+    Raises UsageError, with nothing changed, for an unknown topic, one of bytes, and columns that do not go with those that are there.
+    """
+    logs = [(one, tables.log(one)) for one in (partitions(tables, topic.partitioned or topic) or [topic])]
+    seen = ask_all(tables.port, [partial(log.find, TOPIC_LOG) for _, log in logs])
+    found = {one: there for (one, _), there in zip(logs, seen, strict=True) if there is not None}
+    if not found:
+        raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
+    for one, there in found.items():
+        if not user_columns(there):
+            raise UsageError(f"{one} is a bytes topic, which has no columns of its own. Nothing was changed.")
+    needed = {one: growth(there, columns) for one, there in found.items()}
+    for one, need in needed.items():
+        if need.clashes:
+            told = "; ".join(clash.told("as asked for", f"in {one.name}") for clash in need.clashes)
+            raise UsageError(f"{topic}: {told}. Nothing was changed. Only new columns can be added, and types be made wider.")
+    for one, log in logs:
+        if needed.get(one):
+            log.add_columns(columns)
+            reach(CrashPoint.COLUMNS_ADDED)
+    return needed
 
 
 def partitions(tables: ClusterTables, topic: Topic) -> list[Topic]:

@@ -28,6 +28,7 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import ERASED_PROPERTY, ID, open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
+from geo.sql_text import identifier
 from geo.text import first_line
 
 
@@ -80,7 +81,7 @@ def _empty(log: Table, columns: StructType, chosen: Column, messages: int) -> No
     record = json.dumps({ERASED: 1, "messages": messages})
     if log.change_here(lambda state: _emptied(log, state, chosen, emptied), record) is None:
         erasing = log.saying(record)
-        erasing.commit(lambda: erasing.delta().update(chosen, emptied))
+        erasing.commit(lambda: erasing.delta().update(chosen, {identifier(name): value for name, value in emptied.items()}))
 
 
 def _key(file: DataFileOf, state: DeltaState) -> tuple[str | None, ...]:
@@ -100,7 +101,12 @@ def _emptied(log: Table, state: DeltaState, chosen: Column, emptied: Mapping[str
     is_chosen = F.coalesce(chosen, F.lit(False))
 
     def made(rows: DataFrame, where: Column) -> DataFrame:
-        return rows.select(*(F.when(where, emptied[n]).otherwise(F.col(n)).alias(n) if n in emptied else n for n in rows.columns))
+        return rows.select(
+            *(
+                F.when(where, emptied[n]).otherwise(F.col(identifier(n))).alias(n) if n in emptied else identifier(n)
+                for n in rows.columns
+            )
+        )
 
     written = log.write_files(made(rows, is_chosen).sortWithinPartitions("publish_date", *ID))
     if written is None:

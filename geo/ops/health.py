@@ -357,6 +357,8 @@ _OF_SOURCE = (Reason.SOURCE_RECREATED, Reason.SOURCE_RESTORED, Reason.SOURCE_ROW
 def _ends_failure(link: LinkNow, code: Reason) -> str:
     if code in _OF_SOURCE:
         return f"geo links resolve {link.ends}"
+    if code is Reason.COLUMNS:
+        return f"geo links resolve {link.ends} --accept-type"
     again = f"geo links restart {link.ends}"
     return again if code.do is None else f"{code.do}, then {again}"
 

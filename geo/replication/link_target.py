@@ -5,7 +5,7 @@ Whoever brings messages into a log that others fill appends by `TargetWatch`: a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -25,6 +25,7 @@ from geo.names import Topic
 from geo.reasons import Reason
 from geo.replication.link_start import TargetSeen, lacks, look_at_target
 from geo.replication.link_state import LinkRecord
+from geo.replication.shape import Shape
 from geo.replication.source_look import LOOKED_FOR
 
 ORDER = ("publish_date", *ID)
@@ -50,8 +51,8 @@ class TargetWatch:
 
     target: Table
     since: CommitName
-    columns: Collection[str]
-    """The target's; all that is appended gets exactly these."""
+    shape: Shape
+    """All that is appended has it."""
     what: str
     in_doubt: bool = False
     """An append was begun of which nobody knows what became."""
@@ -63,14 +64,14 @@ class TargetWatch:
         ownership holds; without a row there is none. Returns how many rows. `refuse` is asked right before the commit; None:
         `refuse_if_put_back` is.
 
-        Raises RetryableError if the target was put back meanwhile, or the source has got columns; FencedError.
+        Raises RetryableError if the target was put back meanwhile, FencedError, and as `Shape.of`.
         """
         refuse = refuse or self.refuse_if_put_back
         with self.appending():
             if isinstance(rows, Written):
                 ownership.append(self.target, rows, record, refuse)
                 return sum(file.rows for file in rows.files)
-            rows = self._shaped(rows)
+            rows = self.shape.of(rows)
             if isinstance(rows, pa.Table):
                 if len(rows):
                     ownership.append(self.target, rows.sort_by([(name, "ascending") for name in ORDER]), record, refuse)
@@ -93,21 +94,6 @@ class TargetWatch:
             self.in_doubt = False
             raise
         self.in_doubt = False
-
-    def _shaped(self, rows: DataFrame | pa.Table) -> DataFrame | pa.Table:
-        """The rows with the target's columns alone. One that a DataFrame does not have yet is NULL; an Arrow table needs not have each.
-
-        Raises RetryableError if the source has got columns since the target's were compared with it: none is left out in silence.
-        """
-        given = rows.column_names if isinstance(rows, pa.Table) else rows.columns
-        if new := [name for name in given if name not in self.columns]:
-            raise RetryableError(
-                f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them.",
-                code=Reason.SCHEMA,
-            )
-        if isinstance(rows, pa.Table) or given == list(self.columns):
-            return rows
-        return rows.select(*(F.col(c) if c in given else F.lit(None).alias(c) for c in self.columns))
 
     def _passed_own(self) -> None:
         """What was appended is an append, and the only one since, where this process's commit is the next."""
@@ -146,9 +132,9 @@ class TargetWatch:
 class LinkTarget:
     """The target of one link and topic, while this process owns it. `look` or `watch_from` comes before the first append."""
 
-    def __init__(self, link: Link, topic: Topic, log: Table, ownership: Ownership, columns: Collection[str]) -> None:
-        """`columns` are the target's: all that is appended gets exactly these."""
-        self._link, self.topic, self.log, self.ownership, self._columns = link, topic, log, ownership, columns
+    def __init__(self, link: Link, topic: Topic, log: Table, ownership: Ownership, shape: Shape) -> None:
+        """All that is appended has the shape."""
+        self._link, self.topic, self.log, self.ownership, self._shape = link, topic, log, ownership, shape
         self.seen: CommitName | None = None
         """The newest commit that was looked at; None before `look` and `watch_from`."""
         self._watch: TargetWatch | None = None
@@ -178,7 +164,7 @@ class LinkTarget:
 
     def watch_from(self, commit: CommitName) -> None:
         """What is appended from now on is made for the target as it is at this commit."""
-        self.seen, self._watch = commit, TargetWatch(self.log, commit, self._columns, str(self))
+        self.seen, self._watch = commit, TargetWatch(self.log, commit, self._shape, str(self))
 
     def look_on(self, since: CommitName) -> TargetSeen:
         """The commits above the one at `since`. Raises RetryableError if anything since `since`, up to where the last look came,

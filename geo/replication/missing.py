@@ -28,6 +28,7 @@ from geo.ids import LedgerId
 from geo.log.topic_log import ID, ids_of, is_of
 from geo.progress import Progress
 from geo.replication.gaps import STEP_ROWS, Extent, Gap, gaps, steps
+from geo.sql_text import identifier
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ def missing(source: DataFrame, target: DataFrame, step: Sequence[Gap]) -> DataFr
             rows = within(source, some)
             rows = rows.dropDuplicates(list(ID)) if repeated else rows
             if compare:
-                rows = rows.join(within(target, some).select(*ID), list(ID), "left_anti").select(*source.columns)
+                rows = rows.join(within(target, some).select(*ID), list(ID), "left_anti").select(*map(identifier, source.columns))
             parts.append(rows)
     return reduce(DataFrame.unionByName, parts)
 
@@ -111,11 +112,12 @@ def within(rows: DataFrame, found: Sequence[Gap]) -> DataFrame:
     if len(found) <= FEW_GAPS:
         return rows.where(reduce(or_, (is_of(gap.ledger) & F.col("entry_id").between(gap.first, gap.last) for gap in found)))
     listed = [
-        {"origin": gap.ledger.origin, "ledger_id": gap.ledger.ledger_id, "_first": gap.first, "_last": gap.last} for gap in found
+        {"origin": gap.ledger.origin, "ledger_id": gap.ledger.ledger_id, "_geo_first": gap.first, "_geo_last": gap.last}
+        for gap in found
     ]
-    types = {"origin": "STRING", "ledger_id": "BIGINT", "_first": "BIGINT", "_last": "BIGINT"}
+    types = {"origin": "STRING", "ledger_id": "BIGINT", "_geo_first": "BIGINT", "_geo_last": "BIGINT"}
     joined = rows.join(F.broadcast(rows_frame(rows.sparkSession, types, listed)), ["origin", "ledger_id"])
-    return joined.where(F.col("entry_id").between(F.col("_first"), F.col("_last"))).select(*rows.columns)
+    return joined.where(F.col("entry_id").between(F.col("_geo_first"), F.col("_geo_last"))).select(*map(identifier, rows.columns))
 
 
 def count_rows(rows: DataFrame | pa.Table) -> int:

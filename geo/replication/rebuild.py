@@ -22,12 +22,13 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_parts import count_where
 from geo.log.ledgers import REBUILD_RECORD
 from geo.log.topic_log import open_log, user_columns
-from geo.log.topics import deleted_topics, ensure_topic, grow, known_topics, register_unclear, registered_topics
+from geo.log.topics import deleted_topics, ensure_topic, known_topics, register_unclear, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.replication.carried import has_carried
 from geo.replication.link_table import read_links
 from geo.replication.link_target import TargetWatch, newest_commit
 from geo.replication.missing import count_rows, find_missing
+from geo.replication.shape import shape_for
 from geo.schemas import TOPIC_LOG, TOPICS
 
 
@@ -110,10 +111,10 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
         if may_go_elsewhere:
             register_unclear(own, topic, user_columns(columns))
         there = ensure_topic(own, topic, user_columns(columns))
-        kept = grow(target, there, user_columns(columns), what)
+        shape = shape_for(target, there, user_columns(columns), what, other.cluster.name)
         ownership.fence(target)
         messages, pinned = 0, newest_commit(target, what)
-        watch = TargetWatch(target, pinned, kept, what)
+        watch = TargetWatch(target, pinned, shape, what)
         for rows in find_missing(source, version, target, pinned.version, _mine(cluster), f"rebuild of {target}"):
             messages += watch.append(ownership, rows, REBUILD_RECORD)
             reach(CrashPoint.REBUILD_APPENDED)

@@ -66,6 +66,7 @@ def reconcile_links(
     dry_run: bool = False,
     take_over: bool = False,
     accept_impossible: bool = False,
+    accept_type: bool = False,
 ) -> list[Reconciled]:
     """Bring each matching topic of one link up to the source as it is now, and let the link go on from there.
 
@@ -88,7 +89,7 @@ def reconcile_links(
         (ownership,) = claim(tables[target], [work.runners], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
         with giving_back([ownership]):
             recorded = read_links(tables[target]).get((source, str(topic)))
-            work.prepare(ownership, recorded, accept_source=True, start_at=start, take_over=take_over)
+            work.prepare(ownership, recorded, accept_source=True, accept_type=accept_type, start_at=start, take_over=take_over)
             if accept_impossible and (left_out := work.row.not_accepted):
                 log.warning(
                     "%s: accepts that %s are left out, which no producer can have written", work, counted(left_out, "row")
@@ -169,8 +170,10 @@ def resolve_links(
     *,
     dry_run: bool = False,
     take_over: bool = False,
+    accept_type: bool = False,
 ) -> tuple[list[Reconciled], dict[str, str]]:
-    """`reconcile_links` of each matching topic of one link that is FAILED. One that cannot be reconciled stops no other.
+    """`reconcile_links` of each matching topic of one link that is FAILED. One that cannot be reconciled stops no other. With `accept_type`
+    values of a column whose type differs come as the target's type, where they are exactly that, from now on.
 
     Returns what was done, and by topic why the others were not.
     """
@@ -180,7 +183,9 @@ def resolve_links(
     not_done: dict[str, str] = {}
     for topic in failed_topics(connect(spark, config.cluster(target)), source, topics):
         with Tried() as tried:
-            done += reconcile_links(spark, config, source, target, topics=topic, dry_run=dry_run, take_over=take_over)
+            done += reconcile_links(
+                spark, config, source, target, topics=topic, dry_run=dry_run, take_over=take_over, accept_type=accept_type
+            )
         if tried.fault is not None:
             not_done[topic] = first_line(tried.fault)
     return done, not_done

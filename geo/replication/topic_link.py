@@ -26,7 +26,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.promised_ends import SharedPromises, read_promises
 from geo.log.promises import unaccepted
 from geo.log.topic_log import user_columns
-from geo.log.topics import deleted_topics, ensure_topic, grow
+from geo.log.topics import deleted_topics, ensure_topic
 from geo.names import Topic
 from geo.reasons import Reason
 from geo.replication.both_logs import BothLogs
@@ -38,6 +38,7 @@ from geo.replication.open_link import OpenLink
 from geo.replication.reconciliation import Reconciliation, end_left
 from geo.replication.rule import Rule
 from geo.replication.running_link import RunningLink
+from geo.replication.shape import shape_for
 from geo.replication.source_history import Fault
 from geo.replication.source_look import SourceLook, open_source_log
 from geo.replication.turns import TopicTurns, Turns, Unshared
@@ -144,6 +145,7 @@ class TopicLink:
         recorded: LinkState | None,
         *,
         accept_source: bool = False,
+        accept_type: bool = False,
         start_at: Start | datetime | None = None,
         failed_before: int = 0,
         stopped: Callable[[], bool] = lambda: False,
@@ -153,14 +155,16 @@ class TopicLink:
         two steps of a comparison.
 
         `recorded` is this link's newest row, read since the ownership was claimed. `accept_source` takes the source as it is now,
-        whatever happened to it (`geo reconcile`). With `start_at` the link begins there anew (`geo links reset`): what is before
+        whatever happened to it (`geo reconcile`); `accept_type` also where its columns are of other types (`geo.replication.shape`). With `start_at` the link begins there anew (`geo links reset`): what is before
         is not fetched any more, what is there stays. `failed_before`: tries that failed in a row. `take_over`: a comparison
         replaces a backfill that runs. Raises SourceChangedError if the source changed in a way that must not be passed over,
         SchemaError, RetryableError, WrongClockError.
         """
         self.started = self._into = None
         self.row.begin(recorded, ownership.generation)
-        opened, facts = self._gathered(ownership, recorded, accept_source=accept_source, failed_before=failed_before)
+        opened, facts = self._gathered(
+            ownership, recorded, accept_source=accept_source, accept_type=accept_type, failed_before=failed_before
+        )
         decision = start(facts)
         if isinstance(decision, Fault):
             raise opened.refusal(decision, facts.stands.cursor)
@@ -186,7 +190,7 @@ class TopicLink:
         return self.started
 
     def _gathered(
-        self, ownership: Ownership, recorded: LinkState | None, *, accept_source: bool, failed_before: int
+        self, ownership: Ownership, recorded: LinkState | None, *, accept_source: bool, accept_type: bool, failed_before: int
     ) -> tuple[OpenLink, StartFacts]:
         """Steps 2 and 3: both logs, opened, and all that there is to look at, in this order."""
         ownership.refuse_if_lost()
@@ -196,7 +200,8 @@ class TopicLink:
         target, columns = self.target.log(self.topic), user_columns(seen.columns)
         there = ensure_topic(self.target, self.topic, columns)
         ownership.fence(target, CrashPoint.LINK_FENCED)
-        kept = grow(target, there, columns, str(self))
+        source_name, updates = self.link.source, self.link.schema_updates
+        shape = shape_for(target, there, columns, str(self), source_name, updates=updates, accept=accept_type)
         is_own = self.link.source in self.rule.origins  # its producers' promises are those of another link otherwise
         opened = OpenLink(
             self.target,
@@ -208,7 +213,7 @@ class TopicLink:
                 str(self),
                 lambda: unaccepted(self._shared_promises.of(self.topic), self.row.floors) if is_own else (),
             ),
-            LinkTarget(self.link, self.topic, target, ownership, kept),
+            LinkTarget(self.link, self.topic, target, ownership, shape),
             self.row,
             self.turns,
             lambda: unaccepted(read_promises(self.source, [self.topic])[self.topic], self.row.floors) if is_own else (),

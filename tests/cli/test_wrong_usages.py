@@ -95,7 +95,7 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     (f"topics create {_EU}-new --partitions 0", 2, "a number of partitions, from 1 to 10000"),
     (f"topics create {_EU}-parts --partitions 2", 2, "they can grow in number, not shrink to 2"),
     (f"topics create {_EU}-new --columns amount", 2, "are not like 'amount DECIMAL(10,2), currency STRING'"),
-    (f"topics create {_EU}-new --columns 'payload STRING'", 2, "are of the envelope that every message has"),
+    (f"topics create {_EU}-new --columns 'payload STRING'", 2, "is of the envelope that every message has"),
     (f"peek {_EU}-parts", 2, "Name one of them, such as persistent://shop/web/orders-parts-partition-0"),
     (f"publish {_EU}-parts --jsonl geo.yaml", 2, "is partitioned: publish to one of"),
     (f"subscriptions reset {_EU}-parts --subscription billing --to latest", 2, "is partitioned. Name one of its partitions"),

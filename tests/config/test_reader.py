@@ -568,7 +568,7 @@ def test_what_a_broker_publishes_is_read_with_paths_from_the_folder_of_the_file(
 
 
 def test_a_table_that_a_broker_publishes_is_a_path_from_the_folder_of_the_file_or_a_name_of_a_catalog() -> None:
-    more = "delta_start: latest, key: id, order_by: [at, id], only_inserts: true"
+    more = "delta_start: latest, key: id, order_by: [at, id], only_inserts: true, schema: fixed"
     path, name = parse(
         _publish(
             f"{{cluster: eu, topic: T, delta: ./orders, {more}}}, {{cluster: eu, topic: T, producer: n, delta: main.shop.orders}}"
@@ -577,7 +577,14 @@ def test_a_table_that_a_broker_publishes_is_a_path_from_the_folder_of_the_file_o
     ).published_in("eu")
     topic = Topic("a", "b", "c")
     assert path == Publication(
-        "eu", topic, delta="/conf/orders", delta_start="latest", key="id", order_by=("at", "id"), only_inserts=True
+        "eu",
+        topic,
+        delta="/conf/orders",
+        delta_start="latest",
+        key="id",
+        order_by=("at", "id"),
+        only_inserts=True,
+        schema="fixed",
     )
     assert name == Publication("eu", topic, "n", delta="main.shop.orders")
 

@@ -1,4 +1,4 @@
-"""Columns that differ in case only, which Delta's readers refuse, come into no table."""
+"""Which columns a table can have, and what it needs for others. Those with Spark hold the answers against Delta's own."""
 
 from __future__ import annotations
 
@@ -6,88 +6,168 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimeType,
+)
 
-from geo.config.model import Cluster
-from geo.delta.columns import folded, twins
-from geo.delta.create import make_first
-from geo.delta.definition import columns_of
-from geo.delta.delta_state import require_state
-from geo.delta.disk_store import on_disk
-from geo.delta.metadata import commit_columns
-from geo.errors import SchemaError, UsageError
-from geo.journal.cluster import without_spark
-from geo.log.admission import check_columns, new_topic_columns, own_columns
-from geo.log.topics import create_topic, grow
-from geo.names import Topic
-from geo.schemas import TOPIC_LOG, TOPICS
+from geo.delta.columns import NO_NAME, OF_FEED, folded, growth, sql_type, why_not
+from geo.faults import SPARK_ERRORS
+from geo.schemas import TOPIC_LOG
+from geo.sql_text import identifier
+from tests.examples import examples
 
-TOPIC = Topic.parse("persistent://shop/web/orders")
+_NAMES = st.text("aAkK.`'\"\\%/*[]-_ıİſé\u212a$#:1 ,;{}()\n\t=", max_size=5) | st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8
+)
 
 
-def _columns(*names: str) -> list[StructField]:
-    return [StructField(name, LongType()) for name in names]
+def _columns(names: Sequence[str], kind: DataType | None = None) -> list[StructField]:
+    return [StructField(name, IntegerType() if kind is None else kind) for name in names]
 
 
-def test_names_are_one_if_they_differ_in_case_only() -> None:
-    assert twins(["id", "key", "ID", "Key", "ids", "iD"]) == [None, None, "id", "key", None, "id"]
-    assert len({*map(folded, ("É", "é"))}) == 1
-    assert folded("ß") != folded("SS")
+@given(st.lists(_NAMES, max_size=6))
+def test_a_name_is_refused_if_and_only_if_it_is_empty_has_such_a_character_is_the_feeds_or_there_already(
+    names: list[str],
+) -> None:
+    bad = [
+        at
+        for at, name in enumerate(names)
+        if not name or set(name) & set(NO_NAME) or folded(name) in OF_FEED or folded(name) in map(folded, names[:at])
+    ]
+    assert len(why_not(_columns(names))) == len(bad)
+    inside = why_not([StructField("s", ArrayType(StructType(_columns(names))))])
+    assert len(inside) == bool(not names or [at for at in bad if folded(names[at]) not in OF_FEED])
 
 
 @pytest.mark.parametrize(
-    ("given", "there", "said"),
+    ("kind", "why"),
     [
-        (["Key"], [], ["'Key' is 'key'"]),
-        (["Origin"], [], ["'Origin' is 'origin'"]),
-        (["id", "ID"], [], ["'ID' is 'id'"]),
-        (["ID"], ["id"], ["'ID' is 'id'"]),
-        (["id", "Payload"], ["id"], ["'Payload' is 'payload'"]),
+        (NullType(), "has no type"),
+        (ArrayType(NullType()), "has no type"),
+        (DayTimeIntervalType(), "is interval day to second"),
+        (MapType(StringType(), TimeType()), "is time"),
+        (StringType("UTF8_LCASE"), "is string collate UTF8_LCASE"),
+        (StructType(), "a struct without fields"),
+        (
+            StructType([StructField("a", StructType(_columns(["x y"])))]),
+            "has a field 'a', which has a field 'x y', which has a space",
+        ),
+        (StructType(_columns(["a", "A"])), "fields 'a' and 'A', one name"),
     ],
 )
-def test_what_a_producer_hands_in_is_refused(given: Sequence[str], there: Sequence[str], said: Sequence[str]) -> None:
-    columns = StructType(_columns(*given))
-    own = _columns(*there) + [one for one in new_topic_columns(columns, ()) if one.name not in there]
-    with pytest.raises(UsageError) as error:
-        check_columns(columns, StructType(columns_of(TOPIC_LOG) + own), (), TOPIC)
-    assert [one in str(error.value) for one in said] == [True]
-    assert str(error.value).count("\n- ") == len(said)
+def test_a_type_that_delta_does_not_have_is_refused_by_name(kind: DataType, why: str) -> None:
+    (told,) = why_not(_columns(["of"], kind))
+    assert told.startswith("column 'of' ")
+    assert why in told
 
 
-def test_what_goes_together_is_taken() -> None:
-    columns = StructType([StructField("key", StringType()), *_columns("id", "ids")])
-    check_columns(columns, StructType(columns_of(TOPIC_LOG) + new_topic_columns(columns, ())), (), TOPIC)
+_A, _B = StructField("a", IntegerType()), StructField("b", StringType())
 
 
-@pytest.mark.parametrize("ddl", ["id INT, ID INT", "Key INT"])
-def test_so_are_columns_from_sql(ddl: str) -> None:
-    with pytest.raises(UsageError):
-        own_columns(ddl, lambda: None)
+def test_columns_are_added_and_made_wider_and_narrower_ones_go_with_what_is_there() -> None:
+    given = [
+        StructField("a", LongType()),
+        StructField("n", TimestampNTZType()),
+        StructField("d", TimestampNTZType()),
+        StructField("l", ByteType()),
+        StructField("m", DecimalType(12, 4)),
+    ]
+    there = StructType(
+        [_A, _B, StructField("d", DateType()), StructField("l", DoubleType()), StructField("m", DecimalType(10, 2))]
+    )
+    needed = growth(there, given)
+    assert ([one.name for one in needed.added], [one.name for one in needed.widened], needed.clashes) == (
+        ["n"],
+        ["a", "d", "m"],
+        (),
+    )
+    assert needed.told == "'n' timestamp_ntz, 'a' bigint, 'd' timestamp_ntz, 'm' decimal(12,4)"
+    assert not growth(there, [_B])
 
 
-@pytest.mark.parametrize("names", [("id", "ID"), ("Origin",)])
-def test_a_topic_is_neither_registered_nor_made_with_them(names: tuple[str, ...], tmp_path: Path) -> None:
-    tables = without_spark(Cluster("eu", root=str(tmp_path)))
-    with pytest.raises(UsageError, match="one name each to Delta"):
-        create_topic(tables, TOPIC, _columns(*names))
-    assert not tables.journal(TOPICS).table.exists()
-    assert not tables.log(TOPIC).exists()
+def test_another_type_and_another_case_clash_and_both_columns_are_named() -> None:
+    clashes = growth(StructType([_A, _B]), [StructField("A", IntegerType()), StructField("b", IntegerType())]).clashes
+    assert [one.told("in us", "in eu") for one in clashes] == [
+        "the columns 'A' in us and 'a' in eu differ in case only, and to Delta are one",
+        "column 'b' is int in us and string in eu",
+    ]
+    inside = [StructType([StructField("x", kind)]) for kind in (IntegerType(), LongType())]
+    assert growth(StructType([StructField("s", inside[0])]), [StructField("s", inside[1])]).clashes, "only a whole column widens"
 
 
-def test_no_table_is_made_with_them_nor_gets_them(tmp_path: Path) -> None:
-    folder = on_disk(tmp_path) / "_delta_log"
-    with pytest.raises(UsageError, match="'id' and 'ID'"):
-        make_first(folder, TOPIC_LOG, _columns("id", "ID"), {})
-    assert make_first(folder, TOPIC_LOG, _columns("id"), {}), "nothing was there"
-    for names in ("ID", "KEY"):
-        with pytest.raises(UsageError, match="one name each to Delta"):
-            commit_columns(folder, require_state(folder), _columns(names))
-    assert require_state(folder).version == 0
+def test_what_a_type_says_of_values_that_are_required_makes_no_other_type() -> None:
+    required = StructType([StructField("x", IntegerType(), nullable=False)])
+    assert not growth(StructType([StructField("s", StructType(_columns(["x"])))]), [StructField("s", required)])
 
 
-def test_a_link_s_log_does_not_grow_by_them(tmp_path: Path) -> None:
-    log = without_spark(Cluster("eu", root=str(tmp_path))).log(TOPIC)
-    with pytest.raises(SchemaError, match="column ID of the source is id in another case"):
-        grow(log, StructType(_columns("id")), _columns("ID"), "link")
-    with pytest.raises(SchemaError, match="column ID of the source is id in another case"):
-        grow(log, StructType(_columns("n")), _columns("id", "ID"), "link")
+# -- what Delta says -----------------------------------------------------------------------------------------------------
+
+
+def _made(spark: SparkSession, place: Path, columns: Sequence[StructField]) -> None:
+    listed = ", ".join(f"{identifier(one.name)} {sql_type(one.dataType)}" for one in columns)
+    feed = f"TBLPROPERTIES ('delta.enableChangeDataFeed' = '{TOPIC_LOG.properties['delta.enableChangeDataFeed']}')"
+    spark.sql(f"CREATE TABLE delta.`{place}` (origin INT, {listed}) USING delta {feed}")
+
+
+@pytest.mark.spark
+@settings(max_examples=examples(0.1))
+@given(names=st.lists(_NAMES, min_size=20, max_size=40))
+def test_delta_takes_the_names_that_pass_and_a_row_of_them_comes_back(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
+    place = tmp_path_factory.mktemp("names") / "table"
+    fine: list[StructField] = []
+    for name in names:
+        if folded(name) != "origin" and not why_not([*fine, *_columns([name])]):
+            fine += _columns([name])
+    inner = (
+        StructField("inner_", StructType([*fine, StructField("_change_type", StringType())]))
+        if fine
+        else StructField("x", StringType())
+    )
+    _made(spark, place, [*fine, inner])
+    values = ", ".join(map(str, range(len(fine))))
+    fields = ", ".join(f"{at} AS {identifier(one.name)}" for at, one in enumerate(fine))
+    if not fine:
+        return
+    spark.sql(f"INSERT INTO delta.`{place}` SELECT 0, {values}, struct({fields}, 'c')")
+    (row,) = spark.read.format("delta").load(str(place)).collect()
+    assert list(row)[1:-1] == list(range(len(fine))) == list(row["inner_"])[:-1]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "column",
+    [
+        *_columns(["a b", "a=b", "s(", "_change_type", "_commit_version"]),
+        StructField("s", StructType(_columns(["a,b"]))),
+        StructField("i", DayTimeIntervalType()),
+        StructField("c", StringType("UTF8_LCASE")),
+        StructField("t", TimeType()),
+        StructField("s", StructType(_columns(["a", "A"]))),
+        StructField("Origin", IntegerType()),
+    ],
+    ids=lambda one: one.name,
+)
+def test_delta_refuses_what_is_refused(spark: SparkSession, tmp_path: Path, column: StructField) -> None:
+    assert why_not([StructField("origin", IntegerType()), column])
+    with pytest.raises(SPARK_ERRORS):
+        _made(spark, tmp_path / "table", [column])

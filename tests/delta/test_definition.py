@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from geo import schemas
+from geo.delta.columns import Growth
 from geo.delta.commits import checksum_file, commit_file
 from geo.delta.definition import first_version
 from geo.delta.delta_state import DeltaState, require_state
@@ -72,7 +73,7 @@ def test_properties_and_columns_change_as_by_spark(spark: SparkSession, tmp_path
     folder = on_disk(tmp_path / "ours") / "_delta_log"
     commits: list[Callable[[DeltaState], bool]] = [
         partial(commit_properties, folder, properties={"geo.fence.x": "1"}),
-        partial(commit_columns, folder, columns=_columns(added)),
+        partial(commit_columns, folder, needed=Growth(tuple(_columns(added)), (), ())),
     ]
     for commit in commits:
         state = require_state(folder)
@@ -86,4 +87,12 @@ def test_properties_and_columns_change_as_by_spark(spark: SparkSession, tmp_path
             assert ours["commitInfo"][name] == theirs["commitInfo"][name]
         columns = [json.loads(one["commitInfo"]["operationParameters"].get("columns", "0")) for one in (ours, theirs)]
         assert columns[0] == columns[1]
+    table.set_property("delta.enableTypeWidening", "true")
+    spark.sql(f"ALTER TABLE {table.sql} ALTER COLUMN n TYPE DECIMAL(20,0)")
+    assert commit_columns(folder, require_state(folder), Growth((), tuple(_columns("n DECIMAL(20,0)")), ()))
+    ours, theirs = _actions(tmp_path / "ours" / "_delta_log", 3), _actions(tmp_path / "theirs" / "_delta_log", 4)
+    before = _actions(tmp_path / "theirs" / "_delta_log", 3)["protocol"]
+    assert _protocol(ours) == _protocol({**theirs, "protocol": before})
+    assert ours["metaData"]["configuration"] == theirs["metaData"]["configuration"]
+    assert [json.loads(one["metaData"]["schemaString"]) for one in (ours,)] == [json.loads(theirs["metaData"]["schemaString"])]
     assert spark.read.format("delta").load(str(tmp_path / "ours")).schema == table.read().schema

@@ -9,7 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType, TimestampNTZType
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    VariantType,
+)
 
 from geo.delta.change import Change
 from geo.delta.commits import checksum_file, commit_file
@@ -17,7 +28,7 @@ from geo.delta.delta_state import DeltaState, require_state
 from geo.delta.scan import few_added, few_rows, files_at
 from geo.delta.table import Table
 from geo.delta.writer import commit_actions, forget_committed
-from geo.errors import UnsafeError
+from geo.errors import RetryableError, UnsafeError, UsageError
 from geo.schemas import TOPIC_LOG
 from tests.delta.on_s3 import opened_on
 from tests.delta.typed_rows import listed, rows_for
@@ -59,6 +70,54 @@ def test_columns_of_every_kind_are_made_added_and_read(s3: S3) -> None:
     for found in (few_rows(log, 3), few_added(log, 1, 3), _by_deltalake(s3, log)):
         assert found is not None
         assert listed(found, names) == expected
+
+
+def test_columns_are_made_wider_and_rows_of_before_are_read_as_the_wider_type(s3: S3) -> None:
+    log = opened_on(s3)
+    log.create(TOPIC_LOG, [StructField("n", IntegerType()), StructField("d", DateType())])
+    log.append_rows(rows_for(log, 0, 4))
+    before = (rows_for(log, 0, 4)["n"].to_pylist(), rows_for(log, 0, 4)["d"].to_pylist())
+    narrow = rows_for(log, 6, 7)
+    written = log.write_rows(narrow)
+    assert written is not None
+    wider = [StructField("n", LongType()), StructField("d", TimestampNTZType())]
+    log.add_columns(wider)
+    log.add_columns(wider)
+    log.add_columns([StructField("n", IntegerType())])
+    assert log.latest_version() == 2, "once, and never narrower"
+    (protocol,), seen = _actions(log, 2, "protocol"), log.look()
+    assert {"typeWidening", "timestampNtz"} <= set(protocol["readerFeatures"])
+    assert seen is not None
+    assert seen.former_types == {"n": [IntegerType()], "d": [DateType()]}
+    log.append_rows(rows_for(log, 4, 6))
+    rows = few_rows(log, 3)
+    assert rows is not None
+    rows = rows.sort_by("entry_id")
+    with pytest.raises(RetryableError, match="its columns changed meanwhile"):
+        log.append_rows(narrow)
+    with pytest.raises(RetryableError, match="its columns changed meanwhile"):
+        log.append_written(written)
+    with pytest.raises(UnsafeError, match="these rows are not as its columns are"):
+        log.append_rows(narrow.append_column("other", narrow["n"]))
+    assert (rows["n"].to_pylist()[:4], [day and day.date() for day in rows["d"].to_pylist()[:4]]) == before
+    assert (rows.schema.field("n").type, rows.schema.field("d").type) == (pa.int64(), pa.timestamp("us"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ([StructField("v", VariantType())], "VARIANT cannot be made here"),
+        ([StructField("a b", IntegerType())], "column 'a b' has a space"),
+    ],
+)
+def test_columns_that_a_table_cannot_have_here_are_refused_before_it_is_made(
+    s3: S3, columns: list[StructField], why: str
+) -> None:
+    log = opened_on(s3)
+    with pytest.raises(UsageError, match=why):
+        log.refuse_columns(TOPIC_LOG, columns)
+    log.refuse_columns(TOPIC_LOG, OWN)
+    assert not log.exists()
 
 
 def test_a_protocol_asks_for_more_once_a_column_needs_it(s3: S3) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from geo.delta.protocol import why_not_append, why_not_change, why_not_plain, why_not_read, with_local_times
+from geo.delta.protocol import why_not_append, why_not_change, why_not_plain, why_not_read, with_feature
 
 
 def _protocol(reader: int, writer: int, reads: list[str] | None = None, writes: list[str] | None = None) -> dict[str, Any]:
@@ -108,5 +108,5 @@ def test_a_type_that_became_another_one_than_a_wider_one_is_left_to_spark(kind: 
 def test_a_protocol_keeps_what_it_asked_when_times_without_a_zone_come(
     before: dict[str, Any], reads: list[str], writes: list[str]
 ) -> None:
-    assert with_local_times(before) == _protocol(3, 7, [*reads, "timestampNtz"], [*writes, "timestampNtz"])
-    assert with_local_times(with_local_times(before)) == with_local_times(before)
+    assert with_feature(before, "timestampNtz") == _protocol(3, 7, [*reads, "timestampNtz"], [*writes, "timestampNtz"])
+    assert with_feature(with_feature(before, "timestampNtz"), "timestampNtz") == with_feature(before, "timestampNtz")

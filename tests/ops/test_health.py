@@ -182,6 +182,7 @@ def test_what_is_not_there_is_never_ok() -> None:
 FAILURES = [
     (Reason.SOURCE_RECREATED, "geo links resolve --source us --target eu --topic persistent://shop/web/orders"),
     (Reason.SCHEMA, f"{Reason.SCHEMA.do}, then geo links restart --source us --target eu --topic persistent://shop/web/orders"),
+    (Reason.COLUMNS, "geo links resolve --source us --target eu --topic persistent://shop/web/orders --accept-type"),
     (None, "geo links restart --source us --target eu --topic persistent://shop/web/orders"),
     (
         Reason.TARGET_DISK_FULL,

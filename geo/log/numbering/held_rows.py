@@ -26,7 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from geo.delta.arrow_rows import arrow_type
+from geo.delta.arrow_rows import arrow_type, map_in_arrow
 from geo.delta.delta_state import DeltaState
 from geo.delta.small_batch import fetch_if_small
 from geo.delta.store import WritePath
@@ -217,7 +217,7 @@ def hold_by_tasks(
         file = None if place is None else _file(place, number)
         return _packed(Holding(file, number, columns, rising=checked).hold(blocks))
 
-    found = joined(_unpacked(sent.mapInArrow(of_partition, _PACKED)))
+    found = joined(_unpacked(map_in_arrow(sent, of_partition, _PACKED)))
     return found if found is None or checked is None or are_apart(found[0], checked) else None
 
 

@@ -27,6 +27,7 @@ from geo.log.numbering.holding import KEY, OTHER_ROWS, EntryRun, numbers, runs_o
 from geo.log.numbering.order import ordered
 from geo.log.numbering.tallies import IS_NEW, LEDGER_KEY, REPEATED, Alike, Common, Rejected, Tally, merged
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, RowIdentity
+from geo.sql_text import identifier
 
 _IDS = "_geo_ids"
 _ORDER = (SOURCE, "replicate_to", OFFSET)
@@ -84,7 +85,9 @@ class OnSpark:
             **{name: F.lit(value) for name, value in self._common.of(batch).items()},
         }
         with_ids = rows.withColumn(_IDS, _numbered(runs_of(parts, batch.spans)))
-        return with_ids.select(*(filled.get(c, F.col(c)).alias(c) for c in self._common.columns.names))
+        return with_ids.select(
+            *((filled[c] if c in filled else F.col(identifier(c))).alias(c) for c in self._common.columns.names)
+        )
 
     def _lying(self, rows: DataFrame) -> list[Alike] | None:
         """What of the rows lies in which Spark partition; None unless those of each ledger are in order."""

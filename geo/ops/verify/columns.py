@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from geo.ids import LEDGER_ID_LIMIT
 from geo.late import F
 from geo.late import spark_types as T
+from geo.sql_text import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,9 +23,24 @@ CROSSING_MARKERS = ("SNAPSHOT_REQUEST", "SNAPSHOT_RESPONSE", "SUBSCRIPTION_UPDAT
 AHEAD_US = 86_400 * 1_000_000
 """A row that was published later than so long after now was published by nobody."""
 
+def differing(logs: Iterable[T.StructType]) -> dict[str, Sequence[T.DataType]]:
+    """The types of columns that have another one in another log, by their names in small letters, if a value of one may be one of another: a wider
+    type that has not come everywhere, or one that a person accepted. Case tells no columns apart."""
+    found: dict[str, dict[str, T.DataType]] = {}
+    for column in (column for log in logs for column in log):
+        found.setdefault(column.name.lower(), {})[column.dataType.simpleString()] = column.dataType
+    return {name: [of[text] for text in sorted(of)] for name, of in found.items() if len(of) > 1 and _may_be_equal(of.values())}
 
-def facts(rows: DataFrame, expired_before_us: int | None, now_us: int) -> DataFrame:
-    """A log's rows, with what has to be known of each, at `now_us`.
+
+def _may_be_equal(kinds: Iterable[T.DataType]) -> bool:
+    """Whether a value of one may be one of another as well; of all that are asked for here it may be a text."""
+    others = [kind for kind in kinds if not isinstance(kind, T.StringType)]
+    groups = ((T.NumericType,), (T.DateType, T.TimestampType, T.TimestampNTZType), (T.BooleanType,))
+    return any(all(isinstance(kind, group) for kind in others) for group in groups)
+
+
+def facts(rows: DataFrame, expired_before_us: int | None, now_us: int, kinds: Mapping[str, Sequence[T.DataType]]) -> DataFrame:
+    """A log's rows, with what has to be known of each, at `now_us`. `kinds`: as `differing`.
 
     Columns: the id, digest BINARY, and of the row alone: is_message, may_cross (marker rules), has_expired and is_impossible (no
     producer can have written it, so no link brings it) BOOLEAN, replicate_to ARRAY<STRING>, publish_time TIMESTAMP. No BOOLEAN is
@@ -39,7 +55,7 @@ def facts(rows: DataFrame, expired_before_us: int | None, now_us: int) -> DataFr
     in_time = F.col("publish_time").isNull() | ((time >= 0) & (time <= now_us + AHEAD_US))
     return rows.select(
         *ID,
-        _digest(rows.schema).alias("digest"),
+        _digest(rows.schema, kinds).alias("digest"),
         F.col("marker").isNull().alias("is_message"),
         (F.col("marker").isNull() | true(F.col("marker").isin(*CROSSING_MARKERS))).alias("may_cross"),
         has_expired.alias("has_expired"),
@@ -64,12 +80,18 @@ def from_floor(floors: Mapping[str, int]) -> Column:
     return F.col("entry_id") >= F.coalesce(F.try_element_at(floor, ledger), F.lit(0))
 
 
-def _digest(schema: T.StructType) -> Column:
-    """SHA-256 over all columns of a row by name, so that their order in the table does not matter.
+def _digest(schema: T.StructType, kinds: Mapping[str, Sequence[T.DataType]]) -> Column:
+    """SHA-256 over all columns of a row by name, so that their order in the table does not matter. One whose types differ is there as each of
+    them: values are equal if they are as all of them.
 
     A column that a log does not have is NULL: what a link would have to fill it with.
     """
-    columns = [_canonical(F.col(f"`{c.name}`"), c.dataType).alias(c.name) for c in sorted(schema, key=lambda c: c.name)]
+    columns = []
+    for column in sorted(schema, key=lambda column: (column.name.lower(), column.name)):
+        name, own, sql = column.name.lower(), column.dataType, identifier(column.name)
+        for at, kind in enumerate(kinds.get(name, (own,))):
+            value = F.col(sql) if kind == own else F.expr(f"try_cast({sql} AS {kind.simpleString()})")
+            columns.append(_canonical(value, kind).alias(f"{name}/{at}"))
     return F.unhex(F.sha2(F.to_json(F.struct(*columns)), 256))
 
 

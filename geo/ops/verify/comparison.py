@@ -18,7 +18,7 @@ from geo.late import F, spark_errors, spark_sql
 from geo.log.promises import Promise, due, lost_entries, passed, told_range
 from geo.log.topics import Registered
 from geo.names import Topic
-from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
+from geo.ops.verify.columns import ID, addressed, differing, facts, from_floor, true
 from geo.ops.verify.link_ends import Ends, floors_by_target, key, not_accepted
 from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Difference, LinkResult
 
@@ -120,7 +120,9 @@ class Comparison:
             for name, of in seen.promises[topic].items()
             if name in logs
         }
-        self._rows = {name: facts(log.table.read(log.late), expired_before_us, seen.now_us) for name, log in logs.items()}
+        read = {name: log.table.read(log.late) for name, log in logs.items()}
+        kinds = differing(rows.schema for rows in read.values())
+        self._rows = {name: facts(rows, expired_before_us, seen.now_us, kinds) for name, rows in read.items()}
         # Also of clusters without a log, into which all is still in flight.
         self._names = sorted({*logs, *(name for link in links for name in (link.source, link.target))})
         self._carried = {n: {o for link in links if link.target == n for o in link.origins} for n in self._names}

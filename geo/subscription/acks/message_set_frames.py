@@ -16,6 +16,7 @@ from geo.ids import LedgerId, MessageId
 from geo.late import F
 from geo.log.conditions import IS_POSSIBLE
 from geo.log.topic_log import ID, PUBLISH_ORDER, is_of
+from geo.sql_text import identifier
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.ranges import Range
 from geo.times import with_zone
@@ -87,7 +88,7 @@ def among(rows: DataFrame, messages: MessageSet) -> DataFrame:
     if messages.range_count > FEW_RANGES:
         rows = rows.where(_near(messages))
         wanted = rows.sparkSession.createDataFrame(_table(ID, [(*one.ledger, one.entry_id) for one in messages]))
-        return rows.join(F.broadcast(wanted), list(ID), "left_semi").select(*rows.columns)
+        return rows.join(F.broadcast(wanted), list(ID), "left_semi").select(*map(identifier, rows.columns))
     conditions = [
         is_of(ledger) & F.col("entry_id").between(first, last)
         for ledger, found in sorted(messages.ledgers.items())
@@ -101,13 +102,13 @@ def without(rows: DataFrame, done: MessageSet) -> DataFrame:
     ledger's last range, and those in a gap before it. Columns as `rows`."""
     ends, gaps, bits = _ends_and_gaps(done)
     spark = rows.sparkSession
-    keyed = rows.select(*rows.columns, F.expr(f"shiftright(entry_id, {bits})").alias("_bucket"))
+    keyed = rows.select("*", F.expr(f"shiftright(entry_id, {bits})").alias("_geo_bucket"))
     keyed = keyed.join(F.broadcast(spark.createDataFrame(ends)), ["origin", "ledger_id"], "left")
     # An entry lies in one gap at most, so no row comes twice.
-    of_gap = "origin = _origin AND ledger_id = _ledger_id AND _bucket = _of_bucket AND entry_id BETWEEN _first AND _last"
+    of_gap = "origin = _geo_origin AND ledger_id = _geo_ledger_id AND _geo_bucket = _geo_of_bucket AND entry_id BETWEEN _geo_first AND _geo_last"
     keyed = keyed.join(F.broadcast(spark.createDataFrame(gaps)), F.expr(of_gap), "left")
-    missing = "_end IS NULL OR entry_id IS NULL OR entry_id > _end OR _first IS NOT NULL"
-    return keyed.where(missing).select(*rows.columns)
+    missing = "_geo_end IS NULL OR entry_id IS NULL OR entry_id > _geo_end OR _geo_first IS NOT NULL"
+    return keyed.where(missing).select(*map(identifier, rows.columns))
 
 
 def _ends_and_gaps(done: MessageSet) -> tuple[pa.Table, pa.Table, int]:
@@ -127,8 +128,8 @@ def _ends_and_gaps(done: MessageSet) -> tuple[pa.Table, pa.Table, int]:
     ]
     ends = [(*ledger, ranges[-1][1]) for ledger, ranges in done.ledgers.items()]
     return (
-        _table(("origin", "ledger_id", "_end"), ends),
-        _table(("_origin", "_ledger_id", "_of_bucket", "_first", "_last"), parts),
+        _table(("origin", "ledger_id", "_geo_end"), ends),
+        _table(("_geo_origin", "_geo_ledger_id", "_geo_of_bucket", "_geo_first", "_geo_last"), parts),
         bits,
     )
 
@@ -156,10 +157,10 @@ def with_redelivery_counts(rows: DataFrame, counts: Mapping[MessageId, int]) -> 
     """`rows` with a column `redelivery_count` INT: 0 for what is not in `counts`."""
     if not counts:
         return rows.withColumn("redelivery_count", F.lit(0))
-    table = _table((*ID, "_count"), [(*one.ledger, one.entry_id, count) for one, count in counts.items()])
+    table = _table((*ID, "_geo_count"), [(*one.ledger, one.entry_id, count) for one, count in counts.items()])
     known = F.broadcast(rows.sparkSession.createDataFrame(table))
-    count = F.coalesce(F.col("_count").cast("int"), F.lit(0)).alias("redelivery_count")
-    return rows.join(known, list(ID), "left").select(*rows.columns, count)
+    count = F.coalesce(F.col("_geo_count").cast("int"), F.lit(0)).alias("redelivery_count")
+    return rows.join(known, list(ID), "left").select(*map(identifier, rows.columns), count)
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> pa.Table:

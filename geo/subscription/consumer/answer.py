@@ -9,6 +9,7 @@ from pyspark.sql.types import DayTimeIntervalType, NullType
 
 from geo.errors import UsageError
 from geo.log.topic_log import ID
+from geo.sql_text import identifier
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.message_set_frames import message_set
 from geo.subscription.consumer.delivery import Answer
@@ -36,7 +37,7 @@ def answer_of(returned: object, messages: DataFrame, live: MessageSet, who: obje
             f"with the columns {', '.join(ID)}, or None for none. {_NOTHING}"
         )
     delay = _delay_column(returned, messages, who)
-    rows = returned.select(*ID, *([f"`{delay}`"] if delay else [])).toArrow()
+    rows = returned.select(*ID, *([identifier(delay)] if delay else [])).toArrow()
     if any(rows[name].null_count for name in ID):
         raise UsageError(f"{who}: the function returned rows without a message id. {_NOTHING}")
     if delay is None:

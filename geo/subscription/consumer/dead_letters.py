@@ -15,9 +15,9 @@ from geo.log.admission import MAX_HEADER_BYTES, header_bytes
 from geo.log.publisher import Publisher
 from geo.log.source_identity import by_columns
 from geo.log.topic_log import ID, user_columns
-from geo.log.topics import grow
 from geo.replication.rule import AHEAD_US
 from geo.schemas import TOPIC_LOG
+from geo.sql_text import identifier
 from geo.subscription.acks.ack_state import Epoch
 from geo.subscription.consumer.settings import Settings, dead_letter_topic
 from geo.times import from_us
@@ -71,8 +71,8 @@ class DeadLetters:
             least = from_us(oldest) - OLDER
             recent = (F.col("publish_time") >= F.lit(least)) & (F.col("publish_date") >= F.lit(least.date()))
             of_epoch = F.coalesce(F.col("properties")[SUBSCRIPTION_EPOCH], F.lit(str(Epoch()))) == str(epoch)
-            ids = log.read().where(recent & of_epoch).select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
-            rows = rows.join(ids, message_id == F.col("_there"), "left_anti")
+            ids = log.read().where(recent & of_epoch).select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_geo_there"))
+            rows = rows.join(ids, message_id == F.col("_geo_there"), "left_anti")
         if rows.isEmpty():
             return
         ours = {
@@ -92,15 +92,13 @@ class DeadLetters:
             "key",
             "payload",
             "event_time",
-            *(field.name for field in own),
+            *(identifier(field.name) for field in own),
             properties.alias("properties"),
             F.when(F.col("replicate_to").isNotNull(), F.array().cast("array<string>")).alias("replicate_to"),
             F.lit("dead").alias("_geo_letters"),
             F.row_number().over(Window.orderBy(*ID)).cast("bigint").alias("_geo_number"),
         )
         try:
-            if there is not None:
-                grow(log, there, own, str(self.topic))
             publisher = self._opened(letters, own)
             last = publisher.writer.sources.get("dead")
             letters = letters.withColumn("_geo_number", F.col("_geo_number") + (last.count if last else 0))
@@ -122,7 +120,8 @@ class DeadLetters:
             settings = self._settings
             producer = "-".join(["dead-letters", *settings.share.split()])
             publisher = Publisher(settings.tables, settings.config, self.topic, producer)
-            self._publisher = publisher.open(letters.drop("_geo_letters", "_geo_number").schema, take_over=settings.take_over)
+            given = letters.drop("_geo_letters", "_geo_number").schema
+            self._publisher = publisher.open(given, take_over=settings.take_over, grow=True)
             self._own = own
         return self._publisher
 

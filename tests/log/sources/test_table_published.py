@@ -8,11 +8,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructField
 
 from geo.config.model import Publication
 from geo.crash import CrashPoint
 from geo.errors import SourceChangedError, UsageError
 from geo.log.publish_stream import SourceStream
+from geo.log.topics import grow_topic
 from geo.names import Topic
 from tests.crashing import dies_at, points
 from tests.world import TOPIC, World
@@ -77,6 +79,27 @@ def test_a_bytes_topic_takes_no_columns_and_one_that_a_column_no_longer_fits_kee
     with pytest.raises(UsageError, match="column 'origin' is filled by delta-geo; rename yours"):
         _publish(world)
     assert _held(world, "eu") == [(0,), (1,), (2,)]
+
+
+def test_what_a_table_gets_a_topic_gets_and_a_fixed_one_gets_by_a_person_only(world: World, spark: SparkSession) -> None:
+    place = f"delta.`{world.folder / 'orders'}`"
+    spark.sql(f"CREATE TABLE {place} (id INT, n INT) USING delta TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    spark.sql(f"INSERT INTO {place} VALUES (0, 0)")
+    assert _publish(world).published.rows == 1
+    grow_topic(world.tables("eu"), TOPIC, [StructField("id", LongType())])
+    spark.sql(f"INSERT INTO {place} VALUES (1, 1)")
+    assert _publish(world).published.rows == 1, "what is narrower than the topic's goes with it"
+    spark.sql(f"ALTER TABLE {place} ALTER COLUMN n TYPE BIGINT")
+    spark.sql(f"ALTER TABLE {place} ADD COLUMNS (more STRING)")
+    spark.sql(f"INSERT INTO {place} VALUES (2, 3000000000, 'x')")
+    with pytest.raises(UsageError, match=r"column 'n' is bigint[^\n]*\n- column 'more' is not in the topic[^\n]*--add-columns`"):
+        _publish(world, schema="fixed")
+    assert len(_held(world, "eu")) == 2
+    assert _publish(world).published.rows == 1
+    assert _publish(world, schema="fixed").published.rows == 0
+    world.replicate("us")
+    assert _held(world, "us", TOPIC, "n", "more") == [(0, 0, None), (1, 1, None), (2, 3_000_000_000, "x")]
+    assert world.verify().clean
 
 
 def test_what_a_merge_inserted_is_published_by_the_change_feed(world: World, spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from geo.delta.arrow_rows import with_times_in_utc
+from geo.delta.arrow_rows import map_in_arrow, with_times_in_utc
 from geo.delta.engine import Scan
 from geo.delta.predicate import All, Among, AtLeast, Compare, Either, IsNull, Predicate, to_sql
 from geo.late import F, spark_types
@@ -52,12 +52,12 @@ def _bounded(rows: DataFrame, bounds: AtLeast) -> DataFrame:
     rows = rows.where(to_sql(All(tuple(conditions))))
     if len(bounds.bounds) <= MOST_CONDITIONS:
         return rows
-    table = pa.table({"_by": list(bounds.bounds), "_bound": pa.array(bounds.bounds.values(), pa.int64())})
+    table = pa.table({"_geo_by": list(bounds.bounds), "_geo_bound": pa.array(bounds.bounds.values(), pa.int64())})
     by = ", ':', ".join(f"CAST({identifier(name)} AS STRING)" for name in bounds.by)  # NULL where one of them is
-    keyed = rows.withColumn("_by", F.expr(f"concat({by})")).join(
-        F.broadcast(rows.sparkSession.createDataFrame(table)), "_by", "left"
+    keyed = rows.withColumn("_geo_by", F.expr(f"concat({by})")).join(
+        F.broadcast(rows.sparkSession.createDataFrame(table)), "_geo_by", "left"
     )
-    is_beyond = f"_bound IS NULL OR {identifier(bounds.column)} >= _bound"
+    is_beyond = f"_geo_bound IS NULL OR {identifier(bounds.column)} >= _geo_bound"
     return keyed.where(is_beyond).select(*map(identifier, rows.columns))
 
 
@@ -71,7 +71,7 @@ def scanned(rows: DataFrame, asked: Scan[T]) -> list[T]:
     by, combine = asked.by, asked.combine
     rows = filtered(rows, asked.where).select(*map(identifier, asked.columns))
     rows = rows.repartition(*map(identifier, by)) if by else rows
-    told = rows.mapInArrow(partial(_by_task, asked.each, combine), "answer BINARY")
+    told = map_in_arrow(rows, partial(_by_task, asked.each, combine), "answer BINARY")
     # Of one task at a time where they may be large: together Spark refuses more than a gigabyte.
     answers = told.toLocalIterator(prefetchPartitions=True) if by else told.collect()
     found: list[T] = [pickle.loads(row["answer"]) for row in answers]  # noqa: S301  # of this program's own tasks

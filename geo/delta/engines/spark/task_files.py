@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geo.delta.arrow_rows import with_times_in_utc
+from geo.delta.arrow_rows import map_in_arrow, with_times_in_utc
 from geo.delta.commits import commit_file
 from geo.delta.delta_state import DeltaState
 from geo.delta.engine import UnsupportedError, attempt
@@ -110,7 +110,7 @@ def _by_tasks(
         yield _told([Added("", {}, 0, 0, 0, str(files))] if isinstance(files, UnsupportedError) else files)
 
     try:
-        told = rows.mapInArrow(told_of, arrow_types.from_arrow_schema(_FILE)).toArrow().to_pylist()
+        told = map_in_arrow(rows, told_of, arrow_types.from_arrow_schema(_FILE)).toArrow().to_pylist()
     except spark_errors.PySparkException:
         _asked.clear()  # it may have been an executor that came later
         raise

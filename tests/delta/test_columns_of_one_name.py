@@ -1,0 +1,108 @@
+"""Columns that differ in case only, which Delta's readers refuse, come into no table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from geo.config.model import Cluster
+from geo.delta.columns import Growth, folded, twins
+from geo.delta.create import make_first
+from geo.delta.definition import columns_of
+from geo.delta.delta_state import require_state
+from geo.delta.disk_store import on_disk
+from geo.delta.metadata import commit_columns
+from geo.errors import SchemaError, UsageError
+from geo.journal.cluster import without_spark
+from geo.log.admission import as_named, growth_of, new_topic_columns, own_columns
+from geo.log.topics import create_topic
+from geo.names import Topic
+from geo.schemas import TOPIC_LOG, TOPICS
+
+TOPIC = Topic.parse("persistent://shop/web/orders")
+
+
+def _columns(*names: str) -> list[StructField]:
+    return [StructField(name, LongType()) for name in names]
+
+
+def test_names_are_one_if_they_differ_in_case_only() -> None:
+    assert twins(["id", "key", "ID", "Key", "ids", "iD"]) == [None, None, "id", "key", None, "id"]
+    assert len({*map(folded, ("É", "é"))}) == 1
+    assert folded("ß") != folded("SS")
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "why"),
+    [
+        (["Key"], ["id"], "column 'key' is bigint, the envelope's is string"),
+        (["Origin"], ["id"], "column 'origin' is filled by delta-geo"),
+        (["id", "ID"], [], "column 'ID' and 'id' are one name to Delta"),
+        (["id", "ID"], ["id"], "column 'id' is given twice"),
+        (["n", "N"], ["id"], "column 'N' is given twice"),
+        (["id", "Payload"], ["id"], "column 'payload' is bigint"),
+    ],
+)
+@pytest.mark.parametrize("grow", [False, True])
+def test_what_a_producer_hands_in_is_refused(given: Sequence[str], there: Sequence[str], why: str, *, grow: bool) -> None:
+    with pytest.raises(UsageError) as error:
+        _taken(StructType(_columns(*given)), there, grow=grow)
+    assert why in str(error.value)
+
+
+def test_what_goes_together_is_taken_by_the_names_of_the_log() -> None:
+    columns = StructType([StructField("KEY", StringType()), *_columns("ID", "ids")])
+    assert _taken(columns, []) == ["ID", "ids"]
+    assert _taken(columns, ["id", "Ids"]) == ["id", "Ids"]
+
+
+def _taken(given: StructType, there: Sequence[str], *, grow: bool = False) -> list[str]:
+    """The columns of a topic, which has those that are `there` or is to be made, once these are published to it."""
+    named = as_named(given, [*TOPIC_LOG.types, *there])
+    own = _columns(*there) if there else new_topic_columns(named, (), TOPIC)
+    needed = growth_of(named, StructType(columns_of(TOPIC_LOG) + own), (), TOPIC, grow=grow)
+    return [one.name for one in (*own, *needed.added)]
+
+
+@pytest.mark.parametrize("ddl", ["id INT, ID INT", "Key INT"])
+def test_so_are_columns_from_sql(ddl: str) -> None:
+    with pytest.raises(UsageError):
+        own_columns(ddl, lambda: None)
+
+
+@pytest.mark.parametrize("names", [("id", "ID"), ("Origin",)])
+def test_a_topic_is_neither_registered_nor_made_with_them(names: tuple[str, ...], tmp_path: Path) -> None:
+    tables = without_spark(Cluster("eu", root=str(tmp_path)))
+    with pytest.raises(UsageError, match="are one name to Delta"):
+        create_topic(tables, TOPIC, _columns(*names))
+    assert not tables.journal(TOPICS).table.exists()
+    assert not tables.log(TOPIC).exists()
+
+
+def test_no_table_is_made_with_them_nor_gets_them(tmp_path: Path) -> None:
+    folder = on_disk(tmp_path) / "_delta_log"
+    with pytest.raises(UsageError, match="'id' and 'ID'"):
+        make_first(folder, TOPIC_LOG, _columns("id", "ID"), {})
+    assert make_first(folder, TOPIC_LOG, _columns("id"), {}), "nothing was there"
+    for names in ("ID", "KEY"):
+        with pytest.raises(UsageError, match="one name each to Delta"):
+            commit_columns(folder, require_state(folder), Growth(tuple(_columns(names)), (), ()))
+    assert require_state(folder).version == 0
+
+
+def test_nor_does_one_that_is_there_get_them_or_another_type_than_somebody_gave_it(tmp_path: Path) -> None:
+    log = without_spark(Cluster("eu", root=str(tmp_path))).log(TOPIC)
+    assert make_first(on_disk(tmp_path) / "topics/shop/web/orders/_delta_log", TOPIC_LOG, _columns("id"), {})
+    for given, told in (
+        (_columns("ID"), "the columns 'ID' as asked for and 'id' there"),
+        (_columns("n", "N"), "the columns 'N' as asked for and 'n' there"),
+        ([StructField("id", StringType())], "column 'id' is string as asked for and bigint there"),
+    ):
+        with pytest.raises(SchemaError, match=told):
+            log.add_columns(given)
+    assert log.latest_version() == 0
+    log.add_columns(_columns("id", "n"))
+    assert log.latest_version() == 1
