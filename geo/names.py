@@ -130,7 +130,9 @@ class Topic:
 
     @classmethod
     def of(cls, topic: str | Topic) -> Topic:
-        """The topic, or that of the name. Raises InvalidNameError."""
+        """The topic, or that of the name. Raises InvalidNameError, also for what is neither."""
+        if not isinstance(topic, (str, Topic)):
+            raise InvalidNameError(f"expected a topic or its name, and not what a {type(topic).__name__} is")
         return topic if isinstance(topic, Topic) else cls.parse(topic)
 
     @classmethod

@@ -73,12 +73,12 @@ def _use_classes() -> None:
         world = World(spark, Path(folder))
         lines = world.folder / "in.jsonl"
         lines.write_text("".join(json.dumps({"key": f"k{n}"}) + "\n" for n in range(10)))
-        publish_json_lines(spark, world.config, "eu", TOPIC, str(lines)).await_termination()
+        publish_json_lines(spark, str(lines), TOPIC, world.config, "eu").await_termination()
         world.publish("us", 10)
         for target in world.config.clusters:
             world.replicate(target)
         world.verify()
-        subscription = Subscription(spark, world.config, "us", TOPIC, "s", start="earliest")
+        subscription = Subscription(spark, TOPIC, "s", world.config, "us", start="earliest")
         subscription.run(lambda messages: messages, trigger=AVAILABLE_NOW)
     spark.stop()
 

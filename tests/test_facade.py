@@ -6,15 +6,17 @@ import subprocess
 import sys
 from contextlib import suppress
 from importlib.util import find_spec
+from inspect import Parameter, signature
 from pathlib import Path
 
 import pytest
 
 import geo
 from geo import shown
-from geo.errors import AlreadyOwnedError, FencedError, SetupError
+from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, SetupError
 from geo.log.publish_stream import FrameStream
 from geo.log.publisher import Published
+from geo.names import Topic
 from tests.world import TOPIC, World, config_text
 
 NAME = str(TOPIC)
@@ -34,6 +36,19 @@ from geo import load, status
 found = status("geo.yaml"), status(load("geo.yaml"), "persistent://shop/web/*")
 print([repr(one).partition(" at ")[0] for one in found], found[0].to_pandas()["link"].tolist(), "pyspark" in sys.modules)
 """
+
+
+def test_what_is_read_comes_first_then_the_topic_the_configuration_and_the_cluster() -> None:
+    where = ["topic", "topics", "name", "subscription", "config", "cluster", "source", "target"]
+    for name in ("publish", "publish_json_lines", "publish_kafka", "publish_table", "Subscription", "Subscriptions", "failover",
+                 "subscription_status", "verify", "backfill", "status"):  # fmt: skip
+        needed = [one.name for one in signature(getattr(geo, name)).parameters.values() if one.default is Parameter.empty]
+        needed = [one for one in needed if one != "options"]
+        order = [one for one in needed if one in where]
+        assert order == sorted(order, key=where.index), name
+        assert needed[len(needed) - len(order) :] == order, f"{name}: what is read comes before"
+    with pytest.raises(InvalidNameError, match="expected a topic or its name, and not what a PosixPath is"):
+        Topic.of(Path("geo.yaml"))  # type: ignore[arg-type]
 
 
 def test_what_takes_spark_says_so_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,8 +94,8 @@ def test_what_comes_out_of_a_table_is_text_in_a_page_and_what_nobody_knows_is_no
 @pytest.mark.spark
 def test_names_and_paths_do_where_objects_do_and_what_is_returned_says_what_it_is(world: World) -> None:
     spark, path, everything = world.spark, world.path, "persistent://*/*/*"
-    done = geo.publish(world.rows(0, 5), path, "us", NAME, order_by="number")
-    again = geo.publish(world.rows(0, 5), world.config, "us", TOPIC, order_by="number")
+    done = geo.publish(world.rows(0, 5), NAME, path, "us", order_by="number")
+    again = geo.publish(world.rows(0, 5), TOPIC, world.config, "us", order_by="number")
     assert [one.rows for one in (done, again) if isinstance(one, Published)] == [5, 0]
     assert geo.backfill(spark, str(path), "us", "eu", topics=TOPIC)[0][0].messages == 5
     report = geo.verify(spark, str(path), NAME)
@@ -89,15 +104,15 @@ def test_names_and_paths_do_where_objects_do_and_what_is_returned_says_what_it_i
     assert "NOT CLEAN" not in report._repr_html_()
     assert [len(report.to_pandas(section)) for section in report.sections()] == [2, 2, 0, len(report.notes)]
 
-    billing = geo.Subscription(spark, path, "us", NAME, "billing")
+    billing = geo.Subscription(spark, NAME, "billing", path, "us")
     assert repr(billing) == f"<subscription billing of {NAME} in us: does not run, 0 delivered, 0 acknowledged>"
     billing.run(lambda messages: messages, trigger="available-now")
     assert repr(billing).endswith("does not run, 5 delivered, 5 acknowledged>")
-    assert "billing" in repr(geo.Subscriptions(spark, path, "us", everything, "billing"))
-    would = geo.failover(spark, str(path), NAME, "billing", "us", "eu", dry_run=True)
+    assert "billing" in repr(geo.Subscriptions(spark, everything, "billing", path, "us"))
+    would = geo.failover(spark, NAME, "billing", str(path), "us", "eu", dry_run=True)
     assert repr(would) == f"<Failover billing of {NAME} would move from us to eu: 0 to deliver, at most 0 of them again>"
     assert "<td>at_most_repeated</td>" in would._repr_html_()
-    standing = geo.subscription_status(spark, path, NAME, "billing")
+    standing = geo.subscription_status(spark, NAME, "billing", path)
     assert repr(standing) == "<2 Standing>"
     assert standing.to_pandas().set_index("cluster")["backlog"]["us"] == 0
     found = geo.status(path, topics=NAME)
@@ -110,7 +125,7 @@ def test_names_and_paths_do_where_objects_do_and_what_is_returned_says_what_it_i
 def test_a_cell_that_is_run_again_is_told_what_runs_and_goes_on_if_it_says_so(world: World) -> None:
     def cell(**more: bool) -> FrameStream:
         rows = world.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
-        stream = geo.publish(rows.selectExpr("CAST(value AS STRING) AS key"), world.path, "us", NAME, trigger="100 ms", **more)  # type: ignore[arg-type]
+        stream = geo.publish(rows.selectExpr("CAST(value AS STRING) AS key"), NAME, world.path, "us", trigger="100 ms", **more)  # type: ignore[arg-type]
         assert isinstance(stream, FrameStream)
         return stream
 

@@ -179,10 +179,10 @@ def test_two_processes_that_write_one_table_lose_no_commit(world: World) -> None
         process.until(lambda: world.count("eu") > 0)
         here = publish_json_lines(
             world.spark,
+            str(world.folder / "b"),
+            TOPIC,
             world.config,
             "eu",
-            TOPIC,
-            str(world.folder / "b"),
             producer="b",
             options=PublishOptions(batch_bytes=1),
         )

@@ -55,7 +55,7 @@ def test_a_page_does_what_it_says(page: str, world: World, monkeypatch: pytest.M
     if page in ("README.md", "docs/using.md"):  # which begin with a region that has been at work
         for end in (2, 3, 4):
             publish(
-                rows.where(f"order_number < {end}"), world.config, "us", "persistent://shop/web/orders", order_by="order_number"
+                rows.where(f"order_number < {end}"), "persistent://shop/web/orders", world.config, "us", order_by="order_number"
             )
         world.run_links("eu")
     for kind, code, said in blocks(page):

@@ -201,7 +201,7 @@ class Trips:
         world.publish("us", 10)  # what is made once is made
         rows = world.rows(0, 20)
         with noted(self._new("publish", "log", is_rows)):
-            publish(rows, world.config, "us", TOPIC, producer="p", order_by="number")
+            publish(rows, TOPIC, world.config, "us", producer="p", order_by="number")
         group, work, owned = self._link()
         with noted(self._new("first start", "replication")):
             work.bring_up(owned, lambda: False)

@@ -146,7 +146,7 @@ class World:
     def publish(self, cluster: str, end: int, *, first: int = 0, producer: str = "p") -> Published:
         """Publish rows `first` to `end` - 1 as a user would; calling it again with a higher end adds the new ones."""
         rows = self.rows(first, end)
-        done = publish(rows, self.config, cluster, TOPIC, producer=producer, order_by="number")
+        done = publish(rows, TOPIC, self.config, cluster, producer=producer, order_by="number")
         assert isinstance(done, Published)
         return done
 

@@ -105,14 +105,14 @@ def consume(args: argparse.Namespace, output: Output) -> int:
     unfinished: Mapping[str, str] = {}
     if many:
         consumer: Subscription | Subscriptions
-        subscriptions = consumer = Subscriptions(spark, config, args.cluster, args.topic, args.subscription, **options)
+        subscriptions = consumer = Subscriptions(spark, args.topic, args.subscription, config, args.cluster, **options)
         stop_on_signals(args, subscriptions.stop)
         args.run.follow(lambda: asdict(subscriptions.done))
         done = subscriptions.run(listener, trigger=args.trigger, for_s=args.for_s)
         unfinished = subscriptions.unfinished
     else:
         subscription = consumer = Subscription(
-            spark, config, args.cluster, args.topic, args.subscription, standby=args.standby, **options
+            spark, args.topic, args.subscription, config, args.cluster, standby=args.standby, **options
         )
         stop_on_signals(args, subscription.stop)
         args.run.follow(lambda: asdict(subscription.done), lambda: "delivers" if subscription.has_begun else "waits for its turn")

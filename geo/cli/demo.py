@@ -246,7 +246,7 @@ def regions_main(config_path: str) -> int:
     def start(name: str) -> None:
         folder = f"{Path(config_path).parent}/inbox/{name}"
         flights = spark.readStream.schema(spark.read.parquet(folder).schema).option("maxFilesPerTrigger", 1).parquet(folder)
-        stream = publish(flights, config, name, topic, producer="airline", trigger="500 ms")
+        stream = publish(flights, topic, config, name, producer="airline", trigger="500 ms")
         assert isinstance(stream, PublishStream)
         streams[name] = stream
         before = sum(end.count for end in stream.resumed_from.values())

@@ -48,7 +48,8 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         named = (topic, args.subscription, args.source, args.target)
         if not goes_by_versions(clusters, *named, source_gone=args.source_gone):
             try:
-                done = moving.failover(starting("geo failover", config), config, *named, **options)
+                start, (of, source, target) = starting("geo failover", config), named[1:]
+                done = moving.failover(start, topic, of, config, source, target, **options)
             except UsageError:
                 Named(looked, topic).require()
                 raise

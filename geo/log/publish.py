@@ -66,9 +66,9 @@ _IN_JSON = (
 
 def publish(
     df: DataFrame,
+    topic: str | Topic,
     config: Config | str | Path,
     cluster: str,
-    topic: str | Topic,
     *,
     producer: str = DEFAULT_PRODUCER,
     order_by: str | Sequence[str] = (),
@@ -204,10 +204,10 @@ def publish_source(
 
 def publish_json_lines(
     spark: SparkSession,
+    path: str | Path,
+    topic: str | Topic,
     config: Config | str | Path,
     cluster: str,
-    topic: str | Topic,
-    path: str | Path,
     *,
     producer: str = DEFAULT_PRODUCER,
     options: PublishOptions = PublishOptions(),
@@ -226,11 +226,11 @@ def publish_json_lines(
 
 def publish_kafka(
     spark: SparkSession,
-    config: Config | str | Path,
-    cluster: str,
-    topic: str | Topic,
     bootstrap_servers: str,
     kafka_topic: str,
+    topic: str | Topic,
+    config: Config | str | Path,
+    cluster: str,
     *,
     producer: str = DEFAULT_PRODUCER,
     start: Start = "earliest",
@@ -253,10 +253,10 @@ def publish_kafka(
 
 def publish_table(
     spark: SparkSession,
+    path: str | Path,
+    topic: str | Topic,
     config: Config | str | Path,
     cluster: str,
-    topic: str | Topic,
-    path: str | Path,
     *,
     producer: str = DEFAULT_PRODUCER,
     start: Start = "earliest",

@@ -94,9 +94,9 @@ class Failover(Shown):
 
 def failover(
     spark: SparkSession | StartSpark,
-    config: Config | str | Path,
     topic: str | Topic,
     subscription: str,
+    config: Config | str | Path,
     source: str,
     target: str,
     *,

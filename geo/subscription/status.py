@@ -160,7 +160,7 @@ def _with_backlog(tables: ClusterTables, topic: Topic, state: AckState, one: Lis
     return replace(one, backlog=waiting.size, oldest_at=oldest_of(log, seen.version, waiting) if waiting else None)
 
 
-def status(spark: SparkSession, config: Config | str | Path, topic: str | Topic, subscription: str) -> Rows[Standing]:
+def status(spark: SparkSession, topic: str | Topic, subscription: str, config: Config | str | Path) -> Rows[Standing]:
     """How far a subscription is in every cluster, and why one is behind."""
     config = read(config)
     clusters = {name: connect(spark, cluster) for name, cluster in config.clusters.items()}

@@ -152,7 +152,7 @@ class KafkaBench:
         return Arrivals([(at, count) for (at, _), count in zip(landed, there, strict=True)])
 
     def _publish(self, kafka_topic: str, topic: Topic, options: PublishOptions) -> SourceStream:
-        return publish_kafka(self.spark, self.world.config, "us", topic, self.a.bootstrap, kafka_topic, options=options)
+        return publish_kafka(self.spark, self.a.bootstrap, kafka_topic, topic, self.world.config, "us", options=options)
 
     def replicated(self, records: int) -> float:
         """Seconds of a link's run over the log that was published, its start included."""

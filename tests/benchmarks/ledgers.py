@@ -48,7 +48,7 @@ def _start(bench: Bench, folder: Path, producer: str) -> str:
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     held, began = _status_mb("VmRSS"), time.monotonic()
     topic, config = bench.topic("ledgers"), bench.world.config
-    stream = publish_json_lines(bench.spark, config, "us", topic, str(folder), producer=producer)
+    stream = publish_json_lines(bench.spark, str(folder), topic, config, "us", producer=producer)
     opened = time.monotonic() - began
     stream.await_termination()
     took, grew = time.monotonic() - began, _status_mb("VmHWM") - held

@@ -82,12 +82,12 @@ class PublishBench:
         return Topic.parse(f"persistent://bench/publish/topic{next(self._numbers)}")
 
     def _publish(self, name: str) -> Published:
-        done = publish(self._read(name), self.world.config, "us", self._topic(), order_by="number")
+        done = publish(self._read(name), self._topic(), self.world.config, "us", order_by="number")
         assert isinstance(done, Published)
         return done
 
     def _publish_lines(self) -> Published:
         lines = str(self.folder / "lines")
-        stream = publish_json_lines(self.spark, self.world.config, "us", self._topic(), lines)
+        stream = publish_json_lines(self.spark, lines, self._topic(), self.world.config, "us")
         stream.await_termination()
         return stream.published

@@ -107,7 +107,7 @@ def _age(world: World, commits: int) -> None:
     with closing(Publisher(world.tables("us"), world.config, TOPIC, "bench").open(_columns(world.spark))) as publisher:
         publisher.publish_rows([{"key": f"k{number}", "payload": bytes(1024)} for number in range(_ROWS)])
     for target in ("eu", "us", "eu"):
-        Subscription(world.spark, world.config, "us", TOPIC, "bench").run(lambda rows: rows, trigger=AVAILABLE_NOW)
+        Subscription(world.spark, TOPIC, "bench", world.config, "us").run(lambda rows: rows, trigger=AVAILABLE_NOW)
         world.replicate(target)
     newest: dict[tuple[str, Topic], CommitName] = {}
     for cluster in ("us", "eu"):
@@ -155,7 +155,7 @@ def _acknowledging(
         with ExitStack() as running:
             running.callback(publisher.close)
             running.enter_context(Running(world, "us", trigger="200 ms"))
-            consumer = Subscription(world.spark, world.config, "us", TOPIC, "bench")
+            consumer = Subscription(world.spark, TOPIC, "bench", world.config, "us")
             consumer.start(acknowledge)
             running.callback(consumer.await_termination, _LIMIT_S)
             running.callback(consumer.stop)
@@ -176,7 +176,7 @@ def _acknowledging(
 def _knowing(world: World, noted: Noted, stop: Path) -> None:
     """eu: its consumer acknowledges nothing, and says what it would not deliver any more."""
     with Running(world, "eu", trigger="200 ms"):
-        consumer = Subscription(world.spark, world.config, "eu", TOPIC, "bench", redelivery_delay_s=86_400)
+        consumer = Subscription(world.spark, TOPIC, "bench", world.config, "eu", redelivery_delay_s=86_400)
         while not world.log("eu", TOPIC).exists():
             time.sleep(0.1)
         consumer.start(lambda messages: None)

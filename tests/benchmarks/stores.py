@@ -77,7 +77,7 @@ class StoreBench:
         return Publisher(self.world.tables("us"), self.world.config, TOPIC, "bench").open(given)
 
     def publish(self, rows: DataFrame, producer: str, publish_id: str, topic: Topic = TOPIC) -> None:
-        publish(rows, self.world.config, "us", topic, producer=producer, publish_id=publish_id)
+        publish(rows, topic, self.world.config, "us", producer=producer, publish_id=publish_id)
 
     def plain(self, rows: DataFrame) -> None:
         rows.write.format("delta").mode("append").save(f"{self.plain_at}/by-spark")

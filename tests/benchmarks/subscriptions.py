@@ -88,7 +88,7 @@ class SubscriptionBench(Bench):
 
     def _subscription(self, topic: Topic, cluster: str) -> Subscription:
         config = self.world.config
-        return Subscription(self.spark, config, cluster, topic, NAME, start="earliest", redelivery_delay_s=_NEVER_S)
+        return Subscription(self.spark, topic, NAME, config, cluster, start="earliest", redelivery_delay_s=_NEVER_S)
 
     # -- the start of a consumer ---------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class SubscriptionBench(Bench):
             told.append((time.time(), row[0], row[1]))
             return messages
 
-        consumer = Subscriptions(self.spark, self.world.config, "eu", "persistent://bench/many/*", NAME)
+        consumer = Subscriptions(self.spark, "persistent://bench/many/*", NAME, self.world.config, "eu")
         runner = threading.Thread(target=consumer.run, args=(acknowledge,))
         began = time.monotonic()
         runner.start()

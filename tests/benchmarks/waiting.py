@@ -22,7 +22,7 @@ def waiting(bench: Bench, rounds: int) -> Iterator[str]:
     def once(number: int, wait_for: list[str] | None) -> tuple[float, float | None]:
         rows = bench.spark.range(_ROWS).selectExpr("concat('k', id) AS key", "cast(cast(id AS string) AS binary) AS payload")
         began = time.monotonic()
-        done = publish(rows, bench.world.config, "us", topic, producer="bench", publish_id=f"{number}", wait_for=wait_for)
+        done = publish(rows, topic, bench.world.config, "us", producer="bench", publish_id=f"{number}", wait_for=wait_for)
         assert isinstance(done, Published)
         return time.monotonic() - began, max(done.held_after.values(), default=None) if done.held_after else None
 

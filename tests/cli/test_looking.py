@@ -70,9 +70,9 @@ def looked_at(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         F.expr("encode(CAST(id AS STRING), 'UTF-8')").alias("raw"),
         F.expr("map('who', CAST(id AS STRING))").alias("properties"),
     )
-    publish(rows, world.config, "us", TYPED, order_by="key")
+    publish(rows, TYPED, world.config, "us", order_by="key")
     nested = rows.select("key", F.struct("amount", "day").alias("line"))
-    publish(nested, world.config, "us", NESTED, order_by="key")
+    publish(nested, NESTED, world.config, "us", order_by="key")
     log = world.log("us", TYPED)
     marker = log.read().limit(1).withColumns({"marker": F.lit("probe"), "entry_id": F.lit(10_000).cast("bigint")})
     log.append(marker)
@@ -88,7 +88,7 @@ def looked_at(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def consume(world: World, cluster: str) -> None:
     """Acknowledge every third message, and be told of what the subscription did in several records."""
-    subscription = Subscription(world.spark, world.config, cluster, TOPIC, "billing", start="earliest", batch_rows=20)
+    subscription = Subscription(world.spark, TOPIC, "billing", world.config, cluster, start="earliest", batch_rows=20)
     subscription.run(lambda messages: messages.where("entry_id % 3 = 0"), trigger="available-now")
 
 

@@ -63,9 +63,9 @@ def odd(world: World, tmp_path: Path) -> World:
     )
     lines = tmp_path / "in.jsonl"
     lines.write_text("".join(f"{json.dumps(one)}\n" for one in told))
-    publish_json_lines(world.spark, world.config, "us", TOPIC, str(lines)).await_termination()
+    publish_json_lines(world.spark, str(lines), TOPIC, world.config, "us").await_termination()
     columns = (f"{sql} AS {name}" for name, (sql, _) in _COLUMNS.items())
-    publish(world.spark.sql(f"SELECT 'k' AS key, {', '.join(columns)}"), world.config, "us", TYPED, publish_id="1")
+    publish(world.spark.sql(f"SELECT 'k' AS key, {', '.join(columns)}"), TYPED, world.config, "us", publish_id="1")
     return world
 
 

@@ -106,7 +106,7 @@ def test_what_was_published_replicated_and_acknowledged_is_there_and_goes_on_onc
             file.writelines(json.dumps({"key": f"line {n}"}) + "\n" for n in range(first, end))
 
     def publish(world: World) -> None:
-        publish_json_lines(spark, world.config, "eu", TOPIC, str(lines)).await_termination()
+        publish_json_lines(spark, str(lines), TOPIC, world.config, "eu").await_termination()
         for target in world.config.clusters:
             world.replicate(target)
 
@@ -115,7 +115,7 @@ def test_what_was_published_replicated_and_acknowledged_is_there_and_goes_on_onc
             delivered.extend(row["key"] for row in messages.select("key").collect())
             return messages
 
-        Subscription(spark, world.config, "us", TOPIC, "s", start="earliest").run(note, trigger=AVAILABLE_NOW)
+        Subscription(spark, TOPIC, "s", world.config, "us", start="earliest").run(note, trigger=AVAILABLE_NOW)
 
     give(0, 40)
     publish(world)

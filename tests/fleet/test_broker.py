@@ -217,7 +217,7 @@ def test_a_publisher_that_needs_a_person_can_be_had_and_goes_on_once_that_is_don
         file.write_text(whole.replace("k100", "k999") + '{"key": "more"}\n')
         running.until(lambda: running.state(name) is State.FAILED)
         with pytest.raises(SourceChangedError):  # it is owned by nobody, and as wrong for anybody else
-            publish_json_lines(linked.spark, linked.config, "eu", OTHER, str(file.parent)).await_termination()
+            publish_json_lines(linked.spark, str(file.parent), OTHER, linked.config, "eu").await_termination()
         file.write_text(whole)
         linked.lines("clicks", 105, 108)
         running.until(lambda: linked.count("eu", OTHER) == 8)

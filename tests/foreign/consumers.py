@@ -50,7 +50,7 @@ class ConsumersTopic:
         self._said = _Said()
         self.given: list[tuple[Id, str]] = []
         """What the function was given: ids and keys, in their order."""
-        self.consumer = Subscription(world.spark, world.config, CLUSTER, self.topic, "billing")
+        self.consumer = Subscription(world.spark, self.topic, "billing", world.config, CLUSTER)
 
     def _function(self, messages: DataFrame) -> DataFrame:
         rows = messages.toArrow()

@@ -44,7 +44,7 @@ def _named(world: World, first: int, end: int) -> DataFrame:
 
 
 def _publish(world: World, cluster: str, rows: DataFrame, topic: Topic = TOPIC, **options: Any) -> int:
-    done = publish(rows, world.config, cluster, topic, producer=f"of-{cluster}", **options)
+    done = publish(rows, topic, world.config, cluster, producer=f"of-{cluster}", **options)
     assert isinstance(done, Published)
     return done.rows
 

@@ -145,7 +145,7 @@ def test_a_program_of_before_is_refused_from_the_first_place_on_that_it_does_not
 
 def test_a_publish_id_is_known_for_ever(world: World) -> None:
     def once(name: str) -> Published:
-        done = publish(world.rows(0, 3), world.config, "us", TOPIC, producer="p", publish_id=name)
+        done = publish(world.rows(0, 3), TOPIC, world.config, "us", producer="p", publish_id=name)
         assert isinstance(done, Published)
         return done
 

@@ -134,7 +134,7 @@ def test_of_a_region_that_was_put_back_from_a_backup_it_is_said_that_lines_come_
 
 def test_a_producer_that_lives_is_named_and_not_doubled(world: World, lines: Path) -> None:
     options = PublishOptions(trigger="1 second")
-    running = publish_json_lines(world.spark, world.config, "eu", TOPIC, str(lines), producer="p", options=options)
+    running = publish_json_lines(world.spark, str(lines), TOPIC, world.config, "eu", producer="p", options=options)
     try:
         with pytest.raises(
             AlreadyOwnedError, match=rf"producer p of {TOPIC} in eu: already run by .* publish the same records twice"

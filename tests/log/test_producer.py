@@ -136,7 +136,7 @@ def test_a_ledger_that_is_opened_after_a_look_says_nothing_of_the_others_that_is
         assert _publish(publisher, rows(5)) == 5
         with dies_at(CrashPoint.PUBLISH_LEDGERS_OPENED):
             _publish(publisher, rows(10))
-    again = publish(rows(10), world.config, "eu", TOPIC, producer="p", order_by="number")
+    again = publish(rows(10), TOPIC, world.config, "eu", producer="p", order_by="number")
     assert isinstance(again, Published)
     assert again.rows == 5
     assert [end[2] for end in _ends(world)] == [5, 5]
@@ -163,7 +163,7 @@ def test_a_stream_stopped_in_the_middle_of_a_batch_is_not_taken_for_clean(world:
 
     def stream() -> FrameStream:
         rows = world.spark.readStream.schema("number BIGINT, key STRING, payload BINARY").parquet(str(inbox))
-        started = publish(rows.mapInArrow(wait, rows.schema).drop("number"), world.config, "eu", TOPIC, producer="p")
+        started = publish(rows.mapInArrow(wait, rows.schema).drop("number"), TOPIC, world.config, "eu", producer="p")
         assert isinstance(started, FrameStream)
         return started
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.spark
 
 
 def _publish(world: World, rows: DataFrame, **options: object) -> Published:
-    done = publish(rows, world.config, "eu", TOPIC, **options)  # type: ignore[arg-type]
+    done = publish(rows, TOPIC, world.config, "eu", **options)  # type: ignore[arg-type]
     assert isinstance(done, Published)
     return done
 
@@ -124,7 +124,7 @@ def test_what_an_earlier_version_published_of_null_and_the_empty_text_as_one_goe
 def _followed(world: World, inbox: Path, more: str = "") -> PublishStream:
     """All rows of a folder as a stream."""
     frame = world.spark.readStream.schema(f"number BIGINT, key STRING, payload BINARY{more}").parquet(str(inbox))
-    started = publish(frame.drop("number"), world.config, "eu", TOPIC)
+    started = publish(frame.drop("number"), TOPIC, world.config, "eu")
     assert isinstance(started, PublishStream)
     started.await_termination()
     return started
@@ -172,11 +172,11 @@ def test_every_way_of_numbering_gives_the_same(world: World, monkeypatch: pytest
         if kind != "files":
             world.leave_to_spark("eu", topic)
         for batch in (rows.where("number < 25"), rows):
-            publish(batch, world.config, "eu", topic, order_by=["day", "number"], partition_by="gate")
+            publish(batch, topic, world.config, "eu", order_by=["day", "number"], partition_by="gate")
         with pytest.raises(UsageError, match=r"two rows have the same order columns \('2026-02-08, 60' of 's3'\), so"):
             more = rows.unionAll(rows.where("number = 59").withColumn("number", F.lit(60).cast("bigint")))
             again = more.unionAll(more.where("number = 60"))
-            publish(again, world.config, "eu", topic, order_by=["day", "number"], partition_by="gate")
+            publish(again, topic, world.config, "eu", order_by=["day", "number"], partition_by="gate")
     logs = {kind: world.log("eu", topic).read().drop("publish_time", "publish_date") for kind, topic in topics.items()}
     lines = {}
     for kind, log in logs.items():

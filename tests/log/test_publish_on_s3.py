@@ -35,7 +35,7 @@ def test_a_call_for_a_few_rows_asks_for_no_more_than_is_said(
 
     def asked(publish_id: str, producer: str = "p") -> int:
         before = s3.counts()
-        publish(rows, world.config, "us", TOPIC, producer=producer, publish_id=publish_id)
+        publish(rows, TOPIC, world.config, "us", producer=producer, publish_id=publish_id)
         return (s3.counts() - before).total()
 
     asked("first")

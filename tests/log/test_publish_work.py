@@ -49,7 +49,7 @@ class Source:
 
     def begin(self, trigger: str) -> Callable[[bool], PublishStream]:
         def begin(take_over: bool) -> PublishStream:
-            stream = publish(self.frame(), self.world.config, "eu", TOPIC, producer="p", trigger=trigger, take_over=take_over)
+            stream = publish(self.frame(), TOPIC, self.world.config, "eu", producer="p", trigger=trigger, take_over=take_over)
             assert isinstance(stream, PublishStream)
             return stream
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 
 def _publish(world: World, end: int, wait_for: WaitFor, wait_s: float = 120.0) -> Published:
-    done = publish(world.rows(0, end), world.config, "us", TOPIC, order_by="number", wait_for=wait_for, wait_s=wait_s)
+    done = publish(world.rows(0, end), TOPIC, world.config, "us", order_by="number", wait_for=wait_for, wait_s=wait_s)
     assert isinstance(done, Published)
     return done
 

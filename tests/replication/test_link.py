@@ -36,7 +36,7 @@ def test_a_batch_with_nothing_to_replicate_makes_no_commit(linked: World) -> Non
     local_only = linked.rows(0, 5).withColumn("replicate_to", F.array().cast("array<string>"))
     from geo.log.publish import publish
 
-    publish(local_only, linked.config, "us", TOPIC, producer="local", order_by="number")
+    publish(local_only, TOPIC, linked.config, "us", producer="local", order_by="number")
     (report,) = linked.replicate("eu")
     assert (report.state, report.replicated) == (State.STOPPED, 0)
     assert report.source_version == linked.log("us").latest_version(), "the batch was read"

@@ -37,7 +37,7 @@ def test_many_rows_pass_by_no_plan_of_sparks(
 
     def published(count: int) -> None:
         given = spark.range(0, count, 1, 2).selectExpr(*_GIVEN)
-        publish(given, world.config, "us", TOPIC, producer="p", publish_id=str(count))
+        publish(given, TOPIC, world.config, "us", producer="p", publish_id=str(count))
 
     def as_listed(name: str) -> list[dict[str, object]]:
         log = world.log(name)

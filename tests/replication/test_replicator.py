@@ -40,7 +40,7 @@ def test_new_partitions_are_taken_up_with_the_columns_and_policy_of_the_others(w
     with pytest.raises(UsageError, match="has 2 partitions in us: say how many"):
         create_single(us, ORDERS)
     with pytest.raises(UsageError, match=r"orders is partitioned: publish to one of .*-partition-0 to orders-partition-1"):
-        publish(world.rows(0, 1), world.config, "us", ORDERS, order_by="number")
+        publish(world.rows(0, 1), ORDERS, world.config, "us", order_by="number")
     set_replication_clusters(us, world.config, ORDERS, ["us", "eu"])
     for part in partitions(us, ORDERS):
         world.write("us", 0, 5, topic=part)
@@ -70,7 +70,7 @@ def test_a_topic_whose_policy_leaves_the_link_out_stops_and_goes_on_when_it_is_b
         assert world.verify().clean, "what no link carries is not missing"
         rows = world.rows(0, 1).selectExpr("*", "array('eu') AS replicate_to")
         with pytest.raises(UsageError, match="replicate_to names eu: from us this topic reaches no other cluster"):
-            publish(rows, world.config, "us", TOPIC, order_by="number")
+            publish(rows, TOPIC, world.config, "us", order_by="number")
         set_replication_clusters(us, world.config, TOPIC, None)
         links.until(lambda: world.count("eu", TOPIC) == 20)
     world.assert_clean()

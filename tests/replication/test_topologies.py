@@ -70,9 +70,9 @@ def test_a_message_for_a_cluster_behind_a_hub_must_name_the_hub(spark: SparkSess
     world = World(spark, tmp_path, *SHAPES["hub"])
     rows = world.rows(0, 3).withColumn("replicate_to", F.array(F.lit("c")))
     with pytest.raises(UsageError, match="replicate_to names c without b, through which it is reached; name both"):
-        publish(rows, world.config, "a", TOPIC, order_by="number")
+        publish(rows, TOPIC, world.config, "a", order_by="number")
     rows = rows.withColumn("replicate_to", F.array(F.lit("c"), F.lit("b")))
-    publish(rows, world.config, "a", TOPIC, order_by="number")
+    publish(rows, TOPIC, world.config, "a", order_by="number")
     world.run_links("b", "c")
     assert _origins(world, "c") == {"a": 3}
     world.assert_clean()

@@ -86,7 +86,7 @@ def ids(origin: str, first: int, end: int) -> list[MessageId]:
 def subscription(
     world: World, cluster: str, *, topic: str | Topic = TOPIC, name: str = NAME, start: Any = "earliest", **options: Any
 ) -> Subscription:
-    return Subscription(world.spark, world.config, cluster, topic, name, start=start, **options)
+    return Subscription(world.spark, topic, name, world.config, cluster, start=start, **options)
 
 
 def consume(

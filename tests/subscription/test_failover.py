@@ -35,7 +35,7 @@ ACKS = "persistent://shop/web/__acks"
 
 
 def moved(world: World, source: str, target: str, **options: float) -> Failover:
-    return failover(world.spark, world.config, TOPIC, NAME, source, target, **options)  # type: ignore[arg-type]
+    return failover(world.spark, TOPIC, NAME, world.config, source, target, **options)  # type: ignore[arg-type]
 
 
 ONE_WAY_AND_BACK: tuple[Sequence[str], Sequence[Link]] = (
@@ -95,7 +95,7 @@ def test_a_failover_takes_what_no_link_has_brought(consumed: World) -> None:
     assert (dry.recorded, dry.brought, dry.to_deliver, dry.repeated, dry.repeated_ids) == (False, 39, 1, 1, "eu:1:5")
     done = moved(consumed, "eu", "us")
     assert (done.recorded, done.consumer, done.at_most_repeated) == (True, "stopped", 1)
-    (standing,) = [one for one in status(consumed.spark, consumed.config, TOPIC, NAME) if one.cluster == "us"]
+    (standing,) = [one for one in status(consumed.spark, TOPIC, NAME, consumed.config) if one.cluster == "us"]
     assert standing.moved is not None
     assert standing.moved.startswith("eu->us at ")
     assert consume(consumed, "us").ids == ids("eu", 5, 6)
@@ -142,7 +142,7 @@ def test_all_that_match_move_at_once_and_one_that_is_refused_holds_up_no_other(l
     other = Topic.parse("persistent://shop/web/orders")
     linked.write("eu", 0, 5, topic=other)
     for topic, name in ((TOPIC, "bills"), (TOPIC, "stock"), (other, "bills"), (TOPIC, "unreadable")):
-        named = Subscription(linked.spark, linked.config, "eu", topic, name)
+        named = Subscription(linked.spark, topic, name, linked.config, "eu")
         named.run(lambda messages: messages.where("entry_id < 3"), trigger="available-now")
     tell(linked, "eu", AckState(), name="unreadable", producer="newer")
     linked.log("eu", TOPIC.acks).delta().update("producer = 'newer'", {"payload": "X'0F00'"})
@@ -235,7 +235,7 @@ def test_a_deleted_subscription_does_not_come_back_until_somebody_creates_it(con
 
 def test_the_status_says_how_far_each_cluster_is_and_why_one_is_behind(consumed: World) -> None:
     world = consumed
-    eu, us = status(world.spark, world.config, TOPIC, NAME)
+    eu, us = status(world.spark, TOPIC, NAME, world.config)
     assert (eu.backlog, eu.acknowledged, eu.mark_delete, eu.ranges_beyond) == (1, 39, {"eu:1": 4, "us:1": 19}, {"eu:1": 1})
     assert (us.backlog, us.acknowledged, us.runs) == (40, 0, False)
     (peer,) = us.peers
@@ -243,10 +243,10 @@ def test_the_status_says_how_far_each_cluster_is_and_why_one_is_behind(consumed:
     assert peer.behind is not None
     assert f"link eu->us has not run for {ACKS} yet" in peer.behind
     world.replicate("us")
-    _, us = status(world.spark, world.config, TOPIC, NAME)
+    _, us = status(world.spark, TOPIC, NAME, world.config)
     assert (us.backlog, us.peers[0].behind) == (1, None)
     shutil.rmtree(world.folder / "eu" / "topics")
-    _, us = status(world.spark, world.config, TOPIC, NAME)
+    _, us = status(world.spark, TOPIC, NAME, world.config)
     assert us.backlog == 1
 
 
@@ -255,5 +255,5 @@ def test_a_record_that_names_more_than_can_exist_is_counted_and_changes_nothing(
     tell(linked, "eu", AckState(acked=MessageSet({LedgerId("us", 1_800_000_000 << 20): ((0, 2**62),)})))
     linked.replicate("us")
     assert len(consume(linked, "us").ids) == 40
-    _, us = status(linked.spark, linked.config, TOPIC, NAME)
+    _, us = status(linked.spark, TOPIC, NAME, linked.config)
     assert us.refused == {"too large": 1}

@@ -56,7 +56,7 @@ def test_a_start_is_refused_where_a_record_is_of_a_newer_program_and_nothing_is_
         lambda: consume(consumed, "eu"),
         lambda: reset(*changing, "earliest"),
         lambda: delete(*changing),
-        lambda: failover(consumed.spark, consumed.config, TOPIC, NAME, "eu", "us"),
+        lambda: failover(consumed.spark, TOPIC, NAME, consumed.config, "eu", "us"),
     ):
         with pytest.raises(UnsafeError, match=r"records in .*/__acks cannot be read \(1 newer encoding\). Run the delta-geo"):
             refused()
@@ -135,7 +135,7 @@ def test_rows_that_no_producer_can_have_written_stop_no_link_and_no_consumer_and
 
 def test_a_subscription_begins_at_the_earliest_message_by_itself(linked: World) -> None:
     got: list[int] = []
-    consumer = Subscription(linked.spark, linked.config, "eu", TOPIC, "fresh")
+    consumer = Subscription(linked.spark, TOPIC, "fresh", linked.config, "eu")
     consumer.run(lambda messages: got.append(messages.count()), trigger="available-now")
     assert sum(got) == 40
 

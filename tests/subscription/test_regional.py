@@ -65,7 +65,7 @@ def test_one_of_us_only_is_unknown_in_eu_until_it_is_switched_on_and_then_goes_o
     with pytest.raises(
         UsageError, match=f"of that region only.*--cluster us .*--subscription {NAME} --replicate-subscription-state true"
     ):
-        failover(linked.spark, linked.config, TOPIC, NAME, "us", "eu")
+        failover(linked.spark, TOPIC, NAME, linked.config, "us", "eu")
     assert failover_all(linked.spark, linked.config, str(TOPIC), "*", "us", "eu")[1].keys() == {(TOPIC, NAME)}
     turn(linked, "us", replicated=True)
     linked.replicate("eu")
@@ -85,7 +85,7 @@ def test_the_same_name_in_another_region_is_another_subscription(linked: World) 
     linked.replicate("us")
     assert set(consume(linked, "us", NONE).ids) == {*EU[5:], *US[5:]}, "whatever is done with that one"
     with pytest.raises(UsageError, match=r"us has a subscription .* of its own, of that region only"):
-        failover(linked.spark, linked.config, TOPIC, NAME, "eu", "us")
+        failover(linked.spark, TOPIC, NAME, linked.config, "eu", "us")
     before = known(linked, "eu")
     turn(linked, "us", replicated=True)
     linked.replicate("eu")

@@ -53,7 +53,7 @@ def test_killed_behind_its_append_a_sink_has_each_message_once_here_and_after_a_
     into = f"lambda messages: append_once(messages, {_sink(world)!r}, lambda fresh: fresh.select({columns}))"
     kill_at(world, "eu", CrashPoint.SINK_AFTER_APPEND, nth=2, function=into, batch_rows=8)
     assert len(_there(world)) == 16, "two batches: the second of them is in no acknowledgement"
-    failover(world.spark, world.config, TOPIC, NAME, source="eu", target="us")
+    failover(world.spark, TOPIC, NAME, world.config, source="eu", target="us")
     consume(world, "us", _into(world), batch_rows=8)
     assert _there(world) == ids("eu", 0, 40)
 

@@ -23,6 +23,7 @@ CROSSING_MARKERS = ("SNAPSHOT_REQUEST", "SNAPSHOT_RESPONSE", "SUBSCRIPTION_UPDAT
 AHEAD_US = 86_400 * 1_000_000
 """A row that was published later than so long after now was published by nobody."""
 
+
 def differing(logs: Iterable[T.StructType]) -> dict[str, Sequence[T.DataType]]:
     """The types of columns that have another one in another log, by their names in small letters, if a value of one may be one of another: a wider
     type that has not come everywhere, or one that a person accepted. Case tells no columns apart."""

@@ -64,10 +64,10 @@ class Subscriptions:
     def __init__(
         self,
         spark: SparkSession,
-        config: Config | str | Path,
-        cluster: str,
         topics: str | Topic,
         name: str,
+        config: Config | str | Path,
+        cluster: str,
         *,
         take_over: bool = False,
         **options: Any,
@@ -80,7 +80,7 @@ class Subscriptions:
             check_topic_glob(topics)
         elif not partitions(self._tables, Topic.parse(topics)):
             raise UsageError(f"{topics} is neither a glob nor a partitioned topic in {cluster}: consume it as a Subscription.")
-        self._make = partial(Subscription, spark, config, cluster, name=name, turn=threading.Lock(), **options)
+        self._make = partial(Subscription, spark, name=name, config=config, cluster=cluster, turn=threading.Lock(), **options)
         if options.get("standby"):
             raise UsageError("standby is for one topic; of many each is taken up once nobody else consumes it.")
         self._make(topic=Topic("any", "any", "any"))  # what the options mean is the same for all

@@ -64,10 +64,10 @@ class Subscription:
     def __init__(
         self,
         spark: SparkSession,
-        config: Config | str | Path,
-        cluster: str,
         topic: str | Topic,
         name: str,
+        config: Config | str | Path,
+        cluster: str,
         *,
         start: Start | datetime = "earliest",
         redelivery_delay_s: float = REDELIVERY_DELAY_S,

@@ -226,7 +226,7 @@ def test_a_broker_that_asks_for_tls_and_a_password_gets_the_referenced_one(
     with world.path.open("a") as file:
         file.write(f'kafka:\n  "{broker.sasl_bootstrap}": {{{settings}, sasl_plain_password: secret://env/KAFKA_PASSWORD}}\n')
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
-    stream = publish_kafka(world.spark, load(world.path), "eu", TOPIC, broker.sasl_bootstrap, "guarded")
+    stream = publish_kafka(world.spark, broker.sasl_bootstrap, "guarded", TOPIC, load(world.path), "eu")
     stream.await_termination()
     assert stream.published.rows == 1
     assert PASSWORD not in "".join(capfd.readouterr())

@@ -436,7 +436,7 @@ def test_messages_that_another_cluster_does_not_get_hold_nothing_up_there(world:
 
     nowhere = F.expr("IF(number % 2 = 0, CAST(array() AS ARRAY<STRING>), NULL)")
     rows = world.rows(0, 20).withColumn("replicate_to", nowhere)
-    publish(rows, world.config, "eu", TOPIC, order_by="number")
+    publish(rows, TOPIC, world.config, "eu", order_by="number")
     assert sorted(consume(world, "eu", "int(substr(key, 2)) < 10").keys) == keys(*range(20))
     world.replicate("us")
     assert sorted(consume(world, "us").keys) == keys(11, 13, 15, 17, 19)
@@ -506,7 +506,7 @@ def test_a_letter_that_is_older_than_its_message_is_found(world: World) -> None:
 def test_deliveries_are_counted_over_runs_and_clusters_until_a_message_is_a_dead_letter(world: World) -> None:
     rows = world.rows(0, 4).selectExpr("*", "number * 1.5D AS amount", "map('REAL_TOPIC', 'mine', 'a', 'b') AS properties")
     to_us = rows.withColumn("replicate_to", F.expr("IF(number = 0, array('us'), NULL)"))
-    publish(to_us, world.config, "eu", TOPIC, order_by="number")
+    publish(to_us, TOPIC, world.config, "eu", order_by="number")
     assert sorted(consume(world, "eu", "amount > 2", max_redeliveries=1).keys) == ["k0", "k1", "k2", "k3"]
     world.replicate("us")
     second = consume(world, "us", NONE, max_redeliveries=1)
@@ -534,7 +534,7 @@ def test_a_dead_letter_topic_gets_the_columns_that_its_topic_got(backlog: World)
 
 def test_a_letter_that_would_be_too_large_loses_its_own_properties_and_says_so(world: World) -> None:
     large = world.rows(0, 1).withColumn("properties", F.expr(f"map('a', repeat('x', {MAX_HEADER_BYTES - 100}))"))
-    publish(large, world.config, "eu", TOPIC, order_by="number")
+    publish(large, TOPIC, world.config, "eu", order_by="number")
     consume(world, "eu", NONE, max_redeliveries=0)
     assert consume(world, "eu", NONE, max_redeliveries=0).consumed.dead_lettered == 1
     (letter,) = letters(world, "eu")
@@ -814,7 +814,7 @@ def test_a_topic_that_is_not_there_or_is_partitioned_or_ours_is_refused_and_noth
     ):
         consume(world, "eu")
     with pytest.raises(UsageError, match="names that start with __ are for what delta-geo itself writes"):
-        publish(world.rows(0, 1), world.config, "eu", TOPIC.acks, order_by="number")
+        publish(world.rows(0, 1), TOPIC.acks, world.config, "eu", order_by="number")
     with pytest.raises(UsageError, match="names that start with __ are for what delta-geo itself writes"):
         consume(world, "eu", topic=TOPIC.acks)  # each of its acknowledgements would be a message to it
     assert registered() == [f"{TOPIC}-partition-{number}" for number in (0, 1)]

@@ -40,7 +40,7 @@ def test_a_killed_consumer_repeats_at_most_what_it_could_not_tell(linked: World,
         into_us.until(lambda: known(world, "us").acked.size >= known(world, "eu").acked.size)
         into_eu.until(lambda: world.count("us") == 2 * written)
         told = known(world, "us").acked
-        moved = failover(world.spark, world.config, TOPIC, NAME, "eu", "us")
+        moved = failover(world.spark, TOPIC, NAME, world.config, "eu", "us")
         second = consume(world, "us").ids
     assert moved.consumer == "killed"
     assert moved.to_deliver == len(second) == moved.at_most_repeated

@@ -45,7 +45,7 @@ class Shared:
 
 
 def _many(world: World, topics: str, **options: Any) -> Subscriptions:
-    return Subscriptions(world.spark, world.config, "eu", topics, NAME, **options)
+    return Subscriptions(world.spark, topics, NAME, world.config, "eu", **options)
 
 
 def test_all_topics_of_a_glob_are_consumed_and_one_that_fails_holds_up_no_other(world: World) -> None:
@@ -135,7 +135,7 @@ def test_who_waits_for_its_turn_has_nothing_in_hand(world: World) -> None:
         return messages
 
     one, other = (
-        Subscription(world.spark, world.config, "eu", topic, NAME, max_redeliveries=1, turn=turn) for topic in (TOPIC, OTHER)
+        Subscription(world.spark, topic, NAME, world.config, "eu", max_redeliveries=1, turn=turn) for topic in (TOPIC, OTHER)
     )
     ended = one.start(first, trigger="available-now")
     assert has_it.wait(LIMIT_S), "else the other one might come first"
