@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from geo.cli.main import main as geo
 from geo.config import load
 from geo.coordination import first_use
-from geo.delta import mirror, object_store, s3_store, writer
+from geo.delta import mirror, s3_bucket, s3_store, writer
 from geo.journal.cluster import connect
 from geo.names import Topic
 from geo.session import session
@@ -220,13 +220,13 @@ def _denied(store: ObjectStore, regions: Regions, runs: _Runs) -> Iterator[str]:
 def _hung(store: ObjectStore, verbs: _Verbs, runs: _Runs) -> Iterator[str]:
     """A store that takes requests and does not answer."""
     for verb in (verbs.publish, verbs.replicate, verbs.create, verbs.pause, verbs.erase):
-        arguments, before = verb(), object_store.RETRIES
+        arguments, before = verb(), s3_bucket.RETRIES
         store.delay(_ANSWER_S + 2)
-        object_store.RETRIES = 0  # else all of it takes a minute each
+        s3_bucket.RETRIES = 0  # else all of it takes a minute each
         try:
             code, said = runs.run(arguments)
         finally:
-            object_store.RETRIES = before
+            s3_bucket.RETRIES = before
             store.delay(0)
         if code != 1 or "nobody answers there" not in said or "Traceback" in said:
             raise Failed(f"{_name(arguments)}, of a store that does not answer: exit code {code}:\n{said[-5000:]}")

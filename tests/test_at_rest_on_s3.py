@@ -16,7 +16,7 @@ from geo.coordination.claims import OWNED, Owner
 from geo.coordination.ownership import Runner, claim, release
 from geo.coordination.signs import forget, sign, signs
 from geo.coordination.storage_clock import storage_now_us
-from geo.delta import object_store
+from geo.delta import held_files
 from geo.delta.commits import checksum_file, commit_file
 from geo.delta.mirror import may_be_old
 from geo.delta.predicate import Among
@@ -333,7 +333,7 @@ def test_what_was_found_before_somebody_wrote_is_looked_for_again(s3: S3, tmp_pa
 
 def test_who_publishes_again_asks_for_nothing_twice(far: Far, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim with its fence, what the producer has published, what the other region has of it, rows, and the ends: 16 of them are puts."""
-    monkeypatch.setattr(object_store, "FRESH_S", 60.0)  # of a machine that is busy too
+    monkeypatch.setattr(held_files, "FRESH_S", 60.0)  # of a machine that is busy too
     topic = Topic.parse("persistent://shop/web/again")
     far.publish(10, topic)
     assert far.replicate(topic) == 10

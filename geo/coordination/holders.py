@@ -10,8 +10,8 @@ from geo.coordination.claims import Liveness, Owner
 from geo.coordination.holder import Holder, SeenHere, holder
 from geo.coordination.signs import signs
 from geo.coordination.storage_clock import storage_now_us
+from geo.delta.held_files import as_listed
 from geo.delta.mirror import may_be_old
-from geo.delta.object_store import as_listed
 from geo.delta.process import Process
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import from_row

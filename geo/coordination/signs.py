@@ -12,7 +12,8 @@ import threading
 from datetime import timedelta
 
 from geo.delta.hand import Hand, take
-from geo.delta.object_store import Below, ObjectStore
+from geo.delta.held_files import Below
+from geo.delta.object_store import ObjectStore
 from geo.delta.process import Process
 from geo.delta.store import read_each
 from geo.journal.cluster import ClusterTables
@@ -60,14 +61,14 @@ def leave_hand(tables: ClusterTables) -> None:
         port.put(f"{tables.location}/system/{_LEFT}", b"\n".join([tables.me.encode().encode(), *in_hand]))
 
 
-def take_hands(tables: ClusterTables, below: Below) -> None:
+def take_hands(tables: ClusterTables, port: ObjectStore, below: Below) -> None:
     """Hold what the processes had at hand that gave the newest signs, or left last, by a list of all that is below the cluster's system tables."""
     given = [
         (told[1], name) for name, told in below.files.items() if name.startswith((f"{_ALIVE}/", _LEFT)) and told[2] > _BARE_BYTES
     ]
     newest = [f"{below.folder}/{name}" for _, name in sorted(given, reverse=True)[:_MOST_HANDS]]
-    for content in read_each(below.store, newest, below.store.get):
-        take(below.store, b"" if content is None else content.partition(b"\n")[2])
+    for content in read_each(port, newest, port.get):
+        take(port, b"" if content is None else content.partition(b"\n")[2])
 
 
 def record(tables: ClusterTables, at_us: int) -> None:

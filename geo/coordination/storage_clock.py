@@ -96,7 +96,7 @@ def _asked(place: str, port: ObjectStore) -> HeldClock:
         held = _told.get(place)
         if held is None or held.is_old(now_us(), steady_us(), HOLD_US):
             before = now_us()
-            told = port.told_us()
+            told = port.s3.told_us()
             held = _told[place] = HeldClock(before, now_us(), steady_us(), told)
         return held
 

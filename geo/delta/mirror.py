@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from geo.delta.commits import Kind
 from geo.delta.delta_log import newest_seen
-from geo.delta.object_store import told_at
+from geo.delta.held_files import told_at
 from geo.delta.predicate import Predicate
 from geo.delta.put_commit import last_put_at
 from geo.delta.scan import collected_where, few_added, few_rows

@@ -19,8 +19,8 @@ from geo.delta.cut import KEEP_OF_JOURNAL, LogReader, cut_below
 from geo.delta.definition import columns_of
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.engine import UnsupportedError, attempt
+from geo.delta.held_files import told_at
 from geo.delta.mirror import is_young, may_be_old, rows_now
-from geo.delta.object_store import told_at
 from geo.delta.predicate import ANY_ROW, All, Among, Begins, Predicate, to_sql
 from geo.delta.predicate_arrow import kept
 from geo.delta.rewrite import replace_rows

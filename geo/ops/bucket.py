@@ -36,8 +36,8 @@ def look_at(port: ObjectStore, where: str, root: str, buckets: set[str]) -> Gene
         yield Symptom("warn", where, what, "pip install boto3")
         return None
     key = root.partition("://")[2].partition("/")[2]
-    place = Place(where, f"{key}/" if key else "", port.region, port.endpoint is not None)
-    found = _Questions(port, authority_of(root), port.region).asked()
+    place = Place(where, f"{key}/" if key else "", port.s3.region, port.s3.endpoint is not None)
+    found = _Questions(port, authority_of(root), port.s3.region).asked()
     yield from judged(found, place, buckets)
     return found.clock if isinstance(found.clock, HeldClock) else None
 

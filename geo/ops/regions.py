@@ -14,8 +14,8 @@ from geo.config.model import Cluster
 from geo.coordination.signs import take_hands
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.driver import Driver
+from geo.delta.held_files import Below, as_listed
 from geo.delta.mirror import may_be_old
-from geo.delta.object_store import Below, as_listed
 from geo.disk import local_path
 from geo.errors import OtherClusterError, RetryableError
 from geo.faults import Tried
@@ -114,7 +114,7 @@ class Regions:
             if tables.cluster.root is not None:
                 below = self._below[tables.cluster.name] = port.all_below(f"{tables.cluster.root}/system")
                 with Tried():  # the files themselves are there
-                    take_hands(tables, below)
+                    take_hands(tables, port, below)
             ask("its time", partial(storage_now_us, tables, writes=False))  # whoever needs it waits for the rest of that
             # The list is an answer: what takes long to be read is left to who needs it.
             ask_all({schema.kind: partial(self._prefetch, tables, schema) for schema in self._reads}, ANSWERS_S / 2)

@@ -20,7 +20,7 @@ from geo.config import load
 from geo.config.secret import keep_silent
 from geo.coordination import first_use
 from geo.coordination.first_use import admit
-from geo.delta import object_store, s3_store
+from geo.delta import s3_bucket, s3_store
 from geo.errors import ConfigError
 from geo.journal.cluster import ClusterTables, connect_later
 from geo.ops.doctor import examine
@@ -67,7 +67,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, secret in CANARIES.items():
         monkeypatch.setenv(name, secret)
     monkeypatch.setattr(first_use, "_admitted", set())
-    monkeypatch.setattr(object_store, "RETRIES", 0)
+    monkeypatch.setattr(s3_bucket, "RETRIES", 0)
 
 
 def _configured(folder: Path, bucket: str, endpoint: str, *, by_hadoop: bool = False, **more: str) -> Path:

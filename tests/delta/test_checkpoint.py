@@ -139,7 +139,7 @@ def test_it_has_what_was_removed_as_long_as_somebody_may_read_it(log: Table, mon
 
 
 def test_a_commit_that_is_due_one_asks_for_little_more(s3: S3, log: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geo.delta.object_store.FRESH_S", 60.0)  # of a machine that is busy too
+    monkeypatch.setattr("geo.delta.held_files.FRESH_S", 60.0)  # of a machine that is busy too
     before = s3.counts()
     log.append_rows(rows_for(log, 5, 6))
     of_due = s3.counts() - before

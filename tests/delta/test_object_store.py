@@ -14,7 +14,8 @@ import pytest
 
 from geo.config.model import Cluster
 from geo.delta.disk_store import on_disk
-from geo.delta.object_store import ObjectStore, _Held, as_listed
+from geo.delta.held_files import HeldFiles, as_listed
+from geo.delta.object_store import ObjectStore
 from geo.delta.probe import why_unfit
 from geo.delta.put_commit import put_commit
 from geo.delta.s3_store import port_of
@@ -187,7 +188,7 @@ def test_what_another_has_put_in_its_place_is_read_once_a_list_says_so(s3: S3, l
 def test_a_file_of_rows_that_is_held_is_not_asked_for_and_when_a_file_came_a_list_has_said(
     s3: S3, log: WritePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("geo.delta.object_store.FRESH_S", 60.0)  # of a machine that is busy too
+    monkeypatch.setattr("geo.delta.held_files.FRESH_S", 60.0)  # of a machine that is busy too
     rows, checkpoint, commit = log.parent / f"{uuid.uuid4()}.parquet", log / "1.checkpoint.parquet", log / "1.json"
     for place in (rows, checkpoint, commit):
         log.store.put(str(place), b"x")
@@ -203,8 +204,8 @@ def test_a_file_of_rows_that_is_held_is_not_asked_for_and_when_a_file_came_a_lis
 
 
 def test_many_threads_hold_no_more_than_is_said(log: WritePath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geo.delta.object_store.HELD_BYTES", 5_000)
-    held = _Held()
+    monkeypatch.setattr("geo.delta.held_files.HELD_BYTES", 5_000)
+    held = HeldFiles()
 
     def keep(who: int) -> None:
         for at in range(2_000):
@@ -257,7 +258,7 @@ def test_a_copy_for_a_task_has_the_keys_that_there_are_and_finds_later_ones_by_i
         assert sent.get(f"{cluster.root}/one") == b"x"
         for path in tmp_path.iterdir():
             path.unlink()
-        assert pickle.loads(pickle.dumps(sent)).said == sent.said, "those that were found last may still do"  # noqa: S301
+        assert pickle.loads(pickle.dumps(sent)).s3.said == sent.s3.said, "those that were found last may still do"  # noqa: S301
     finally:
         s3.takes_only("")
 
@@ -334,7 +335,7 @@ def test_between_end_points_and_disks_a_file_crosses_in_pieces(s3: S3, tmp_path:
 
 @pytest.mark.slow
 def test_what_cannot_be_copied_whole_is_not_there(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geo.delta.object_store.RETRIES", 1)
+    monkeypatch.setattr("geo.delta.s3_bucket.RETRIES", 1)
     one, other, disk = table_on(s3), table_on(s3), on_disk(tmp_path)
     for target in (other, disk):
         with pytest.raises(FileNotFoundError, match="no-such-file"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.delta import object_store
+from geo.delta import held_files
 from geo.delta.scan import few_rows
 from geo.log.publish import publish
 from tests.object_store import KEY, SECRET
@@ -26,7 +26,7 @@ def test_a_call_for_a_few_rows_asks_for_no_more_than_is_said(
 ) -> None:
     monkeypatch.setenv("GEO_TEST_KEY", KEY)
     monkeypatch.setenv("GEO_TEST_SECRET", SECRET)
-    monkeypatch.setattr(object_store, "FRESH_S", 60.0)  # of a machine that is busy too
+    monkeypatch.setattr(held_files, "FRESH_S", 60.0)  # of a machine that is busy too
     run, reached = uuid.uuid4(), json.dumps(s3.storage())
     for name in ("eu", "us"):
         s3.make_bucket(f"{name}-{run}")

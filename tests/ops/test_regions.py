@@ -28,8 +28,8 @@ from geo.coordination.signs import sign
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta import mirror, put_commit, server_time
 from geo.delta.commits import commit_file
+from geo.delta.held_files import as_listed
 from geo.delta.mirror import may_be_old
-from geo.delta.object_store import as_listed
 from geo.delta.writer import forget_committed
 from geo.errors import RetryableError
 from geo.fleet.health_events import HealthEvents
@@ -191,7 +191,7 @@ def test_a_region_that_answers_is_not_away_while_it_is_asked_for_the_time_and_ot
         of_us.result(60)
 
 
-_RAN = "from geo.delta import object_store; object_store.FRESH_S = 60.0; from geo.cli.main import main; raise SystemExit(main())"
+_RAN = "from geo.delta import held_files; held_files.FRESH_S = 60.0; from geo.cli.main import main; raise SystemExit(main())"
 """On a machine that is busy what a list told is old sooner."""
 
 
