@@ -83,7 +83,7 @@ def take(messages):
     return messages
 
 
-Subscription(spark, config, "eu", "persistent://shop/web/clicks", "beside").run(take, limit=count, for_s=200)
+Subscription(spark, "persistent://shop/web/clicks", "beside", config, "eu").run(take, limit=count, for_s=200)
 broker.stop()
 runs.join()
 """

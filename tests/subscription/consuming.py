@@ -112,7 +112,7 @@ from geo.subscription.consumer import Subscription
 from geo.subscription.sink import append_once
 
 config, topic, name, cluster, function, options = sys.argv[1:]
-consumer = Subscription(session("consumer"), config, cluster, topic, name, **json.loads(options))
+consumer = Subscription(session("consumer"), topic, name, config, cluster, **json.loads(options))
 consumer.run(eval(function), trigger="available-now")
 """
 

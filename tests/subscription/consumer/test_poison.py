@@ -162,7 +162,7 @@ def process(messages):
         os.kill(os.getpid(), signal.SIGKILL)
     return messages
 
-consumer = Subscription(session("poison"), sys.argv[1], "eu", sys.argv[2], "billing", max_redeliveries=0)
+consumer = Subscription(session("poison"), sys.argv[2], "billing", sys.argv[1], "eu", max_redeliveries=0)
 consumer.run(process, trigger="available-now")
 """
 
