@@ -8,9 +8,9 @@ from dataclasses import fields
 from geo.config.found import HERE, VARIABLE
 from geo.config.keys import PARTS, KeysOf
 from geo.config.placement import BalancerSettings
-from geo.config.reader import KAFKA_SECRETS, KAFKA_SETTINGS, VERSION
+from geo.config.reader import KAFKA_CHOICES, KAFKA_SECRETS, KAFKA_SETTINGS, VERSION
 from geo.config.secret import SECRET_FORMS
-from geo.config.storage_options import KNOWN, REFUSED, SECRETS
+from geo.config.storage_options import ENCRYPTIONS, KNOWN, REFUSED, REQUEST_TIMEOUT, WORKSPACE, WORKSPACE_TOKEN
 from geo.times import MAX_DURATION_S
 
 _HEAD = f"""\
@@ -49,11 +49,54 @@ Tags, aliases and a second document are refused.
 """
 
 _KAFKA = """\
-By bootstrap servers, as they stand in `publish` and in `geo publish --kafka`: settings of kafka-python."""
+By bootstrap servers: settings of kafka-python. The key is, letter by letter, the text that stands in `publish` and behind `geo publish --kafka`; under another one there is no entry, and Kafka is
+spoken to in plain text. Paths are absolute, of PEM files that each host has on which tasks run; a relative one is taken from where a process was started. An example: [from-mirrormaker.md](from-mirrormaker.md)."""
+
+_PEM = "a path of a PEM file"
+_OF_KAFKA = {
+    "security_protocol": ("", "whether TLS is spoken, and whether there is a login", "`PLAINTEXT`"),
+    "sasl_mechanism": ("", "the login's, with SASL_PLAINTEXT and SASL_SSL", "none"),
+    "sasl_plain_username": ("text", "of PLAIN and SCRAM", "none"),
+    "sasl_plain_password": ("", "of PLAIN and SCRAM", "none"),
+    "ssl_cafile": (_PEM, "authorities that may sign the brokers' certificates", "the machine's"),
+    "ssl_certfile": (_PEM, "this client's certificate", "none"),
+    "ssl_keyfile": (_PEM, "its key", "none"),
+    "ssl_password": ("", "of that key, if it is encrypted", "none"),
+    "ssl_check_hostname": ("", "whether a certificate has to name its host", "`true`"),
+    "client_id": ("text", "how brokers' logs name this client", "kafka-python's"),
+}
+"""What is written (empty: what the reader lets pass), what it does, and its default."""
 
 _STORAGE = """\
 How an S3 root is reached, in object_store's words, which `deltalake` has as `storage_options`. Spark's own settings are made from it. Without keys they are the machine's: of
-the environment, of a role."""
+the environment, of a role. All are texts, none is required."""
+
+_FLAG, _OFF = "`true` or `false`", "`false`"
+_OF_STORAGE = {
+    "aws_access_key_id": ("text", "the keys, with the next one", "the machine's"),
+    "aws_secret_access_key": ("a secret", "the keys, with the one before", "the machine's"),
+    "aws_session_token": ("a secret", "of keys that end", "none"),
+    "aws_region": ("text", "the bucket's region", "`AWS_REGION` or `AWS_DEFAULT_REGION` of the environment, else `us-east-1`"),
+    "aws_endpoint_url": ("`https://HOST:PORT`", "a store that is not Amazon's", "Amazon's of the region"),
+    "aws_allow_http": (_FLAG, "an end point with `http://` is taken", _OFF),
+    "aws_virtual_hosted_style_request": (_FLAG, "the bucket is in the host's name, with an end point of one's own", _OFF),
+    "aws_skip_signature": (_FLAG, "requests without keys", _OFF),
+    "aws_request_payer": (_FLAG, "who reads pays", _OFF),
+    "aws_server_side_encryption": (
+        " or ".join(f"`{kind}`" for kind in ENCRYPTIONS),
+        "how the store encrypts",
+        "as the bucket has it",
+    ),
+    "aws_sse_kms_key_id": ("text", "the key of KMS", "the bucket's"),
+    "aws_sse_customer_key_base64": ("a secret", "the key of `sse-c`", "none"),
+    WORKSPACE: ("`https://HOST`", "a Databricks workspace whose Unity Catalog gives keys, with the next one", "none"),
+    WORKSPACE_TOKEN: ("a secret", "the token for it", "none"),
+    "proxy_url": ("`http://HOST:PORT`", "a proxy on the way to the bucket", "the environment's, if it names one"),
+    "timeout": ("a number with `ms`, `s`, `m` or `h`", "of one request", f"`{REQUEST_TIMEOUT}`"),
+}
+"""As `_OF_KAFKA`."""
+
+_SETTING = ("setting", "what is written", "what it does", "default")
 
 _SETTINGS = """\
 Pulsar's settings of the load balancer without `loadBalancer`, in snake case: a percentage is a fraction, megabytes are bytes, minutes are seconds."""
@@ -62,9 +105,10 @@ Pulsar's settings of the load balancer without `loadBalancer`, in snake case: a 
 def page() -> str:
     """The page, whole."""
     parts = [_HEAD, *map(_part, PARTS)]
-    parts.append(f"## kafka\n\n{_KAFKA}\n\n{_listed(KAFKA_SETTINGS, KAFKA_SECRETS)}")
+    parts.append(f"## kafka\n\n{_KAFKA}\n\n{_table(_SETTING, map(_kafka_row, KAFKA_SETTINGS))}")
+    storage = ((f"`{name}`", *_OF_STORAGE[name]) for name in sorted(KNOWN, key=list(_OF_STORAGE).index))
     refused = _table(("option", "why not"), ((f"`{name}`", why) for name, why in sorted(REFUSED.items())))
-    parts.append(f"## storage of a cluster\n\n{_STORAGE}\n\n{_listed(sorted(KNOWN), SECRETS)}\nNot taken:\n\n{refused}")
+    parts.append(f"## storage of a cluster\n\n{_STORAGE}\n\n{_table(_SETTING, storage)}\nNot taken:\n\n{refused}")
     settings = ((f"`{one.name}`", f"`{_said(one.default)}`") for one in fields(BalancerSettings))
     parts.append(f"## settings of placement\n\n{_SETTINGS}\n\n{_table(('setting', 'default'), settings)}")
     return "\n".join(parts)
@@ -75,8 +119,10 @@ def _part(of: KeysOf) -> str:
     return f"## {of.title}\n\n{of.does}\n\n{_table(('key', 'what is written', 'what it does', 'default'), rows)}"
 
 
-def _listed(names: Sequence[str], secrets: Sequence[str]) -> str:
-    return _table(("setting", ""), ((f"`{name}`", "a secret" if name in secrets else "") for name in names))
+def _kafka_row(name: str) -> tuple[str, ...]:
+    written, does, default = _OF_KAFKA[name]
+    allowed = " or ".join(f"`{choice}`" for choice in KAFKA_CHOICES.get(name, ()))
+    return f"`{name}`", "a secret" if name in KAFKA_SECRETS else allowed or written, does, default
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

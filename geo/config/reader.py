@@ -49,7 +49,7 @@ KAFKA_SETTINGS = (
     "ssl_keyfile", "ssl_password", "ssl_check_hostname", "client_id",
 )  # fmt: skip
 KAFKA_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_KAFKA_CHOICES = {
+KAFKA_CHOICES = {
     "security_protocol": KAFKA_PROTOCOLS,
     "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "AWS_MSK_IAM"),
     "ssl_check_hostname": ("true", "false"),
@@ -288,6 +288,6 @@ def _maybe_secret(text: str) -> str | Secret:
 def _kafka_value(key: str, text: str) -> str | Secret:
     if key in KAFKA_SECRETS and not text.lower().startswith("secret:"):
         raise UsageError(f"{key} is a secret, its value (not shown) stands open; expected: {SECRET_FORMS}")
-    if text not in _KAFKA_CHOICES.get(key, (text,)):
-        raise UsageError(f"{show(text)} is unknown; expected: {' or '.join(_KAFKA_CHOICES[key])}")
+    if text not in KAFKA_CHOICES.get(key, (text,)):
+        raise UsageError(f"{show(text)} is unknown; expected: {' or '.join(KAFKA_CHOICES[key])}")
     return _maybe_secret(text)

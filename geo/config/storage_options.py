@@ -32,6 +32,9 @@ _HADOOP = {
 }
 """Options that have one setting of Hadoop's, behind `fs.s3a.bucket.BUCKET.`, of the same value."""
 
+REQUEST_TIMEOUT = "30s"
+"""Where `timeout` says nothing. A request that has no answer by then is tried again; a put if absent is unknown then."""
+
 KNOWN = (
     *_HADOOP,
     "aws_allow_http",
@@ -70,7 +73,7 @@ REFUSED = {
 
 _KMS = ("aws:kms", "aws:kms:dsse")
 _OWN_KEY = "sse-c"
-_ENCRYPTIONS = {"AES256": "AES256", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS", _OWN_KEY: "SSE-C"}
+ENCRYPTIONS = {"AES256": "AES256", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS", _OWN_KEY: "SSE-C"}
 _PROXY = re.compile(r"(https?)://([\w.-]+):(\d+)/?")
 _ENDPOINT = re.compile(r"https?://[^/\s]+/?")
 _TIMEOUT = re.compile(r"\d+(ms|s|m|h)")
@@ -132,8 +135,8 @@ def check_options(options: Options) -> None:
         raise UsageError(f"storage: {WORKSPACE} and {WORKSPACE_TOKEN} belong together")
     if WORKSPACE in options and (keys := [name for name in (*_KEYS, "aws_skip_signature") if name in options]):
         raise UsageError(f"storage: {WORKSPACE} and {keys[0]} both say which keys are taken; say one")
-    if (kind := options.get("aws_server_side_encryption")) is not None and kind not in _ENCRYPTIONS:
-        raise UsageError(f"storage: aws_server_side_encryption {show(str(kind))}; allowed: {', '.join(_ENCRYPTIONS)}")
+    if (kind := options.get("aws_server_side_encryption")) is not None and kind not in ENCRYPTIONS:
+        raise UsageError(f"storage: aws_server_side_encryption {show(str(kind))}; allowed: {', '.join(ENCRYPTIONS)}")
     if "aws_sse_kms_key_id" in options and kind not in _KMS:
         raise UsageError("storage: aws_sse_kms_key_id is of aws_server_side_encryption: aws:kms")
     if ("aws_sse_customer_key_base64" in options) != (kind == _OWN_KEY):
@@ -169,7 +172,7 @@ def _hadoop(options: Options) -> Iterator[tuple[str, str | Secret]]:
     if "aws_endpoint_url" in options and not _is_true(options, "aws_virtual_hosted_style_request"):
         yield "path.style.access", "true"
     if (kind := options.get("aws_server_side_encryption")) is not None:
-        yield "encryption.algorithm", _ENCRYPTIONS[str(kind)]
+        yield "encryption.algorithm", ENCRYPTIONS[str(kind)]
     for name in ("aws_sse_kms_key_id", "aws_sse_customer_key_base64"):
         if name in options:
             yield "encryption.key", options[name]
@@ -203,7 +206,7 @@ def options_of_hadoop(settings: Options) -> dict[str, str | Secret]:
         found |= {"aws_endpoint_url": endpoint, "aws_allow_http": str(endpoint.startswith("http://")).lower()}
         found["aws_virtual_hosted_style_request"] = str(not _is_true(settings, "path.style.access")).lower()
     if (algorithm := settings.get("encryption.algorithm")) is not None:
-        kinds = {hadoop: kind for kind, hadoop in _ENCRYPTIONS.items()} | {"SSE-S3": "AES256"}
+        kinds = {hadoop: kind for kind, hadoop in ENCRYPTIONS.items()} | {"SSE-S3": "AES256"}
         if (kind := kinds.get(str(algorithm))) is None:
             raise UsageError(f"spark_conf: fs.s3a.encryption.algorithm {algorithm}; allowed: {', '.join(kinds)}")
         found["aws_server_side_encryption"] = kind

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from geo.config.secret import keep_silent
-from geo.config.storage_options import PROFILE, SECRETS
+from geo.config.storage_options import PROFILE, REQUEST_TIMEOUT, SECRETS
 from geo.errors import GeoError
 from geo.text import first_line
 
@@ -33,11 +33,8 @@ RETRIES, RETRIES_S = 6, 60
 _BACKOFF = {"init_backoff": timedelta(seconds=0.5), "max_backoff": timedelta(seconds=8), "base": 2}
 """A store that is busy is asked again, and one that does not answer, for some 15 seconds: whoever runs long tries again by itself then."""
 
-REQUEST_TIMEOUT = "30s"
-"""A request that has no answer by then is tried again; a put if absent is unknown then."""
-
 _COPY_TIMEOUT = "10m"
-"""The same for what a store copies by itself, up to five gigabytes."""
+"""As REQUEST_TIMEOUT, for what a store copies by itself, up to five gigabytes."""
 
 _lock = threading.Lock()
 
