@@ -69,10 +69,20 @@ def rendered(matrix: Matrix, columns: Sequence[str]) -> list[str]:
     return [f"{len(matrix)} kinds of commits: {total}.", *lines]
 
 
+MAY = (
+    "**This is what happens, not what you may do.** On S3 nobody else may commit to a topic's table: another writer's commit can take the place of one of ours. `geo maintain` compacts and expires there.",
+    "On Databricks switch off predictive optimization, auto-compaction and scheduled OPTIMIZE and VACUUM for the schema, or the folder, of these tables; nothing of that was run on Databricks.",
+    "Elsewhere OPTIMIZE and VACUUM go well (below). A table of your own that is published ([own-table.md](own-table.md)) may do all that its page says, and may be clustered (`CLUSTER BY`).",
+)
+"""What the page says before what happens: who may."""
+
+
 def document(matrix: Matrix, columns: Sequence[str], versions: str) -> str:
     """What docs/foreign.md holds."""
     lines = [
         "# Commits that are not delta-geo's",
+        "",
+        *MAY,
         "",
         f"Made by `./run foreign` with {versions}. (polars has no commits of its own: it writes by deltalake.) Each kind of commit was",
         "made in the log of us, which is linked with eu both ways, while both regions publish. Then the logs were compared, row by row,",

@@ -115,7 +115,9 @@ def _of(actions: Actions, name: str) -> list[Mapping[str, Any]]:
 
 
 def _refused(commit: Commit, what: str, do: str, code: Reason = Reason.SOURCE_CHANGED) -> Wrong:
-    return Wrong(code, f"version {commit.version}, a {commit.operation} {commit.who}, {what}. Nothing of it was published", do)
+    return Wrong(
+        code, f"version {commit.version}, a {commit.operation} {commit.who}, {what}. Nothing of that version was published", do
+    )
 
 
 def _lower(text: str) -> str:
