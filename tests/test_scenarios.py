@@ -13,6 +13,8 @@ and `kafka`, for a Kafka broker, which $KAFKA names from its first use on:
     kafka create TOPIC PARTITIONS
     kafka produce TOPIC FIRST LAST         records with these numbers as keys and values, to partition after partition
     kafka commit TOPIC GROUP OFFSET …      a consumer group stands there, partition by partition
+
+A *story* begins without a configuration: `geo init` is among its commands, of which it takes at most twelve of geo to the failover drill.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from tests.version_starts import found
 from tests.world import World
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+STORIES = [path for path in SCENARIOS if "  $ geo init\n" in path.read_text()]
 
 
 def _kafka(broker: Broker, what: str, topic: str, *args: str) -> None:
@@ -83,6 +86,8 @@ def test_the_scenario_goes_as_written(
     path: Path, world: World, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(world.folder)
+    if path in STORIES:
+        world.path.unlink()
     monkeypatch.setenv("KAFKA", "")
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     all_printed = {}
@@ -95,7 +100,11 @@ def test_the_scenario_goes_as_written(
 
 
 def test_scenarios_are_there_and_what_is_printed_must_be_as_written() -> None:
-    assert SCENARIOS
+    assert [path.stem for path in STORIES] == ["a-delta-table", "json-lines", "kafka-topics"]
+    for story in STORIES:
+        typed = [step.command for step in steps(story.read_text()) if step.command.startswith("geo ")]
+        assert len(typed) <= 12
+        assert any(one.startswith("geo failover") for one in typed)
     assert all(steps(path.read_text()) for path in SCENARIOS)
     (step,) = steps("Some prose.\n\n  $ geo topics \\\n  > --topic x\n  TOPIC…\n  x  eu\n  [1]\n")
     assert (step.line, step.command, step.expected) == (3, "geo topics \n--topic x", ["TOPIC…", "x  eu", "[1]"])

@@ -39,7 +39,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
     options = {"dry_run": args.dry_run, "wait_s": args.wait, "source_gone": args.source_gone}
     config = load(args.config) if is_many(args) else read_named(args)[0]
     config.cluster(args.source), config.cluster(args.target)
-    matching = (args.topic, args.subscription, args.source, args.target)
+    topics = args.topic
     looked = LookedAt("geo failover", config, "auto")
     clusters = looked.clusters
     clusters[args.target].refuse_unsafe_storage()
@@ -51,16 +51,21 @@ def failover(args: argparse.Namespace, output: Output) -> int:
                 start, (of, source, target) = starting("geo failover", config), named[1:]
                 done = moving.failover(start, topic, of, config, source, target, **options)
             except UsageError:
-                Named(looked, topic).require()
-                raise
-            output.data(asdict(done))
-            _say_moved(done, output)
-            return 0
-        if not is_of_messages(clusters[args.target], topic, args.subscription):
+                known = Named(looked, topic)
+                known.require()
+                if known.topics == [topic]:
+                    raise
+                topics = known.glob  # of its partitions each has the subscription
+            else:
+                output.data(asdict(done))
+                _say_moved(done, output)
+                return 0
+        elif not is_of_messages(clusters[args.target], topic, args.subscription):
             found = start_elsewhere(clusters, config, *named, source_gone=args.source_gone)
             output.data(versions.as_json(found, clusters[args.target]))
             return versions.say_start(found, clusters[args.target], output)
         # One of each kind: as by a glob that stands for them alone.
+    matching = (topics, args.subscription, args.source, args.target)
     of_versions, stay = list[StartElsewhere](), dict[Subscribed, GeoError]()
     for one in matching_versions(clusters, *matching, source_gone=args.source_gone):
         try:
@@ -107,4 +112,8 @@ def _say_moved(done: moving.Failover, output: Output, *head: str) -> None:
     if done.at_most_repeated > done.repeated:
         output.text(f"at most {done.at_most_repeated:,} are repeated: what {done.source} processed and could not tell any more")
     moved = f"{done.subscription} of {done.topic} moved from {done.source} to {done.target}"
-    output.text(f"recorded: {moved}; start its consumer in {done.target}" if done.recorded else "nothing was written")
+    output.text(
+        f"recorded: {moved}; start its consumer in {done.target}"
+        if done.recorded
+        else "nothing was written; without --dry-run it moves"
+    )
