@@ -1,4 +1,6 @@
-"""The Python of README and docs is run as it is printed, page by page, and what a page says that it prints is what it prints."""
+"""The Python of README and docs is run as it is printed, page by page, and what a page says that it prints is what it prints. What a
+page shows of a terminal is a quote of a scenario, which `test_scenarios.py` replays; what else it lets people type is understood
+(`cli/test_verbs.py`)."""
 
 from __future__ import annotations
 
@@ -14,11 +16,18 @@ import pytest
 
 from geo import publish
 from geo.log.publish_stream import FrameStream
+from tests.scenario_text import Step, differs, steps
+from tests.test_scenarios import SCENARIOS
 from tests.world import World
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"^```(python|sql)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+
+TERMINAL = re.compile(r"^```text\n(\$ .*?)^```\n", re.MULTILINE | re.DOTALL)
+
+NOT_REPLAYED = ("./run setup", "./run demo")
+"""They make an environment, and take a minute: `./run runtimes` runs the demo. What a page shows of them was printed once."""
 
 IN_THE_DOCS = {
     ".run(bill)\n": '.run(bill, trigger="available-now")\n',  # it would run on
@@ -42,6 +51,22 @@ def test_the_pages_have_python() -> None:
         "docs/reading.md",
         "docs/using.md",
     ]
+
+
+def typed(page: str) -> Iterator[Step]:
+    """What a page shows of a terminal."""
+    for found in TERMINAL.finditer((ROOT / page).read_text()):
+        yield from steps("".join(f"  {line}\n" for line in found[1].splitlines() if line))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(typed(page))])
+def test_what_a_page_shows_of_a_terminal_a_scenario_prints(page: str) -> None:
+    replayed = [step for scenario in SCENARIOS for step in steps(scenario.read_text())]
+    for step in typed(page):
+        same = [one.expected for one in replayed if one.command == step.command]
+        assert step.command in NOT_REPLAYED or any(not differs(expected, step.expected) for expected in same), (
+            f"{page}: {step.command}: " + ("no scenario types it" if not same else "no scenario prints this")
+        )
 
 
 @pytest.mark.spark
