@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import signal
 import statistics
@@ -40,7 +41,10 @@ SHARE = {"eu": 1.0, "us": 0.1}
 
 TRIGGER = "100 ms"
 CALM_COMMITS, CALM_ROWS, CALM_S = 60, 10, 0.7
-LEAST_ROWS, MOST_ROWS = 1, 20_000
+MOST = 0.1
+"""Of a table's rows in one commit, and one row at least: of a million as many commits have 1 to 10 rows as have 10,000 to 100,000, of which Spark's
+tasks read the largest."""
+
 MORE_S = 0.3
 """What publishing a commit may take longer than its link, at the median."""
 
@@ -90,6 +94,8 @@ class OwnTables:
         self.config = load(self.path)
         self.tables = {name: Table(folder / f"orders-{name}") for name in CLUSTERS}
         self.starts = self.kills = 0
+        self.next_rows = dict.fromkeys(CLUSTERS, 1)
+        """How many the next commit of each table has."""
         self.took: dict[str, tuple[float, float]] = {}
         """Of each region's commits, as `measured`."""
         for name, table in self.tables.items():
@@ -118,12 +124,13 @@ class OwnTables:
         return broker
 
     def feed(self, part: float) -> None:
-        """Some more rows for each table, at most as many as there are to be when this `part` of the time is over."""
+        """Commit what is due when this `part` of the time is over, in commits of any size: a large one waits until so many rows are."""
         for name, table in self.tables.items():
             due = int(self.wanted[name] * (0.5 + part / 2)) - table.rows
             table.has_price |= part > 0.5
-            if due > 0:
-                table.add(min(due, self.random.randint(LEAST_ROWS, MOST_ROWS)))
+            if due >= self.next_rows[name] or (due > 0 and part == 1):
+                table.add(min(due, self.next_rows[name]))
+                self.next_rows[name] = math.ceil((self.wanted[name] * MOST) ** self.random.random())
             if self.random.random() < 0.03:
                 table.compact()
 
@@ -263,7 +270,6 @@ def main() -> int:
                 if time.monotonic() >= next_kill:
                     run.kill_one()
                     next_kill = time.monotonic() + run.random.uniform(10.0, 60.0)
-            run.feed(1.0)
             while any(table.rows < run.wanted[name] for name, table in run.tables.items()):
                 run.feed(1.0)
             run.calm()
