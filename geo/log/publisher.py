@@ -155,9 +155,10 @@ class Publisher:
     def _set_columns(self, given: StructType, needed: Growth, seen: Seen | None, *, grow: bool) -> None:
         """Let the topic have what is needed for rows with these columns, and take them from now on. `seen`: its log before. Where it may `grow`
         its partitions are made alike, whatever an earlier call did not come to."""
-        if needed or (grow and self.topic.partitioned):
+        own = user_columns(self.columns)
+        if needed or (grow and own and self.topic.partitioned):
             self.writer.refuse_if_replaced()
-            wanted = {one.name: one for one in (*user_columns(self.columns), *needed.added, *needed.widened)}
+            wanted = {one.name: one for one in (*own, *needed.added, *needed.widened)}
             grow_topic(self.tables, self.topic, list(wanted.values()))
         if needed:
             seen = self._log.look(again=True)

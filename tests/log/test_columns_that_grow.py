@@ -168,6 +168,11 @@ def test_a_type_that_two_want_otherwise_is_the_first_ones_in_all_partitions(worl
     assert [tables.log(one).read().schema["x"].dataType for one in parts] == [LongType()] * 3, "who comes next does the rest"
 
 
+def test_a_partition_of_a_bytes_topic_takes_rows_though_topics_may_grow(world: World) -> None:
+    part, _ = create_partitions(world.tables("eu"), TOPIC, 2)
+    assert _sql(world, "eu", "SELECT 'k' AS key, CAST('v' AS BINARY) AS payload", topic=part, publish_id="1", schema="grow") == 1
+
+
 def test_a_column_is_added_by_a_verb_in_all_partitions_or_in_none(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     tables = world.tables("eu")
     parts = create_partitions(tables, TOPIC, 2, world.spark.sql("SELECT 1 AS n").schema.fields)
