@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from geo.crash import CrashPoint, reach
 from geo.delta.data_file import DataFile
@@ -171,7 +172,7 @@ def _judged(file: DataFile, state: DeltaState, wanted: Predicate, gaps: Mapping[
     inside = {field.name: field for field in state.schema if field.name not in state.partition_by}
     # Spark writes the partition's columns into the files too; readers take them from the log.
     opened = parquet(file.path)
-    schema = pa.schema([field for field in opened.schema_arrow if field.name not in state.partition_by])
+    schema = pa.schema([field for field in _told(opened) if field.name not in state.partition_by])
     if not _fits(schema, inside):
         return None
     read = [name for name in schema.names if name in state.statistics_of or name in _READ]
@@ -190,18 +191,27 @@ def _judged(file: DataFile, state: DeltaState, wanted: Predicate, gaps: Mapping[
     return Whole(file.path, ledger, first, last, partition, int(file.statistics.get("size_bytes") or 0), told)
 
 
+def _told(opened: pq.ParquetFile) -> pa.Schema:
+    """A file's columns. A time that is kept as INT96 is an instant, which Arrow leaves out."""
+    parts = [opened.schema.column(at) for at in range(len(opened.schema))]
+    old = {part.path for part in parts if part.physical_type == "INT96"}
+    return pa.schema([f.with_type(pa.timestamp("us", "UTC")) if f.name in old else f for f in opened.schema_arrow])
+
+
 def _fits(schema: pa.Schema, columns: Mapping[str, pa.Field]) -> bool:
-    """Whether a file has columns of the table alone, each of its type, and all that must have a value. (Old writers kept times in
-    nanoseconds, which readers know.)"""
+    """Whether a file has columns of the table alone, each of its type, and all that must have a value. Times may be of any unit, which readers
+    know, and are instants in both or in neither."""
     if not set(schema.names) <= columns.keys() or not set(_READ) <= set(schema.names):
         return False
     if any(not field.nullable and field.name not in schema.names for field in columns.values()):
         return False
-    return all(
-        _plain(field.type) == _plain(columns[field.name].type)
-        or (pa.types.is_timestamp(field.type) and pa.types.is_timestamp(columns[field.name].type))
-        for field in schema
-    )
+    return all(_is_kept_alike(field.type, columns[field.name].type) for field in schema)
+
+
+def _is_kept_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(wanted):
+        return (kind.tz is None) == (wanted.tz is None)
+    return _plain(kind) == _plain(wanted)
 
 
 def _plain(kind: pa.DataType) -> str:

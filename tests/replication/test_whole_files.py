@@ -180,15 +180,25 @@ def test_what_is_left_of_the_gaps_is_all_that_no_file_has() -> None:
 
 def test_a_file_with_a_column_that_the_target_has_otherwise_goes_by_rows() -> None:
     table = pa.table({"origin": ["us"], "ledger_id": [7], "entry_id": [0], "publish_time": [from_us(NOW)], "marker": pa.nulls(1, pa.string()),
-                      "replicate_to": pa.nulls(1, pa.list_(pa.string())), "amount": pa.array([1], pa.int32())})  # fmt: skip
+                      "replicate_to": pa.nulls(1, pa.list_(pa.string())), "amount": pa.array([1], pa.int32()),
+                      "at": [from_us(NOW)], "local": [from_us(NOW).replace(tzinfo=None)]})  # fmt: skip
     told = {"num_records": 1, "partition.publish_date": DAY, **{f"{end}.{name}": value for end in ("min", "max") for name, value in
             (("origin", "us"), ("ledger_id", 7), ("entry_id", 0))}, "null_count.origin": 0, "null_count.ledger_id": 0}  # fmt: skip
-    for kind, is_taken in ((pa.int32(), True), (pa.int64(), False)):
-        columns = [pa.field(f.name, kind if f.name == "amount" else f.type) for f in table.schema]
+    instant, local, old = pa.timestamp("us", "UTC"), pa.timestamp("us"), {"use_deprecated_int96_timestamps": True}
+    asked: list[tuple[dict[str, pa.DataType], dict[str, bool], bool]] = [
+        ({}, {}, True),
+        ({"amount": pa.int64()}, {}, False),
+        ({"at": local}, {}, False),
+        ({"local": instant}, {}, False),
+        ({"local": instant}, old, True),  # of Spark as a rule: INT96 is an instant, whatever Arrow says of it
+        ({}, old, False),
+    ]
+    for other, kept, is_taken in asked:
+        columns = [pa.field(f.name, other.get(f.name, f.type)) for f in table.schema]
         schema = pa.schema([*columns, pa.field("publish_date", pa.date32())])
         state = DeltaState(1, "table", schema, schema, ("publish_date",), frozenset({"entry_id"}), 10, {})
         with tempfile.TemporaryDirectory() as folder:
-            pq.write_table(table, f"{folder}/file.parquet")
+            pq.write_table(table, f"{folder}/file.parquet", **kept)
             found = _judged(DataFile(on_disk(Path(f"{folder}/file.parquet")), told), state, WANTED, ALL)
         assert (found is not None) is is_taken
 
