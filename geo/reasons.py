@@ -71,6 +71,11 @@ class Reason(str, Enum):
         "upgrade delta-geo here, or move the table away that its sentence names",
     )
     COLUMNS = "COLUMNS", "A column of the source has another type, or case, than in the target."
+    COLUMNS_APART = (
+        "COLUMNS_APART",
+        "A column of the source has a type of which no value can be taken as one of the target's.",
+        "publish under another name of the column, or delete the topic where it is wrong (geo topics delete), and the link makes it again",
+    )
     COLUMNS_DENIED = (
         "COLUMNS_DENIED",
         "The source has columns, or wider types, that its link does not bring (schema_updates: deny).",

@@ -137,6 +137,12 @@ class Clash:
         """Their names are not the same."""
         return self.given.name != self.there.name
 
+    @property
+    def may_be_accepted(self) -> bool:
+        """Some values of the one that is given may be exactly such as are there."""
+        kinds = (self.given.dataType, self.there.dataType)
+        return goes_with(*kinds) or may_be_equal(kinds)
+
     def told(self, where_given: str, where_there: str) -> str:
         """What is not alike. The places are such as "in us"."""
         if self.is_of_case:
@@ -187,6 +193,15 @@ def growth(there: StructType, given: Iterable[StructField]) -> Growth:
 def goes_with(kind: DataType, wanted: DataType) -> bool:
     """Whether all values of a type are values of another one as well: it is the same, or narrower."""
     return is_same(kind, wanted) or _widens(kind, wanted)
+
+
+def may_be_equal(kinds: Iterable[DataType]) -> bool:
+    """Whether a value of one of these types may be exactly one of each other: of numbers, of times, or BOOLEAN, and of texts with one of these.
+    Never of types that hold others, since Spark casts a struct's fields by their place; nor BINARY, since what is no UTF-8 is no text."""
+    others = [kind for kind in kinds if not isinstance(kind, spark_types.StringType)]
+    times = (spark_types.DateType, spark_types.TimestampType, spark_types.TimestampNTZType)
+    groups = ((spark_types.NumericType,), times, (spark_types.BooleanType,))
+    return any(all(isinstance(kind, group) for kind in others) for group in groups)
 
 
 def is_same(kind: DataType, other: DataType) -> bool:

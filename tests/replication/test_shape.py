@@ -1,4 +1,4 @@
-"""Rows of a source as a target has them, of rows at hand. No Spark; that of DataFrames is in log/test_columns_that_grow.py."""
+"""Rows of a source as a target has them, of rows at hand, and what is exact of them. That of DataFrames is in log/test_columns_that_grow.py."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ from datetime import date, datetime
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampNTZType, VariantType
+from pyspark.sql import SparkSession
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    VariantType,
+)
 
+from geo.delta.columns import Clash
 from geo.delta.driver import Driver
 from geo.delta.table import Table
-from geo.errors import NoSparkError, RetryableError
-from geo.replication.shape import Shape
+from geo.errors import NoSparkError, RetryableError, SchemaError
+from geo.reasons import Reason
+from geo.replication.shape import ACCEPTED_PROPERTY, Shape, inexact, shape_for
+from geo.schemas import TOPIC_LOG
+from tests.delta.on_s3 import opened_on
+from tests.object_store import ObjectStore as S3
 
 
 def _no_spark() -> None:
@@ -61,3 +78,59 @@ def test_a_target_with_a_column_that_arrow_does_not_have_takes_rows_at_hand() ->
     found = shape.of(rows)
     assert isinstance(found, pa.Table)
     assert found.schema.types == [pa.string(), pa.int64()]
+
+
+def _place(*names: str) -> StructField:
+    return StructField("p", StructType([StructField(name, DoubleType()) for name in names]))
+
+
+def test_each_sources_types_are_accepted_for_themselves_and_none_that_spark_casts_by_place_or_without_a_text(s3: S3) -> None:
+    target = opened_on(s3)
+    there = StructType([StructField("n", LongType()), _place("lon", "lat"), StructField("b", StringType())])
+    target.create(TOPIC_LOG, there)
+    for kind, source in ((StringType(), "us"), (DoubleType(), "asia")):
+        shape_for(target, there, [StructField("n", kind)], "a link", source, accept=True)
+    kept = {name: text for name, text in target.properties().items() if name.startswith(ACCEPTED_PROPERTY)}
+    assert kept == {"geo.types.accepted.us": '{"n": "string"}', "geo.types.accepted.asia": '{"n": "double"}'}
+    for column in (_place("lat", "lon"), StructField("b", BinaryType()), StructField("n", BooleanType())):
+        with pytest.raises(SchemaError, match=f"not the types of '{column.name}'. publish under another name") as refused:
+            shape_for(target, there, [column], "a link", "us", accept=True)
+        assert refused.value.code is Reason.COLUMNS_APART
+
+
+_EXACT = [
+    ("'12'", "STRING", "INT", True),
+    ("'012'", "STRING", "INT", False),
+    ("9007199254740992", "BIGINT", "DOUBLE", True),
+    ("9007199254740993", "BIGINT", "DOUBLE", False),
+    ("9223372036854775807", "BIGINT", "DOUBLE", False),
+    ("9223372036854775807", "BIGINT", "FLOAT", False),
+    ("-9223372036854775808", "BIGINT", "DOUBLE", True),
+    ("9223372036854775808", "DOUBLE", "BIGINT", False),
+    ("9223372036854775808", "FLOAT", "BIGINT", False),
+    ("2147483647", "INT", "FLOAT", False),
+    ("2147483648", "FLOAT", "INT", False),
+    ("16777216", "INT", "FLOAT", True),
+    ("'NaN'", "DOUBLE", "FLOAT", True),
+    ("'NaN'", "DOUBLE", "INT", False),
+    ("'-0.0'", "DOUBLE", "INT", False),
+    ("'-0.0'", "DOUBLE", "STRING", True),
+    ("0.1", "DOUBLE", "FLOAT", False),
+    ("'true'", "STRING", "BOOLEAN", True),
+    ("'yes'", "STRING", "BOOLEAN", False),
+    ("'2026-01-02'", "TIMESTAMP", "DATE", True),
+    ("'2026-01-02 03:04:05'", "TIMESTAMP", "DATE", False),
+    ("NULL", "STRING", "INT", True),
+]
+
+
+@pytest.mark.spark
+def test_a_value_is_exact_only_if_it_is_one_of_the_other_type_and_none_ends_the_query(spark: SparkSession) -> None:
+    made = ", ".join(f"CAST({value} AS {kind}) AS c{at}" for at, (value, kind, _, _) in enumerate(_EXACT))
+    asked = [
+        Clash(*(StructField(f"c{at}", DataType.fromDDL(one)) for one in (kind, other)))
+        for at, (_, kind, other, _) in enumerate(_EXACT)
+    ]
+    assert all(clash.may_be_accepted for clash in asked)
+    (row,) = spark.sql(f"SELECT {made}").selectExpr(*(f"NOT ({inexact(clash)})" for clash in asked)).collect()
+    assert [(*given[:3], is_exact) for given, is_exact in zip(_EXACT, row, strict=True)] == _EXACT

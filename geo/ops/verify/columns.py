@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from geo.delta.columns import may_be_equal
 from geo.ids import LEDGER_ID_LIMIT
 from geo.late import F
 from geo.late import spark_types as T
@@ -30,14 +31,7 @@ def differing(logs: Iterable[T.StructType]) -> dict[str, Sequence[T.DataType]]:
     found: dict[str, dict[str, T.DataType]] = {}
     for column in (column for log in logs for column in log):
         found.setdefault(column.name.lower(), {})[column.dataType.simpleString()] = column.dataType
-    return {name: [of[text] for text in sorted(of)] for name, of in found.items() if len(of) > 1 and _may_be_equal(of.values())}
-
-
-def _may_be_equal(kinds: Iterable[T.DataType]) -> bool:
-    """Whether a value of one may be one of another as well; of all that are asked for here it may be a text."""
-    others = [kind for kind in kinds if not isinstance(kind, T.StringType)]
-    groups = ((T.NumericType,), (T.DateType, T.TimestampType, T.TimestampNTZType), (T.BooleanType,))
-    return any(all(isinstance(kind, group) for kind in others) for group in groups)
+    return {name: [of[text] for text in sorted(of)] for name, of in found.items() if len(of) > 1 and may_be_equal(of.values())}
 
 
 def facts(rows: DataFrame, expired_before_us: int | None, now_us: int, kinds: Mapping[str, Sequence[T.DataType]]) -> DataFrame:
