@@ -70,7 +70,11 @@ class Reason(str, Enum):
         "A table is newer than this program, or is not ours.",
         "upgrade delta-geo here, or move the table away that its sentence names",
     )
-    COLUMNS = "COLUMNS", "A column of the source has another type, or case, than in the target."
+    COLUMNS = (
+        "COLUMNS",
+        "A column of the source has another type, or case, than in the target.",
+        "what its sentence says; where the values are exactly of the target's type: geo links resolve --accept-type",
+    )
     COLUMNS_APART = (
         "COLUMNS_APART",
         "A column of the source has a type of which no value can be taken as one of the target's.",

@@ -129,7 +129,7 @@ LINKS = KeysOf(
         Key(
             "schema_updates",
             KeyKind.UPDATES,
-            "whether it brings columns, and wider types, that topics of the source got; with `deny` such a topic is FAILED until the target has them",
+            "whether it brings columns, and wider types, that topics of the source got; with `deny` such a topic is FAILED until the target has them and `geo links restart`",
         ),
         Key(
             "expect_every",

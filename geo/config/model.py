@@ -198,7 +198,7 @@ class Link:
     num_fetchers: int = NUM_FETCHERS
     dispatch_rate: DispatchRate = DispatchRate()
     schema_updates: Updates = "allow"
-    """`deny`: a topic whose source gets columns, or wider types, is FAILED until its target has them too."""
+    """`deny`: a topic whose source gets columns, or wider types, is FAILED until its target has them too and `geo links restart`."""
     expect_every_s: int | None = None
     """How often it is run, where that is by a schedule; nobody is missed for so long and half as long again. None: it runs on, or as its
     commits tell."""
