@@ -529,10 +529,11 @@ def _unknown(name: str, clusters: Collection[str]) -> str:
 
 
 def check_start(text: str) -> Start:
-    if text not in get_args(Start):
-        allowed = get_args(Start)
-        raise UsageError(f"{show(text)} is no start; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
-    return cast(Start, text)
+    return cast(Start, _one_of(get_args(Start), text, "start"))
+
+
+def check_carry(text: str) -> Carry:
+    return cast(Carry, _one_of(get_args(Carry), text, "carry"))
 
 
 def check_schema_change(text: str) -> SchemaChange:
@@ -545,15 +546,8 @@ def check_updates(text: str) -> Updates:
 
 def _one_of(allowed: Sequence[str], text: str, what: str) -> str:
     if text not in allowed:
-        raise UsageError(f"{what} {show(text)}; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
+        raise UsageError(f"{what} cannot be {show(text)}; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
     return text
-
-
-def check_carry(text: str) -> Carry:
-    if text not in get_args(Carry):
-        allowed = get_args(Carry)
-        raise UsageError(f"a link cannot carry {show(text)}; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
-    return cast(Carry, text)
 
 
 def check_identifier(text: str) -> str:

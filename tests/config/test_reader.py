@@ -251,7 +251,7 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
             "cluster 'asai' is unknown; clusters: eu, US, asia, africa; did you mean 'asia'?",
             "a cluster needs no link to itself",
             "topic glob 'flights*' is not of the form",
-            "'late' is no start; allowed: earliest, latest; did you mean 'latest'?",
+            "start cannot be 'late'; allowed: earliest, latest; did you mean 'latest'?",
             "link asia->africa is there twice",
             "'7' is not a duration; allowed: <int> seconds|minutes|hours|days|weeks, such as 7 days",
             "match is missing",
@@ -358,7 +358,8 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         (_publish("{cluster: eu, topic: T}"), 4, "expected one of jsonl, kafka (with kafka_topic) and delta"),
         (_publish("{cluster: eu, topic: T, kafka: b}"), 4, "kafka and kafka_topic belong together"),
         (_publish("{cluster: eu, topic: T, jsonl: in, kafka_topic: t}"), 4, "kafka and kafka_topic belong together"),
-        (_publish("{cluster: eu, topic: T, kafka: b, kafka_topic: t, kafka_start: now}"), 4, "'now' is no start"),
+        (_publish("{cluster: eu, topic: T, kafka: b, kafka_topic: t, kafka_start: now}"), 4, "start cannot be 'now'"),
+        (_publish("{cluster: eu, topic: T, delta: t, schema: grew}"), 4, "schema cannot be 'grew'; allowed: fixed, grow"),
         (_publish("{cluster: eu, topic: T, jsonl: in, kafka_start: latest}"), 4, "kafka_start belongs to kafka"),
         (_publish("{cluster: eu, topic: T, jsonl: in, producer: a/b}"), 4, "producer: "),
         (_publish("{cluster: eu, topic: T, jsonl: in, producer: geo-markers}"), 4, "geo-markers is delta-geo itself"),
@@ -530,9 +531,7 @@ def test_a_link_carries_messages_or_acknowledgements_or_both() -> None:
     both_regions = _cluster("{root: /a}") + "  us: {root: /b}"
     links = "\nlinks: [{source: us, target: eu, carry: acks}]"
     assert parse(both_regions + links, path="g").links[0].carry == "acks"
-    with pytest.raises(
-        ConfigError, match=r"carry: a link cannot carry 'ack'; allowed: messages, acks, both; did you mean 'acks'"
-    ):
+    with pytest.raises(ConfigError, match=r"carry: carry cannot be 'ack'; allowed: messages, acks, both; did you mean 'acks'"):
         parse(both_regions + links.replace("acks", "ack"), path="g")
 
 
