@@ -405,12 +405,12 @@ def create_single(tables: ClusterTables, topic: Topic, columns: Sequence[StructF
 
 
 def _refuse_others(topic: Topic, own: Sequence[StructField], wanted: Sequence[StructField]) -> None:
-    def shape(columns: Sequence[StructField]) -> list[tuple[str, str]]:
-        return [(column.name, column.dataType.simpleString()) for column in columns]
-
-    if wanted and shape(own) != shape(wanted):
+    """Raises UsageError if a topic that is there lacks some of the columns that it is wanted with. It may have grown since it was made."""
+    needed = growth(spark_types.StructType(list(own)), wanted)
+    if wanted and (needed or needed.clashes or not own):
         has = spark_types.StructType(list(own)).simpleString() if own else "none: it is a bytes topic"
-        raise UsageError(f"{topic} is there and has other columns, {has}. Nothing was changed.")
+        more = " `geo topics set --add-columns` gives it more." if own and not needed.clashes else ""
+        raise UsageError(f"{topic} is there and has other columns, {has}. Nothing was changed.{more}")
 
 
 def _inherited(registry: Journal, topic: Topic) -> Policies | None:

@@ -98,7 +98,7 @@ class TopicController:
     @property
     def waits_for(self) -> Mapping[str, str]:
         """The clusters because of which no snapshot is begun, and why; this one itself: a void that has not ended, or what keeps its
-        markers out of its log. None: they go on."""
+        markers out of its log. Empty: they go on."""
         return self._rounds.waits_for
 
     @property

@@ -35,7 +35,7 @@ class _Pending:
     """The newest round whose request is in the log."""
 
 
-_AS_THEY_ARE = ("started", "completed", "covered", "ever_completed", "last_place", "waits_for", "unanswered", "at_odds")
+_AS_THEY_ARE = ("started", "completed", "covered", "ever_completed", "waits_for", "unanswered", "at_odds")
 """What the state has of it as it is, by name."""
 
 
@@ -153,13 +153,13 @@ class SnapshotRounds:
         self._unanswered = {name: count for name, count in self._unanswered.items() if name in (self._cluster, *tick.asked)}
         for one in self._pending:
             in_time = one.builder.started <= tick.now <= one.builder.started + self._settings.timeout_s
-            if in_time and self._voids.counts(one.begun):
+            if in_time and self._voids.is_valid(one.begun):
                 kept.append(one)
                 continue
             self._counts[Happened.GIVEN_UP.value] += 1
             is_asked = one.requested >= one.builder.round
             missing = one.builder.missing if is_asked else []
-            if self._voids.counts(one.begun):
+            if self._voids.is_valid(one.begun):
                 lacking = missing if is_asked else [self._cluster]
                 self._unanswered |= {name: self._unanswered.get(name, 0) + 1 for name in lacking}
             effects.append(GivenUp(one.builder.snapshot_id, tuple(missing)))
@@ -203,7 +203,7 @@ class SnapshotRounds:
         self._at_odds.pop(answer.cluster, None)
         for one in self._pending:
             builder = one.builder
-            if not self._voids.counts(one.begun) or builder.snapshot_id != answer.snapshot_id:
+            if not self._voids.is_valid(one.begun) or builder.snapshot_id != answer.snapshot_id:
                 continue
             if builder.round == answer.round_number <= one.requested:
                 snapshot = builder.on_response(answer.cluster, answer.position, Position.end(row.position.version))
@@ -217,11 +217,11 @@ class SnapshotRounds:
         if taken.snapshot.snapshot_id in self._completed:
             self._completed.remove(taken.snapshot.snapshot_id)
             return []
-        if self._voids.open is not None or self.tick is None or not self._voids.counts(taken.begun):
+        if self._voids.open is not None or self.tick is None or not self._voids.is_valid(taken.begun):
             return self._counts.nothing(Happened.VOID)
         if self._last_place is not None and Position(*taken.snapshot.local_position).version < self._last_place.version:
             return self._counts.nothing(Happened.OVERTAKEN)
-        return self._counts_from_now(taken)
+        return self._is_used_from_now(taken)
 
     def _not_asked(self, answer: SnapshotResponse) -> set[str]:
         """Whose messages come both here and to who answers, though they are not asked: one of both has not heard of a link or a policy yet."""
@@ -232,7 +232,7 @@ class SnapshotRounds:
 
     def _at_odds_with(self, answer: SnapshotResponse, unknown: set[str], seq: int) -> list[Effect]:
         """What is under way is given up at the next tick, and begun anew ever more rarely until both know the same."""
-        if any(one.builder.snapshot_id == answer.snapshot_id and self._voids.counts(one.begun) for one in self._pending):
+        if any(one.builder.snapshot_id == answer.snapshot_id and self._voids.is_valid(one.begun) for one in self._pending):
             self._voids.void(seq)
             self._at_odds[answer.cluster] = min(unknown)
             self._unanswered[answer.cluster] = self._unanswered.get(answer.cluster, 0) + 1
@@ -241,9 +241,9 @@ class SnapshotRounds:
     def _completes(self, pending: _Pending, snapshot: Snapshot) -> list[Effect]:
         taken = SnapshotTaken(snapshot, pending.begun, pending.moved)
         self._completed = [*self._completed, snapshot.snapshot_id][-(MOST_PENDING + 1) :]
-        return [WriteMarker(taken, taken.replicate_to), *self._counts_from_now(taken)]
+        return [WriteMarker(taken, taken.replicate_to), *self._is_used_from_now(taken)]
 
-    def _counts_from_now(self, taken: SnapshotTaken) -> list[Effect]:
+    def _is_used_from_now(self, taken: SnapshotTaken) -> list[Effect]:
         self._pending = [one for one in self._pending if one.builder.snapshot_id != taken.snapshot.snapshot_id]
         self._counts[Happened.COMPLETED.value] += 1
         self._ever_completed, self._covered = True, taken.moved
@@ -262,6 +262,7 @@ class SnapshotRounds:
         """Its part of the controller's state, for JSON."""
         return {
             **deepcopy({name: getattr(self, f"_{name}") for name in _AS_THEY_ARE}),
+            "last_place": self._last_place,
             "tick": self.tick and asdict(self.tick),
             "pending": [asdict(one) for one in self._pending],
         }

@@ -21,12 +21,12 @@ class Voids:
         """The name of a void that has begun and not ended; None: all have."""
         return min(self._open, default=None)
 
-    def counts(self, begun: int) -> bool:
-        """Tells whether a snapshot counts that was begun at the row of this number."""
+    def is_valid(self, begun: int) -> bool:
+        """Whether a snapshot may be used that was begun at the row of this number."""
         return begun >= self._voided
 
     def void(self, seq: int) -> None:
-        """Lets no snapshot count that was begun before this row."""
+        """Lets no snapshot be used that was begun before this row."""
         self._voided = seq
 
     def hear(self, row: Void) -> bool:
