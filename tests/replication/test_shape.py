@@ -20,10 +20,11 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from geo.delta.columns import Clash
+from geo.delta.columns import Clash, sql_type
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.errors import NoSparkError, RetryableError, SchemaError
+from geo.ops.verify.columns import _digest, differing
 from geo.reasons import Reason
 from geo.replication.shape import ACCEPTED_PROPERTY, Shape, inexact, shape_for
 from geo.schemas import TOPIC_LOG
@@ -120,6 +121,10 @@ _EXACT = [
     ("'yes'", "STRING", "BOOLEAN", False),
     ("'2026-01-02'", "TIMESTAMP", "DATE", True),
     ("'2026-01-02 03:04:05'", "TIMESTAMP", "DATE", False),
+    ("0.1", "FLOAT", "DECIMAL(10,2)", True),
+    ("0.10", "DECIMAL(10,2)", "DOUBLE", True),
+    ("0.1", "FLOAT", "STRING", True),
+    ("'2026-01-02 03:04:05'", "TIMESTAMP_NTZ", "TIMESTAMP", True),
     ("NULL", "STRING", "INT", True),
 ]
 
@@ -132,5 +137,13 @@ def test_a_value_is_exact_only_if_it_is_one_of_the_other_type_and_none_ends_the_
         for at, (_, kind, other, _) in enumerate(_EXACT)
     ]
     assert all(clash.may_be_accepted for clash in asked)
-    (row,) = spark.sql(f"SELECT {made}").selectExpr(*(f"NOT ({inexact(clash)})" for clash in asked)).collect()
+    rows = spark.sql(f"SELECT {made}")
+    (row,) = rows.selectExpr(*(f"NOT ({inexact(clash)})" for clash in asked)).collect()
     assert [(*given[:3], is_exact) for given, is_exact in zip(_EXACT, row, strict=True)] == _EXACT
+    exact = [clash for clash, is_exact in zip(asked, row, strict=True) if is_exact]
+    there = rows.selectExpr(*(f"CAST({one.given.name} AS {sql_type(one.there.dataType)}) AS {one.there.name}" for one in exact))
+    here = rows.select(*there.columns)
+    kinds = differing((here.schema, there.schema))
+    assert here.select(_digest(here.schema, kinds)).collect() == there.select(_digest(there.schema, kinds)).collect(), (
+        "so does verify"
+    )
