@@ -166,8 +166,11 @@ class Growth:
 
     @property
     def told(self) -> str:
-        """What is new."""
-        return ", ".join(f"{show(one.name)} {sql_type(one.dataType)}" for one in (*self.added, *self.widened))
+        """What is new, as `--add-columns` takes it; a name that cannot be printed is shown."""
+        return ", ".join(
+            f"{identifier(one.name) if one.name.isprintable() else show(one.name)} {sql_type(one.dataType)}"
+            for one in (*self.added, *self.widened)
+        )
 
 
 def growth(there: StructType, given: Iterable[StructField]) -> Growth:

@@ -45,6 +45,8 @@ ERROR = "_geo_error"
 
 _NULL_AIM = "replicate_to has a null in it; name clusters, or leave it out for all"
 
+_GROW = "let the topic grow (schema='grow', `geo topics set --add-columns`)"
+
 _KINDS = {field.name: field.dataType for field in columns_of(TOPIC_LOG) if field.name in MESSAGE_INPUT}
 _TYPES = {name: kind.simpleString() for name, kind in _KINDS.items()}
 _OURS = {c.name for c in ENVELOPE} - set(MESSAGE_INPUT)
@@ -162,11 +164,12 @@ def growth_of(given: StructType, columns: StructType, dropped: Collection[str], 
                 )
         elif name not in own and not (grow and own):
             kinds = f"has the columns {', '.join(own)}" if own else "is a bytes topic (key, payload, properties, …)"
-            more = "; drop it, let the topic grow (schema='grow', `geo topics set --add-columns`)" if own else "; drop it"
+            more = f"; drop it, {_GROW}" if own else "; drop it"
             findings.append(f"column {name!r} is not in the topic, which {kinds}{more} or publish to another topic")
         elif name in own and not grow and not goes_with(kind, own[name].dataType):
+            more = f", or {_GROW}" if growth(StructType([own[name]]), [field]).widened else ""
             findings.append(
-                f"column {name!r} is {kind.simpleString()}, the topic's is {own[name].dataType.simpleString()}; cast it"
+                f"column {name!r} is {kind.simpleString()}, the topic's is {own[name].dataType.simpleString()}; cast it{more}"
             )
         else:
             wanted.append(field)

@@ -22,7 +22,7 @@ from geo.delta.engine import Seen
 from geo.delta.mirror import LOOKED_S, may_be_old
 from geo.delta.store import ask_all, meanwhile
 from geo.disk import local_path
-from geo.errors import InvalidNameError, RetryableError, UnsafeError, UsageError
+from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeError, UsageError
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
 from geo.late import spark_types
@@ -327,7 +327,8 @@ def grow_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFiel
 
     The partitions get them in the order of their numbers, so that of two who want a column of different types at the same time the second is
     refused at the first partition. Whoever is stopped between two of them does the rest when he comes again.
-    Raises UsageError, with nothing changed, for an unknown topic, one of bytes, and columns that do not go with those that are there.
+    Raises UsageError, with nothing changed, for an unknown topic, one of bytes, and columns that do not go with those that are there; also
+    if somebody gave it such meanwhile, when partitions before that one may have been changed.
     """
     logs = [(one, tables.log(one)) for one in (partitions(tables, topic.partitioned or topic) or [topic])]
     seen = ask_all(tables.port, [partial(log.find, TOPIC_LOG) for _, log in logs])
@@ -344,7 +345,15 @@ def grow_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFiel
             raise UsageError(f"{topic}: {told}. Nothing was changed. Only new columns can be added, and types be made wider.")
     for one, log in logs:
         if needed.get(one):
-            log.add_columns(columns)
+            try:
+                log.add_columns(columns)
+            except SchemaError as error:
+                if error.code is not Reason.COLUMNS:
+                    raise
+                raise UsageError(
+                    f"{topic}: somebody gave {one.name} other columns at the same time: {error} Look at what it has now (`geo topics describe`): "
+                    "only new columns can be added, and types be made wider."
+                ) from None
             reach(CrashPoint.COLUMNS_ADDED)
     return needed
 

@@ -99,7 +99,10 @@ def test_columns_are_added_and_made_wider_and_narrower_ones_go_with_what_is_ther
         ["a", "d", "m"],
         (),
     )
-    assert needed.told == "'n' timestamp_ntz, 'a' bigint, 'd' timestamp_ntz, 'm' decimal(12,4)"
+    assert needed.told == "`n` timestamp_ntz, `a` bigint, `d` timestamp_ntz, `m` decimal(12,4)", "it can be typed"
+    assert growth(there, _columns(["gate`no", "a\x1b"])).told == "`gate``no` int, 'a\\x1b' int", (
+        "a terminal takes it for no order"
+    )
     assert not growth(there, [_B])
 
 

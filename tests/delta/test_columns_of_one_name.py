@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import DecimalType, IntegerType, LongType, StringType, StructField, StructType
 
 from geo.config.model import Cluster
+from geo.crash import CrashPoint, watched
 from geo.delta.columns import Growth, folded, twins
 from geo.delta.create import make_first
 from geo.delta.definition import columns_of
@@ -18,7 +19,7 @@ from geo.delta.metadata import commit_columns
 from geo.errors import SchemaError, UsageError
 from geo.journal.cluster import without_spark
 from geo.log.admission import as_named, growth_of, new_topic_columns, own_columns
-from geo.log.topics import create_topic
+from geo.log.topics import create_partitions, create_topic, grow_topic
 from geo.names import Topic
 from geo.schemas import TOPIC_LOG, TOPICS
 
@@ -51,6 +52,14 @@ def test_what_a_producer_hands_in_is_refused(given: Sequence[str], there: Sequen
     with pytest.raises(UsageError) as error:
         _taken(StructType(_columns(*given)), there, grow=grow)
     assert why in str(error.value)
+
+
+def test_only_who_brings_a_wider_type_is_told_that_the_topic_can_grow() -> None:
+    for kind, grows in ((DecimalType(5, 0), False), (StringType(), False), (LongType(), True)):
+        columns = StructType([*columns_of(TOPIC_LOG), StructField("n", IntegerType())])
+        with pytest.raises(UsageError, match=r"column 'n' is .*, the topic's is int; cast it") as error:
+            growth_of(StructType([StructField("n", kind)]), columns, (), TOPIC, grow=False)
+        assert ("--add-columns" in str(error.value)) is grows
 
 
 def test_what_goes_together_is_taken_by_the_names_of_the_log() -> None:
@@ -106,3 +115,18 @@ def test_nor_does_one_that_is_there_get_them_or_another_type_than_somebody_gave_
     assert log.latest_version() == 0
     log.add_columns(_columns("id", "n"))
     assert log.latest_version() == 1
+
+
+def test_who_lost_against_somebody_who_gave_other_columns_at_the_same_time_is_told_which_topic(tmp_path: Path) -> None:
+    tables = without_spark(Cluster("eu", root=str(tmp_path)))
+    first, second = create_partitions(tables, TOPIC, 2, _columns("id"))
+
+    def others(point: CrashPoint) -> None:
+        if point is CrashPoint.COLUMNS_ADDED:
+            tables.log(second).add_columns([StructField("n", StringType())])
+
+    with watched(others), pytest.raises(UsageError, match="orders: somebody gave orders-partition-1 other columns") as error:
+        grow_topic(tables, TOPIC, _columns("n"))
+    assert "column 'n' is bigint as asked for and string there" in str(error.value)
+    seen = [tables.log(one).find(TOPIC_LOG) for one in (first, second)]
+    assert [one and one["n"].dataType for one in seen] == [LongType(), StringType()]

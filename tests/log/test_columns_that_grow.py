@@ -178,7 +178,7 @@ def test_a_column_is_added_by_a_verb_in_all_partitions_or_in_none(world: World, 
     parts = create_partitions(tables, TOPIC, 2, world.spark.sql("SELECT 1 AS n").schema.fields)
     add = ["topics", "set", "--config", str(world.path), "--cluster", "eu", "--topic", str(TOPIC), "--add-columns"]
     assert main([*add, "`gate.no` STRING, n BIGINT"]) == 0
-    assert capsys.readouterr().out.count("in eu: has now 'gate.no' string, 'n' bigint") == 2
+    assert capsys.readouterr().out.count("in eu: has now `gate.no` string, `n` bigint") == 2
     assert main([*add, "`gate.no` STRING"]) == 0
     before = [tables.log(one).latest_version() for one in parts]
     assert main([*add, "more INT, n STRING"]) == 2

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField
+from pyspark.sql.types import StructField, StructType
 
 from geo.coordination.clock import CLOCKS_APART_US
+from geo.delta.columns import growth
+from geo.errors import UsageError
 from geo.ids import MessageId
 from geo.log.admission import MAX_HEADER_BYTES, header_bytes
 from geo.log.publisher import Publisher
 from geo.log.source_identity import by_columns
 from geo.log.topic_log import ID, user_columns
+from geo.names import Topic
 from geo.replication.rule import AHEAD_US
 from geo.schemas import TOPIC_LOG
 from geo.sql_text import identifier
@@ -60,7 +63,7 @@ class DeadLetters:
 
     def publish(self, rows: DataFrame, epoch: Epoch, errors: Mapping[MessageId, str]) -> None:
         """Publish `rows`, which have the columns of the log and were given up in `epoch`, with the errors that are known of
-        some."""
+        some. Raises UsageError, with nothing published, if the dead letter topic cannot have their columns."""
         own, log = user_columns(rows.schema), self._settings.tables.log(self.topic)
         message_id = F.concat_ws(":", *ID)
         there = log.find(TOPIC_LOG)
@@ -75,6 +78,8 @@ class DeadLetters:
             rows = rows.join(ids, message_id == F.col("_geo_there"), "left_anti")
         if rows.isEmpty():
             return
+        if there is not None and (why := why_no_letters(self._settings.topic, self.topic, own, there)) is not None:
+            raise UsageError(why)
         ours = {
             REAL_TOPIC: F.lit(str(self._settings.topic)),
             REAL_SUBSCRIPTION: F.lit(self._settings.name),
@@ -124,6 +129,21 @@ class DeadLetters:
             self._publisher = publisher.open(given, take_over=settings.take_over, grow=True)
             self._own = own
         return self._publisher
+
+
+def why_no_letters(topic: Topic, letters: Topic, own: Sequence[StructField], there: StructType) -> str | None:
+    """Why rows of `topic` with these columns of its `own` cannot be dead letters in `letters`, whose log has the columns `there`, and what to do;
+    None: they can."""
+    if own and not user_columns(there):
+        told = f"it is a bytes topic, and {topic.name} has the columns {', '.join(one.name for one in own)}"
+    elif clashes := growth(there, own).clashes:
+        told = "; ".join(clash.told(f"in {topic.name}", "in it") for clash in clashes)
+    else:
+        return None
+    return (
+        f"{letters} cannot take dead letters of {topic}: {told}. None was published. Read what it holds, delete it (`geo topics delete`), and make "
+        f"it again with the columns of {topic.name} (`geo topics create --columns`)."
+    )
 
 
 def _properties(ours: Mapping[str, Column]) -> Column:

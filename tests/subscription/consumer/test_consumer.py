@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField
 
 from geo import crash
 from geo.coordination.ownership import producer_runner
@@ -524,10 +525,11 @@ def test_deliveries_are_counted_over_runs_and_clusters_until_a_message_is_a_dead
 
 def test_a_dead_letter_topic_gets_the_columns_that_its_topic_got(backlog: World) -> None:
     log = backlog.log("eu")
+    log.add_columns([StructField("kind", StringType())])
     with consuming(backlog, "eu", "entry_id NOT IN (3, 22)", redelivery_delay_s=0.2, max_redeliveries=0) as consumer:
         consumer.until(lambda: consumer.subscription.done.dead_lettered == 1)
-        backlog.spark.sql(f"ALTER TABLE {log.sql} ADD COLUMNS (note STRING)")
-        log.append(backlog.entries("eu", 20, 25).withColumn("note", F.concat(F.lit("n"), F.col("entry_id"))))
+        log.add_columns([StructField("note", StringType())])
+        log.append(backlog.entries("eu", 20, 25).selectExpr("*", "'k' AS kind", "concat('n', entry_id) AS note"))
         consumer.until(lambda: consumer.subscription.done.dead_lettered == 2)
     assert [(row["key"], row["note"]) for row in letters(backlog, "eu")] == [("k22", "n22"), ("k3", None)]
 
