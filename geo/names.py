@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -245,6 +245,15 @@ def topic_glob_matches(glob: str, topic: Topic) -> bool:
     # fnmatch never goes back over a `*` it has passed, so that no glob takes exponential time; without `[`, which the
     # grammar has not, its patterns are exactly ours.
     return all(map(fnmatchcase, (topic.tenant, topic.namespace, topic.name), _glob_parts(glob)))
+
+
+def glob_of(text: str, known: Collection[Topic]) -> str:
+    """What stands for the topics that a glob or a name means: itself, and for a name of which only partitions are `known` all of these. Raises
+    InvalidNameError for neither."""
+    if is_glob(text):
+        return check_topic_glob(text)
+    topic, parts = Topic.parse(text), {one.partitioned for one in known}
+    return str(topic) if topic in known or topic not in parts else f"{topic}-partition-*"
 
 
 _NEAR = 0.8

@@ -22,6 +22,7 @@ from geo.names import (
     check_producer,
     check_topic_glob,
     check_user_producer,
+    glob_of,
     glob_takes,
     topic_glob_matches,
 )
@@ -301,6 +302,17 @@ def test_a_glob_outside_the_grammar_is_refused(glob: str) -> None:
         check_topic_glob(glob)
     with pytest.raises(InvalidNameError, match="topic glob"):
         topic_glob_matches(glob, Topic("a", "b", "a"))
+
+
+def test_the_name_of_a_topic_that_is_known_in_partitions_alone_stands_for_these() -> None:
+    whole, other = Topic("shop", "web", "parts"), Topic("shop", "web", "part")
+    parts = [whole.with_partition(0), whole.with_partition(1)]
+    assert glob_of(str(whole), parts) == f"{whole}-partition-*"
+    assert glob_of(str(whole), [whole, *parts]) == str(whole), "a topic itself goes before partitions"
+    assert glob_of(str(parts[0]), parts) == str(parts[0])
+    assert (glob_of(str(other), parts), glob_of(ALL_TOPICS, parts)) == (str(other), ALL_TOPICS)
+    with pytest.raises(InvalidNameError):
+        glob_of("parts", parts)
 
 
 def test_no_glob_takes_long() -> None:

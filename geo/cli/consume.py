@@ -13,7 +13,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_take_over, add_trigger, from_1_to, key_range, seconds
-from geo.cli.named import refuse_absent
 from geo.cli.output import Line, Output, UnprintedError, as_text
 from geo.cli.running import load_for, stop_on_signals, writable
 from geo.cli.subscription_arguments import add_replicated, add_start
@@ -21,6 +20,7 @@ from geo.delta.arrow_rows import collected
 from geo.errors import UsageError
 from geo.log.topics import partitions
 from geo.names import Topic, check_subscription, check_topic_glob, is_glob
+from geo.ops.named import refuse_absent
 from geo.streams.trigger import parse_trigger
 from geo.subscription.consumer import Subscription, Subscriptions
 from geo.subscription.consumer.run import TRIGGER

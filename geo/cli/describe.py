@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_engine
-from geo.cli.named import Named
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable
 from geo.config import Config, load
@@ -15,6 +14,7 @@ from geo.config.model import DispatchRate, TopicPolicy
 from geo.journal.cluster import ClusterTables
 from geo.log.topics import absent, known_topics
 from geo.names import Topic
+from geo.ops.named import Named
 from geo.schemas import ENVELOPE
 from geo.subscription.version_reader import MESSAGES, batch_code, pandas_code, query, stream_code
 from geo.text import lasting
@@ -32,7 +32,7 @@ def add_describe(of_topics: Verbs) -> None:
 def describe(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
     looked = LookedAt("geo topics describe", config, args.engine)
-    topics = Named(looked, topic).require()
+    topics = Named(looked.regions, topic).require()
     found, unreadable = looked.read_each(lambda tables: [told for one in topics for told in _in_cluster(tables, one)])
     found.sort(key=lambda one: (topics.index(Topic.parse(one["topic"])), list(config.clusters).index(one["cluster"])))
     columns: list[dict[str, str]] = next((one["columns"] for one in found if one["columns"]), [])

@@ -12,7 +12,6 @@ from typing import Any
 
 from geo.asking import Late, ask_all
 from geo.cli.arguments import Verbs, add_engine, add_glob, ago_or_moment
-from geo.cli.named import chosen
 from geo.cli.output import Line, Output, table_lines
 from geo.cli.running import LookedAt, say_unreadable, stop_on_signals, unreadable_row
 from geo.cli.verbs import typed
@@ -25,6 +24,7 @@ from geo.journal.events import KEPT, read_events
 from geo.journal.journal import Watched
 from geo.names import ALL_TOPICS, check_topic_glob, is_glob
 from geo.now import utc_now
+from geo.ops.named import chosen
 from geo.ops.regions import ANSWERS_S
 from geo.reasons import Reason
 from geo.schemas import EVENTS
@@ -60,7 +60,7 @@ def events(args: argparse.Namespace, output: Output) -> int:
     if args.cluster is not None:
         config.cluster(args.cluster)
     if not is_glob(glob):
-        chosen(LookedAt("geo events", config, args.engine), glob, alone=True)
+        chosen(LookedAt("geo events", config, args.engine).regions, glob, alone=True)
     looked = LookedAt("geo events", config, args.engine, only=args.cluster)
     now = utc_now()
     begin = now - min(args.since, KEPT) if isinstance(args.since, timedelta) else max(args.since, now - KEPT)

@@ -9,7 +9,6 @@ from typing import Any
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_engine
 from geo.cli.events import cells_of, fields_of
 from geo.cli.findings import finding_as_json, lag_as_json, since
-from geo.cli.named import Named
 from geo.cli.output import Line, Output
 from geo.cli.running import LookedAt
 from geo.cli.verbs import typed
@@ -19,6 +18,7 @@ from geo.names import Topic
 from geo.now import now_us
 from geo.ops.explain_facts import CommitAt, Explained, Then, events_of, explain
 from geo.ops.health import Health
+from geo.ops.named import Named
 from geo.ops.regions import OF_ALL
 from geo.replication.lag import Lag
 from geo.text import counted
@@ -34,7 +34,7 @@ def add_explain(verbs: Verbs, does: str) -> None:
 def say(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
     looked = LookedAt("geo explain", config, args.engine, picture=OF_ALL)
-    named = Named(looked, topic)
+    named = Named(looked.regions, topic)
     topics = named.require()
     explained, noted = looked.regions.within(
         "explain", lambda: (explain(looked.clusters, config, topics, named.glob), events_of(looked.clusters, topics))

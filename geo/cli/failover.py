@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 from geo.cli import version_subscriptions as versions
 from geo.cli.arguments import Verbs, add_dry_run, seconds
-from geo.cli.named import Named
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, starting
 from geo.cli.subscription_arguments import add_named, is_many, read_named
 from geo.config import load
 from geo.errors import GeoError, UsageError
 from geo.names import Topic
+from geo.ops.named import Named
 from geo.subscription import failover as moving
 from geo.subscription.status import Subscribed
 from geo.subscription.version_status import StartElsewhere, goes_by_versions, matching_versions, start_elsewhere
@@ -51,7 +51,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
                 start, (of, source, target) = starting("geo failover", config), named[1:]
                 done = moving.failover(start, topic, of, config, source, target, **options)
             except UsageError:
-                known = Named(looked, topic)
+                known = Named(looked.regions, topic)
                 known.require()
                 if known.topics == [topic]:
                     raise

@@ -24,7 +24,6 @@ from geo.cli.arguments import (
 )
 from geo.cli.arguments import start as parse_start
 from geo.cli.findings import finding_as_json, lag_as_json, problem_lines, since
-from geo.cli.named import chosen, require_matching
 from geo.cli.output import Output
 from geo.cli.running import (
     LOOKS_S,
@@ -50,6 +49,7 @@ from geo.names import Topic, check_topic_glob, topic_glob_matches
 from geo.now import now_us
 from geo.ops.health import Finding, limited
 from geo.ops.link_health import link_findings
+from geo.ops.named import chosen, require_matching
 from geo.ops.problems import fails, grouped
 from geo.ops.regions import OF_LINKS
 from geo.replication.carried import topics_of_source
@@ -235,7 +235,7 @@ def links_status(args: argparse.Namespace, output: Output) -> int:
 
 def _show_status(args: argparse.Namespace, output: Output, config: Config, late: Late) -> int:
     looked = LookedAt("geo links", config, args.engine, picture=OF_LINKS, late=late)
-    glob = chosen(looked, args.topic)
+    glob = chosen(looked.regions, args.topic)
     each, unreadable = looked.read_each(lambda tables: link_findings(tables, looked.clusters, config, glob))
     now = now_us()
     judged = ((one, _limited(one.lag, how, now, args.max_lag)) for one, how, _ in each)
@@ -346,7 +346,7 @@ def resolve(args: argparse.Namespace, output: Output) -> int:
 def list_links(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     looked = LookedAt("geo links", config, args.engine, picture=OF_LINKS)
-    glob = chosen(looked, args.topic)
+    glob = chosen(looked.regions, args.topic)
 
     def rows(tables: ClusterTables) -> list[tuple[dict[str, Any], Lag | None]]:
         requests = read_requests(tables)

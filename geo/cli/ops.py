@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob
-from geo.cli.named import chosen, refuse_absent, require_matching
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, before_change, load_for, start_spark
 from geo.config import load
@@ -17,6 +16,7 @@ from geo.late import late
 from geo.log.topic_log import seen_log
 from geo.names import ALL_TOPICS, Topic, check_topic_glob
 from geo.ops.condition import refuse_unknown_names
+from geo.ops.named import chosen, refuse_absent, require_matching
 from geo.ops.verify.quick import verify_by_ends
 from geo.text import counted
 
@@ -58,7 +58,7 @@ def verify(args: argparse.Namespace, output: Output) -> int:
     if args.engine == "native" and not args.quick:
         raise UsageError("content is compared by Spark alone: leave --engine native out, or add --quick.")
     looked = LookedAt("geo verify", config, args.engine)
-    topics = chosen(looked, args.topic)
+    topics = chosen(looked.regions, args.topic)
     if args.quick:
         report = verify_by_ends(looked.clusters, config, topics)
     else:

@@ -22,8 +22,8 @@ from geo.config import load
 from geo.config.model import Cluster, Config
 from geo.delta.driver import Reads
 from geo.disk import fullest, local_path
-from geo.errors import GeoError, NoSparkError, OtherClusterError
-from geo.faults import Tried, faults_here, reason_of
+from geo.errors import GeoError, NoSparkError
+from geo.faults import faults_here, reason_of
 from geo.journal.cluster import ClusterTables, StartSpark, connect, connect_later
 from geo.locations import scheme_of
 from geo.ops.regions import Regions
@@ -149,17 +149,9 @@ class LookedAt:
     def read_each(
         self, read: Callable[[ClusterTables], Iterable[T]], *, alone: bool = False
     ) -> tuple[list[T], list[dict[str, Any]]]:
-        """What `read` finds in every cluster, all asked side by side and each within a time, and a row of each cluster that cannot be read, with
-        the reason. Raises OtherClusterError of one under a wrong name, unless each tells of itself `alone`: what others say of it would be about
-        another place."""
-        found: list[T] = []
-        unreadable: list[dict[str, Any]] = []
-        for name, answer in self.regions.ask(lambda tables: list(read(tables))).items():
-            with Tried(*(() if alone else (OtherClusterError,))) as tried:
-                found += answer.result()
-            if tried.fault is not None:
-                unreadable.append(unreadable_row(name, tried.fault))
-        return found, unreadable
+        """As `Regions.read_each`, with a row of each cluster that cannot be read."""
+        found, unreadable = self.regions.read_each(read, alone=alone)
+        return found, [unreadable_row(name, why) for name, why in unreadable.items()]
 
     def _start(self) -> SparkSession:
         if self._engine == "native":

@@ -9,11 +9,11 @@ from typing import Any
 from geo.asking import Late
 from geo.cli.arguments import Verbs, add_engine, add_glob, add_limits, add_watch
 from geo.cli.findings import finding_as_json, problem_lines, process_as_json
-from geo.cli.named import chosen
 from geo.cli.output import Colour, Line, Output, said, table_lines
 from geo.cli.running import LookedAt
 from geo.config import load
 from geo.coordination.claims import Liveness
+from geo.ops.named import chosen
 from geo.ops.problems import Problem
 from geo.ops.regions import OF_ALL
 from geo.ops.status import (
@@ -47,7 +47,7 @@ def status(args: argparse.Namespace, output: Output) -> int:
 
     def show() -> int:
         looked = LookedAt("geo status", config, args.engine, picture=OF_ALL, late=late)
-        found = status_of(read_facts(looked.regions, config, chosen(looked, args.topic)), args.max_lag)
+        found = status_of(read_facts(looked.regions, config, chosen(looked.regions, args.topic)), args.max_lag)
         output.data(as_json(found, args.config))
         output.lines(screen(found, program_version(), output.width, args.config))
         return int(found.fails(args.fail_on))

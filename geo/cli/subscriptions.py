@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from geo.cli import version_subscriptions as versions
 from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_running, shown_start, start_position
-from geo.cli.named import Named, chosen, refuse_absent
 from geo.cli.output import Output, said
 from geo.cli.running import LookedAt, before_change, run_in_cluster, say_unreadable, starting, writable
 from geo.cli.subscription_arguments import add_named, add_replicated, add_start, is_many, read_named
@@ -24,6 +23,7 @@ from geo.journal.cluster import ClusterTables, StartSpark
 from geo.late import late
 from geo.names import DEFAULT_PRODUCER, Topic, check_topic_glob
 from geo.now import utc_now
+from geo.ops.named import Named, chosen, refuse_absent
 from geo.subscription import status as statuses
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import key_of
@@ -86,7 +86,7 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
 
 def list_all(args: argparse.Namespace, output: Output) -> int:
     looked = LookedAt("geo subscriptions", load(args.config), args.engine)
-    glob = chosen(looked, args.topic)
+    glob = chosen(looked.regions, args.topic)
 
     def subscriptions(tables: ClusterTables) -> list[dict[str, Any]]:
         of_messages = [{**asdict(one), "mode": "messages"} for one in subscriptions_in(tables, glob, backlog=True)]
@@ -283,7 +283,7 @@ def _read_known(args: argparse.Namespace) -> tuple[Config, Topic]:
 
     found, away = looked.read_each(known)
     if not found and not away:
-        named = Named(looked, topic)
+        named = Named(looked.regions, topic)
         names, _ = looked.read_each(lambda tables: _names_in(tables, named))
         named.refuse_subscription(name, names)
     there = [cluster for cluster, _ in found]
@@ -308,7 +308,7 @@ def status(args: argparse.Namespace, output: Output) -> int:
     config, topic = read_named(args)
     looked = LookedAt("geo subscriptions", config, args.engine)
     clusters = looked.clusters
-    named = Named(looked, topic)
+    named = Named(looked.regions, topic)
     of_versions = {one: version_standings(clusters, config, one, args.subscription) for one in named.topics}
     if any(of_versions.values()):
         return versions.say_standings(of_versions, output)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob, from_1_to
 from geo.cli.describe import add_describe
-from geo.cli.named import chosen, refuse_absent
 from geo.cli.output import Colour, Line, Output, as_text, said
 from geo.cli.running import LookedAt, before_change, load_for, missing_roots, say_unreadable, start_spark, writable
 from geo.config import load
@@ -31,6 +30,7 @@ from geo.log.topics import (
 )
 from geo.names import ALL_TOPICS, Topic, is_glob, topic_glob_matches
 from geo.now import utc_now
+from geo.ops.named import chosen, refuse_absent
 from geo.ops.removal import LOSE
 from geo.ops.topic_facts import TopicStats, topic_stats
 from geo.ops.topic_stats import WINDOWS_S, Rates
@@ -106,7 +106,7 @@ def add_peek(verbs: Verbs, does: str) -> None:
 def list_topics(args: argparse.Namespace, output: Output) -> int:
     failed: list[dict[str, Any]] = []
     looked = LookedAt("geo topics", load(args.config), args.engine)
-    glob = chosen(looked, args.topic)
+    glob = chosen(looked.regions, args.topic)
 
     def topics(tables: ClusterTables) -> list[dict[str, Any]]:
         links = read_links(tables)
@@ -153,7 +153,7 @@ def _listed(tables: ClusterTables, one: Registered) -> dict[str, Any]:
 
 def stats(args: argparse.Namespace, output: Output) -> int:
     looked = LookedAt("geo topics", load(args.config), args.engine)
-    glob = chosen(looked, args.topic)
+    glob = chosen(looked.regions, args.topic)
     found, unreadable = looked.read_each(lambda tables: topic_stats(tables, glob))
     found.sort(key=lambda one: (one.topic, one.cluster))
     output.data([*map(_stats_as_json, found), *unreadable])

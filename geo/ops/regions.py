@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -78,6 +78,19 @@ class Regions:
             answers[name] = Future()
             answers[name].set_exception(why)
         return {name: answers[name] for name in self.clusters}
+
+    def read_each(
+        self, read: Callable[[ClusterTables], Iterable[T]], *, alone: bool = False
+    ) -> tuple[list[T], dict[str, BaseException]]:
+        """What `read` finds in every region, all asked side by side and each within a time, and of each that cannot be read, why. Raises
+        OtherClusterError of one under a wrong name, unless each tells of itself `alone`: what others say of it would be about another place."""
+        found, unreadable = list[T](), dict[str, BaseException]()
+        for name, answer in self.ask(lambda tables: list(read(tables))).items():
+            with Tried(*(() if alone else (OtherClusterError,))) as tried:
+                found += answer.result()
+            if tried.fault is not None:
+                unreadable[name] = tried.fault
+        return found, unreadable
 
     def ask_places(self, read: Callable[[ClusterTables], T]) -> dict[str, Future[T]]:
         """As `ask`, of where each region lies, whatever is in the way of reading it. One that has not answered is not asked again."""

@@ -13,12 +13,11 @@ from geo.config.model import Config
 from geo.coordination.ownership import origin_runners
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.driver import Reads
-from geo.errors import UsageError
 from geo.faults import Tried, wrong_of
 from geo.journal.cluster import ClusterTables, connect_later
 from geo.journal.event_rate import Event, EventKind
 from geo.log.topics import known_topics
-from geo.names import ALL_TOPICS, Topic, check_topic_glob, is_glob, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.now import now_us
 from geo.ops.commit_rates import published_lately, rests
 from geo.ops.health import Finding
@@ -27,6 +26,7 @@ from geo.ops.link_health import LinksBefore, link_findings
 from geo.ops.looks import second, secrets
 from geo.ops.looks.overdue import CLEAN, WHOLE
 from geo.ops.looks.retention import of_log
+from geo.ops.named import chosen
 from geo.ops.noted import events_told, noted_since
 from geo.ops.problems import at_risk
 from geo.ops.region_process import RegionProcess
@@ -68,24 +68,14 @@ def status(config: Config | str | Path, topics: str | Topic = ALL_TOPICS, *, max
     """All regions at once, worst first, of the topics that match (of a partitioned topic: of its partitions), by this process where it reads their tables
     itself, else by the Spark session that is there or is then started. A topic that is further behind than `max_lag_s` is a problem. Raises ConfigError, InvalidNameError, and UsageError for a topic that no region has; a region that
     cannot be read is a problem of what is returned."""
-    config, glob = read(config), check_topic_glob(str(topics))
+    config = read(config)
 
     def start() -> SparkSession:
         return session(schemes=config.schemes)
 
     each = {name: connect_later(start, cluster, reads=Reads.ALL, looks_once=True) for name, cluster in config.clusters.items()}
     regions = Regions(each, OF_ALL)
-    facts = read_facts(regions, config, glob)
-    if not (_has_some(facts) or is_glob(glob)):
-        facts = read_facts(regions, config, f"{glob}-partition-*")
-        if not (_has_some(facts) or any(one.unreadable for one in facts.clusters)):
-            raise UsageError(f"no cluster has {glob}.")
-    return status_of(facts, max_lag_s)
-
-
-def _has_some(facts: StatusFacts) -> bool:
-    """Whether a region that can be read knows of what was asked for."""
-    return bool(facts.topics or facts.subscriptions or any(one.topics for one in facts.clusters))
+    return status_of(read_facts(regions, config, chosen(regions, str(topics))), max_lag_s)
 
 
 def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:

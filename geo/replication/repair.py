@@ -19,7 +19,7 @@ from geo.faults import Tried
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import deleted_topics, gone_error
-from geo.names import ALL_TOPICS, Topic, is_glob, nearest_topic, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, glob_of, is_glob, nearest_topic, topic_glob_matches
 from geo.progress import set_step
 from geo.replication.both_logs import BothLogs
 from geo.replication.carried import has_log, replicates, topics_of_source, unclear
@@ -121,7 +121,7 @@ def _preview(work: TopicLink, recorded: LinkState | None, start: Start | datetim
 
 
 def carried_topics(config: Config, link: Link, source: ClusterTables, target: ClusterTables, glob: str) -> list[Topic]:
-    """The topics of a link's source that match, that it carries, and that were not deleted in its target; also those that the source's
+    """The topics of a link's source that match (by the name of a partitioned one its partitions), that it carries, and that were not deleted in its target; also those that the source's
     registry lacks, though their logs are there. Of which nobody knows where it may go it carries what it has carried before.
 
     Raises UsageError if there are none, RetryableError if the source's registry, which the link has read, is not there.
@@ -132,6 +132,7 @@ def carried_topics(config: Config, link: Link, source: ClusterTables, target: Cl
         known, gone = topics_of_source(source, rows), deleted()
     if not known and rows:
         raise gone_error(source, [link.target], f"{link.name}: ")
+    glob = glob_of(glob, there := [one.topic for one in known if not one.is_deleted])
     registered = [one for one in known if not one.is_deleted and topic_glob_matches(glob, one.topic)]
     matching = [one for one in registered if not one.is_unknown or has_log(source, one.topic)]
     carried = [one for one in matching if replicates(config, link, one) and one.topic not in gone]
@@ -139,11 +140,8 @@ def carried_topics(config: Config, link: Link, source: ClusterTables, target: Cl
     told = [f"{topic} is not carried: {why}" for topic, why in not_carried.items()]
     found = [one.topic for one in carried if one.topic not in not_carried]
     if not matching and not is_glob(glob):
-        topic, there = Topic.parse(glob), [one.topic for one in known if not one.is_deleted]
-        if any(one.partitioned == topic for one in there):
-            raise UsageError(f"{topic} is in partitions: name them all with {topic}-partition-*, or one.")
         listed = "`geo topics` lists those that are there"
-        raise UsageError(f"{link.source} has no topic {topic}. {listed}{nearest_topic(topic, there)}")
+        raise UsageError(f"{link.source} has no topic {glob}. {listed}{nearest_topic(Topic.parse(glob), there)}")
     if not found:
         names = ", ".join(str(one.topic) for one in matching)
         why = f"{link.name} does not carry {names}" if matching else f"{link.source} has no such topic"
@@ -157,8 +155,9 @@ def carried_topics(config: Config, link: Link, source: ClusterTables, target: Cl
 
 def failed_topics(target: ClusterTables, source: str, glob: str) -> list[str]:
     """The matching topics of the link from `source` into this cluster that are FAILED, as it says itself."""
-    failed = (topic for (name, topic), row in read_links(target).items() if name == source and row.state is State.FAILED)
-    return sorted(topic for topic in failed if topic_glob_matches(glob, Topic.parse(topic)))
+    rows = {Topic.parse(topic): row for (name, topic), row in read_links(target).items() if name == source}
+    glob = glob_of(glob, rows)
+    return sorted(str(topic) for topic, row in rows.items() if row.state is State.FAILED and topic_glob_matches(glob, topic))
 
 
 def resolve_links(

@@ -18,6 +18,8 @@ from geo.journal.cluster import without_spark
 from geo.log.topics import create_partitions, ensure_topic
 from geo.names import Topic
 from geo.ops.status_facts import status
+from geo.ops.verify.quick import verify_by_ends
+from geo.replication.repair import carried_topics
 from tests.cli.wrong import SMALL
 
 _EU, _BILLING = "--cluster eu --topic {topic}", "--cluster eu --topic {topic} --subscription billing"
@@ -67,7 +69,6 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     (f"reconcile {_LINK} --topic {_LESS}", 2, "did you mean persistent://shop/web/orders?"),
     (f"backfill {_LINK} --topic {_LESS}", 2, "did you mean persistent://shop/web/orders?"),
     (f"links reset {_LINK} --topic {_LESS} --to latest", 2, "did you mean persistent://shop/web/orders?"),
-    (f"backfill {_LINK} --topic {{topic}}-parts", 2, "name them all with persistent://shop/web/orders-parts-partition-*"),
     (f"events --topic {_LESS}", 2, "did you mean persistent://shop/web/orders?"),
     (f"failover --topic {_LESS} --subscription billing --from eu --to us", 2, "did you mean persistent://shop/web/orders?"),
     ("maintain --cluster us", 2, "us has no topic that matches"),
@@ -201,11 +202,22 @@ def test_a_process_that_is_refused_ends_so_too(words: list[str], code: int, says
     assert [one.name for one in tmp_path.iterdir()] == ["geo.yaml"]
 
 
-def test_the_status_of_a_topic_that_is_nowhere_is_refused_and_one_in_partitions_is_that_of_these(tmp_path: Path) -> None:
-    config = parse(f"version: 1\nclusters:\n  eu: {{root: '{tmp_path}/eu'}}\n  us: {{root: '{tmp_path}/us'}}\n", path="geo.yaml")
-    ensure_topic(without_spark(config.cluster("eu")), Topic.parse("persistent://shop/web/orders"))
+def test_a_topic_that_is_nowhere_is_refused_and_one_in_partitions_is_these_for_every_caller(tmp_path: Path) -> None:
+    config = parse(
+        f"version: 1\nclusters:\n  eu: {{root: '{tmp_path}/eu'}}\n  us: {{root: '{tmp_path}/us'}}\nlinks: [{{source: eu, target: us}}]\n",
+        path="geo.yaml",
+    )
+    eu, us = (without_spark(config.cluster(name)) for name in ("eu", "us"))
+    ensure_topic(eu, Topic.parse("persistent://shop/web/orders"))
     assert "no problem" in str(status(config, "persistent://shop/web/orders"))
-    with pytest.raises(UsageError, match="no cluster has persistent://shop/web/order"):
+    with pytest.raises(
+        UsageError, match=r"no cluster has persistent://shop/web/order.*did you mean persistent://shop/web/orders"
+    ):
         status(config, "persistent://shop/web/order")
-    create_partitions(without_spark(config.cluster("eu")), Topic.parse("persistent://shop/web/parts"), 2, [])
-    assert [len(one.facts.topics) for one in status(config, "persistent://shop/web/parts").clusters] == [2, 0]
+    parts = Topic.parse("persistent://shop/web/parts")
+    create_partitions(eu, parts, 2, [])
+    assert [len(one.facts.topics) for one in status(config, parts).clusters] == [2, 0]
+    assert verify_by_ends({"eu": eu, "us": us}, config, str(parts)).topics == (f"{parts}-partition-0", f"{parts}-partition-1")
+    assert carried_topics(config, config.links[0], eu, us, str(parts)) == [parts.with_partition(0), parts.with_partition(1)]
+    with pytest.raises(UsageError, match=r"eu has no topic persistent://shop/web/part.*did you mean persistent://shop/web/parts"):
+        carried_topics(config, config.links[0], eu, us, "persistent://shop/web/part")

@@ -24,7 +24,7 @@ from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.promised_ends import read_promises
 from geo.log.topics import Registered, all_topics, unlike
-from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, glob_of, topic_glob_matches
 from geo.ops.verify.comparison import Comparison, Pinned, Promises, Registries, TopicIn, Way
 from geo.ops.verify.faults import faults, gone
 from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
@@ -202,9 +202,9 @@ def unlike_logs(clusters: Mapping[str, ClusterTables], registries: Registries, t
 
 
 def matching_topics(registries: Registries, glob: str) -> list[Topic]:
-    """The topics that match. Raises UsageError if there is none."""
-    check_topic_glob(glob)
+    """The topics that match; by the name of a partitioned one its partitions. Raises UsageError if there is none."""
     known = sorted({topic for registry in registries.values() for topic, found in registry.items() if not found.is_deleted})
+    glob = glob_of(glob, known)
     matching = [topic for topic in known if topic_glob_matches(glob, topic)]
     if not matching:
         there = ", ".join(map(str, known[:20])) or "none"

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from geo.cli.running import LookedAt
 from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables
 from geo.log.topics import Registered, all_topics, known_topics, registered_topics
-from geo.names import Topic, check_topic_glob, is_glob, nearest_topic, topic_glob_matches
+from geo.names import Topic, check_topic_glob, glob_of, is_glob, nearest_topic, topic_glob_matches
+from geo.ops.regions import Regions
 from geo.replication.link_table import read_links
 
 _LISTED = "`geo topics` lists those that are there"
 
 
 class Named:
-    """A topic that a verb names, in the clusters that it looks at, which are read when something is first asked."""
+    """A topic that a caller names, in the clusters that it looks at, which are read when something is first asked."""
 
-    def __init__(self, looked: LookedAt, topic: Topic, *, alone: bool = False) -> None:
-        """`alone`: as `LookedAt.read_each`."""
-        self._looked, self.topic, self._alone = looked, topic, alone
+    def __init__(self, regions: Regions, topic: Topic, *, alone: bool = False) -> None:
+        """`alone`: as `Regions.read_each`."""
+        self._regions, self.topic, self._alone = regions, topic, alone
 
     @cached_property
-    def _read(self) -> tuple[set[Topic], list[dict[str, Any]]]:
-        """The topics that some cluster knows, those too that were deleted, and a row of each cluster that cannot be read. What only tables of links
+    def _read(self) -> tuple[set[Topic], dict[str, BaseException]]:
+        """The topics that some cluster knows, those too that were deleted, and of each cluster that cannot be read, why. What only tables of links
         mention, or folders, is looked for where no registry has the topic."""
-        found, away = self._looked.read_each(lambda tables: [one.topic for one in known_topics(tables)], alone=self._alone)
+        found, away = self._regions.read_each(lambda tables: [one.topic for one in known_topics(tables)], alone=self._alone)
         if self.topic not in found and all(one.partitioned != self.topic for one in found):
-            found, away = self._looked.read_each(lambda tables: [one.topic for one in _all(tables)], alone=self._alone)
+            found, away = self._regions.read_each(lambda tables: [one.topic for one in _all(tables)], alone=self._alone)
         return set(found), away
 
     @property
@@ -43,7 +43,7 @@ class Named:
     @property
     def glob(self) -> str:
         """What stands for `topics`."""
-        return str(self.topic) if self.topics == [self.topic] else f"{self.topic}-partition-*"
+        return glob_of(str(self.topic), self._read[0])
 
     def require(self) -> list[Topic]:
         """As `topics`. Raises UsageError if no cluster has it; not while one cannot be read, which may be the one that has it."""
@@ -97,12 +97,12 @@ def require_matching(tables: ClusterTables, glob: str) -> None:
         raise UsageError(f"{tables.cluster.name} has no topic that matches {glob}. {_LISTED}.")
 
 
-def chosen(looked: LookedAt, text: str, *, alone: bool = False) -> str:
-    """The glob of what `--topic` names: a glob as it is, of a partitioned topic that of its partitions. Raises as `Named.require` for a topic
-    that is nowhere, InvalidNameError for neither a glob nor a name. `alone`: as `LookedAt.read_each`."""
+def chosen(regions: Regions, text: str, *, alone: bool = False) -> str:
+    """The glob of what somebody names: a glob as it is, of a partitioned topic that of its partitions. Raises as `Named.require` for a topic
+    that is nowhere, InvalidNameError for neither a glob nor a name. `alone`: as `Regions.read_each`."""
     if is_glob(text):
         return check_topic_glob(text)
-    named = Named(looked, Topic.parse(text), alone=alone)
+    named = Named(regions, Topic.parse(text), alone=alone)
     named.require()
     return named.glob
 
