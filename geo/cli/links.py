@@ -322,6 +322,7 @@ def ask_links(args: argparse.Namespace, output: Output) -> int:
 
 
 def resolve(args: argparse.Namespace, output: Output) -> int:
+    repair.refuse_rehearsed_types(dry_run=args.dry_run, accept_type=args.accept_type)
     config = load(args.config)
     link, topics = config.link(args.source, args.target), check_topic_glob(args.topic)
     there = before_change("geo links resolve", config, args.target).clusters[args.target]

@@ -73,8 +73,10 @@ def reconcile_links(
     This is the verb that resolves a FAILED link: it takes the source as right. Idempotent; `dry_run` counts and writes nothing.
     With `start` the link begins there anew: what was published before is not fetched any more, what is there stays.
     Rows that no producer can have written are left out and counted; `accept_impossible` says that they are rightly, once it has told how many.
-    Raises UsageError for a link or topic that is not there, AlreadyOwnedError if the link runs.
+    With `accept_type` values of a column whose type, or case, differs come as the target's type, where they are exactly that, from now on.
+    Raises UsageError for a link or topic that is not there, and as `refuse_rehearsed_types`; AlreadyOwnedError if the link runs.
     """
+    refuse_rehearsed_types(dry_run=dry_run, accept_type=accept_type)
     require_delta(spark)
     link = config.link(source, target)
     tables = {name: connect(spark, config.cluster(name)) for name in (source, target)}
@@ -99,6 +101,14 @@ def reconcile_links(
         assert row is not None, "a comparison that ended is recorded"
         done.append(Reconciled(link.name, str(topic), brought, brought, version, row.impossible or 0, row.not_accepted or 0))
     return done
+
+
+def refuse_rehearsed_types(*, dry_run: bool, accept_type: bool) -> None:
+    """Raises UsageError where types are to be accepted by a rehearsal, which would tell nothing of them."""
+    if dry_run and accept_type:
+        raise UsageError(
+            "a rehearsal (--dry-run) counts messages and does not look at types; leave out --accept-type, or --dry-run."
+        )
 
 
 def _preview(work: TopicLink, recorded: LinkState | None, start: Start | datetime | None) -> Reconciled:
@@ -174,8 +184,9 @@ def resolve_links(
     """`reconcile_links` of each matching topic of one link that is FAILED. One that cannot be reconciled stops no other. With `accept_type`
     values of a column whose type differs come as the target's type, where they are exactly that, from now on.
 
-    Returns what was done, and by topic why the others were not.
+    Returns what was done, and by topic why the others were not. Raises UsageError for an unknown link, and as `refuse_rehearsed_types`.
     """
+    refuse_rehearsed_types(dry_run=dry_run, accept_type=accept_type)
     require_delta(spark)
     config.link(source, target)
     done: list[Reconciled] = []

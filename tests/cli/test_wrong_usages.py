@@ -144,6 +144,11 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     (f"subscriptions delete {_BILLING}", 3, "nothing was changed: this deletes subscription billing"),
     # places that let nobody in
     ("topics create --cluster away --topic {topic}", 1, "/sys/geo"),
+    (
+        "links resolve --source eu --target us --accept-type --dry-run",
+        2,
+        "a rehearsal (--dry-run) counts messages and does not look at types",
+    ),
     ("links resolve --source eu --target us", 0, "eu->us: no topic that matches persistent://*/*/* is FAILED"),
     ("topics list --config moved.yaml", 0, "/nowhere. Where something should be, correct its root in moved.yaml"),
 )
