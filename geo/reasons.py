@@ -73,12 +73,12 @@ class Reason(str, Enum):
     COLUMNS = (
         "COLUMNS",
         "A column of the source has another type, or case, than in the target.",
-        "what its sentence says; where the values are exactly of the target's type: geo links resolve --accept-type",
+        "what its sentence says; where the values are exactly of the target's type, `geo links resolve` with --accept-type",
     )
     COLUMNS_APART = (
         "COLUMNS_APART",
         "A column of the source has a type of which no value can be taken as one of the target's.",
-        "publish under another name of the column, or delete the topic where it is wrong (geo topics delete), and the link makes it again",
+        "publish under another name of the column, or delete the topic where it is wrong (`geo topics delete`), and the link makes it again",
     )
     COLUMNS_DENIED = (
         "COLUMNS_DENIED",
