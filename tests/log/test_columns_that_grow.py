@@ -215,7 +215,7 @@ def test_a_link_that_denies_them_brings_no_columns(world: World) -> None:
     _sql(world, "us", "SELECT 1 AS n")
     assert world.brought("eu") == (State.STOPPED, 1), "a topic that is not there is made"
     _sql(world, "us", "SELECT 1 AS n, 2 AS more", publish_id="2", schema="grow")
-    world.fails("eu", "us has other columns than", "'more' int", "schema_updates: deny", "geo topics set --add-columns")
+    world.fails("eu", "us has other columns than", "`more` int", "schema_updates: deny", "geo topics set --add-columns")
     add = ["topics", "set", "--config", str(world.path), "--cluster", "eu", "--topic", str(TOPIC), "--add-columns", "more INT"]
     assert main(add) == 0
     assert world.brought("eu") == (State.STOPPED, 1)

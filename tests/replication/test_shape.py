@@ -61,8 +61,8 @@ def test_values_of_narrower_types_are_those_of_the_targets_and_no_column_has_to_
 @pytest.mark.parametrize(
     ("name", "kind", "told"),
     [
-        ("more", pa.int32(), "'more' int"),
-        ("n", pa.decimal128(30, 0), "'n' decimal(30,0)"),
+        ("more", pa.int32(), "`more` int"),
+        ("n", pa.decimal128(30, 0), "`n` decimal(30,0)"),
         ("n", pa.string(), "column 'n' is string in the source and bigint in the target"),
         ("N", pa.int64(), "the columns 'N' in the source and 'n' in the target differ in case only"),
     ],
