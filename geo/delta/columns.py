@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from geo.delta.definition import nullable
 from geo.delta.protocol import is_wider
-from geo.errors import UsageError
 from geo.late import spark_types
 from geo.sql_text import identifier
 from geo.text import show
@@ -64,17 +63,6 @@ def twins(names: Sequence[str]) -> list[str | None]:
     first = dict[str, int]()
     met = [first.setdefault(folded(name), at) for at, name in enumerate(names)]
     return [None if there == at else names[there] for at, there in enumerate(met)]
-
-
-def refuse_twins(what: object, names: Iterable[str]) -> None:
-    """Raises UsageError for names of columns that a table cannot have together."""
-    names = list(names)
-    pairs = [f"{show(twin)} and {show(name)}" for name, twin in zip(names, twins(names), strict=True) if twin is not None]
-    if pairs:
-        raise UsageError(
-            f"{what}: cannot have the columns {', '.join(pairs)}, one name each to Delta, which does not tell case apart. Nothing was "
-            "written. Rename one of them."
-        )
 
 
 def _why_not_name(name: str) -> str | None:
@@ -191,6 +179,11 @@ def growth(there: StructType, given: Iterable[StructField]) -> Growth:
             else:
                 clashes.append(Clash(column, same))
     return Growth(tuple(added), tuple(widened), tuple(clashes))
+
+
+def why_not_grown(there: StructType, needed: Growth, where: str) -> str:
+    """Why a table with columns that are `there` cannot get what is `needed`; empty: it can. `where` is such as "in us"."""
+    return "; ".join([*(one.told("as asked for", where) for one in needed.clashes), *why_not(needed.added, there.names)])
 
 
 def goes_with(kind: DataType, wanted: DataType) -> bool:

@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from geo.crash import CrashPoint, reach
-from geo.delta.columns import refuse_twins
 from geo.delta.commits import commit_file
 from geo.delta.definition import first_version
 from geo.delta.delta_state import newest_state, state_of
@@ -90,7 +89,6 @@ def _first(
     folder: ReadPath, schema: TableSchema, extra: Iterable[StructField], own: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     extra = list(extra)
-    refuse_twins(folder.parent, [*schema.types, *(column.name for column in extra)])
     table_id, txn_id = str(uuid.uuid4()), str(uuid.uuid4())
     actions, checksum = first_version(schema, extra, own, table_id=table_id, txn_id=txn_id, now_ms=now_us() // 1000)
     if isinstance(refused := attempt(lambda: state_of(0, checksum)), UnsupportedError):

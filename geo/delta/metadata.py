@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from geo.delta.columns import Growth, refuse_twins
+from geo.delta.columns import Growth
 from geo.delta.definition import compact, has_local_times, nullable
 from geo.delta.delta_state import DeltaState, state_of
 from geo.delta.engine import UnsupportedError
@@ -29,8 +29,7 @@ def commit_properties(folder: WritePath, state: DeltaState, properties: Mapping[
 
 def commit_columns(folder: WritePath, state: DeltaState, needed: Growth) -> bool:
     """Commit as the version after `state` that the table has columns behind its others, in which rows of before have NULL, and wider types of
-    those that it has. False and errors as `put_commit` and `refuse_twins`; UnsupportedError for a type that this program does not append."""
-    refuse_twins(folder.parent, [*state.schema.names, *(one.name for one in needed.added)])
+    those that it has, and may have (`why_not_grown`). False and errors as `put_commit`; UnsupportedError for a type that this program does not append."""
     if state.is_mapped:
         raise UnsupportedError("its columns have other names in the files (column mapping), and none is added to such here")
     before, protocol = state.checksum["metadata"], state.checksum["protocol"]

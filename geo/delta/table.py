@@ -24,7 +24,7 @@ import pyarrow as pa
 from geo.crash import CrashPoint, reach
 from geo.delta.arrow_rows import columns_in
 from geo.delta.change import Change, commit_change, conflict_since, may_change
-from geo.delta.columns import Growth, growth, sql_type, why_not
+from geo.delta.columns import Growth, growth, sql_type, why_not, why_not_grown
 from geo.delta.commits import KEPT, Commit
 from geo.delta.create import learn, make, make_first, refuse_first
 from geo.delta.definition import has_local_times
@@ -837,7 +837,7 @@ class Table:
         """Add those of the columns that the table, which exists, lacks, with what their metadata say of them (`comment`), and make those of its
         own wider whose types are narrower (type widening: rows of before are read as the wider type, and readers have to know that). Idempotent,
         and any number of processes may do so at once. Raises SchemaError, with nothing done, if it has one in another case, or of a type that
-        does not go with the one that is wanted."""
+        does not go with the one that is wanted, or cannot have one (`why_not`)."""
         if self._commits_metadata(partial(_commit_columns, self, columns)):
             return
 
@@ -958,9 +958,9 @@ def _commit_columns(table: Table, columns: Sequence[StructField], folder: WriteP
 
 def _needed(table: Table, there: StructType, columns: Sequence[StructField]) -> Growth:
     """What a table with these columns needs to have others too."""
-    if (needed := growth(there, columns)).clashes:
-        told = "; ".join(clash.told("as asked for", "there") for clash in needed.clashes)
-        raise SchemaError(f"{table}: {told}. Nothing was written.", code=Reason.COLUMNS)
+    needed = growth(there, columns)
+    if why := why_not_grown(there, needed, "there"):
+        raise SchemaError(f"{table}: {why}. Nothing was written.", code=Reason.COLUMNS)
     return needed
 
 

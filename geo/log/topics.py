@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
-from geo.delta.columns import Growth, growth
+from geo.delta.columns import Growth, growth, why_not_grown
 from geo.delta.engine import Seen
 from geo.delta.mirror import LOOKED_S, may_be_old
 from geo.delta.store import ask_all, meanwhile
@@ -340,9 +340,8 @@ def grow_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFiel
             raise UsageError(f"{one} is a bytes topic, which has no columns of its own. Nothing was changed.")
     needed = {one: growth(there, columns) for one, there in found.items()}
     for one, need in needed.items():
-        if need.clashes:
-            told = "; ".join(clash.told("as asked for", f"in {one.name}") for clash in need.clashes)
-            raise UsageError(f"{topic}: {told}. Nothing was changed. Only new columns can be added, and types be made wider.")
+        if why := why_not_grown(found[one], need, f"in {one.name}"):
+            raise UsageError(f"{topic}: {why}. Nothing was changed. Only new columns can be added, and types be made wider.")
     for one, log in logs:
         if needed.get(one):
             try:

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import DecimalType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import DecimalType, IntegerType, LongType, NullType, StringType, StructField, StructType
 
 from geo.config.model import Cluster
 from geo.crash import CrashPoint, watched
-from geo.delta.columns import Growth, folded, twins
+from geo.delta.columns import folded, twins
 from geo.delta.create import make_first
 from geo.delta.definition import columns_of
-from geo.delta.delta_state import require_state
 from geo.delta.disk_store import on_disk
-from geo.delta.metadata import commit_columns
 from geo.errors import SchemaError, UsageError
 from geo.journal.cluster import without_spark
 from geo.log.admission import as_named, growth_of, new_topic_columns, own_columns
@@ -91,27 +89,23 @@ def test_a_topic_is_neither_registered_nor_made_with_them(names: tuple[str, ...]
     assert not tables.log(TOPIC).exists()
 
 
-def test_no_table_is_made_with_them_nor_gets_them(tmp_path: Path) -> None:
-    folder = on_disk(tmp_path) / "_delta_log"
-    with pytest.raises(UsageError, match="'id' and 'ID'"):
-        make_first(folder, TOPIC_LOG, _columns("id", "ID"), {})
-    assert make_first(folder, TOPIC_LOG, _columns("id"), {}), "nothing was there"
-    for names in ("ID", "KEY"):
-        with pytest.raises(UsageError, match="one name each to Delta"):
-            commit_columns(folder, require_state(folder), Growth(tuple(_columns(names)), (), ()))
-    assert require_state(folder).version == 0
-
-
 def test_nor_does_one_that_is_there_get_them_or_another_type_than_somebody_gave_it(tmp_path: Path) -> None:
-    log = without_spark(Cluster("eu", root=str(tmp_path))).log(TOPIC)
+    tables = without_spark(Cluster("eu", root=str(tmp_path)))
+    log = tables.log(TOPIC)
     assert make_first(on_disk(tmp_path) / "topics/shop/web/orders/_delta_log", TOPIC_LOG, _columns("id"), {})
     for given, told in (
         (_columns("ID"), "the columns 'ID' as asked for and 'id' there"),
         (_columns("n", "N"), "the columns 'N' as asked for and 'n' there"),
         ([StructField("id", StringType())], "column 'id' is string as asked for and bigint there"),
+        (_columns("a b"), "column 'a b' has a space in its name"),
+        (_columns("_change_type"), "column '_change_type' has a name of Delta's change feed"),
+        ([StructField("void", NullType())], "column 'void' has no type"),
     ):
         with pytest.raises(SchemaError, match=told):
             log.add_columns(given)
+        with pytest.raises(UsageError, match=told.replace("there", "in orders")) as error:
+            grow_topic(tables, TOPIC, given)
+        assert "Nothing was changed" in str(error.value)
     assert log.latest_version() == 0
     log.add_columns(_columns("id", "n"))
     assert log.latest_version() == 1
