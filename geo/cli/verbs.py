@@ -84,7 +84,12 @@ def _names_no_verb(arguments: Sequence[str]) -> bool:
     return not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"))
 
 
-_VERB = re.compile(rf"(?<![\w./`-])geo (?:(?:{'|'.join(NOUNS)}) [a-z]+|(?:{'|'.join(VERBS)}))(?![\w-]|(?: [a-z]+)? --config)")
+_OF_NO_CONFIGURATION = ("balance", "demo", "init")
+"""Verbs that take none."""
+
+_VERB = re.compile(
+    rf"(?<![\w./`-])geo (?!{'|'.join(_OF_NO_CONFIGURATION)})(?:(?:{'|'.join(NOUNS)}) [a-z]+|(?:{'|'.join(VERBS)}))(?![\w-]|(?: [a-z]+)? --config)"
+)
 """How a verb of this program begins in a text. One in backticks is mentioned, and not to be typed."""
 
 

@@ -444,8 +444,10 @@ class Table:
         if self.may_spark_commit:
             return
         if self.why_left_to_spark() is None:
-            needed = None if columns is None else growth(self._looked().columns, columns)
-            if needed is None or not (needed or needed.clashes):
+            there = self._looked().columns
+            needed = None if columns is None else growth(there, columns)
+            # Of rows whose types are the table's it is a value that is in the way.
+            if columns is None or needed is None or not (needed or needed.clashes or have_types(columns, there)):
                 raise RetryableError(f"{self}: {_CHANGED} meanwhile. Nothing was written. Try again.", code=Reason.CONFLICT)
         self._refuse_spark(_UNLIKE)
 

@@ -80,3 +80,11 @@ def test_verbs_are_found_among_prose_and_what_is_only_mentioned_stays() -> None:
     )
     for other in ("kill -CONT 12", "`geo maintain` removes it", "free space at /srv/geo verify", "start it: the geo of before"):
         assert typed(other, CONFIG) == other
+
+
+def test_a_verb_that_takes_no_configuration_gets_none() -> None:
+    for verb in ("balance simulate --topics 3", "init", "demo"):
+        assert typed(f"geo {verb}", CONFIG) == f"geo {verb}"
+        with pytest.raises(SystemExit):
+            words = [*verb.split(), "--config", CONFIG]
+            _parser(words[0]).parse_args(words)
