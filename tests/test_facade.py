@@ -138,6 +138,7 @@ def test_a_cell_that_is_run_again_is_told_what_runs_and_goes_on_if_it_says_so(wo
     second = cell(take_over=True)
     with suppress(FencedError):  # unless Spark has stopped it before it met that: it lets one run of a checkpoint be active
         first.await_termination(60)
+    assert not second.await_termination(0), "it runs, or this raises what ended it"
     assert [repr(one).count("does not run") for one in (first, second)] == [1, 0]
     second.stop()
     assert "does not run, " in repr(second)
