@@ -445,9 +445,8 @@ class Table:
             return
         if self.why_left_to_spark() is None:
             there = self._looked().columns
-            needed = None if columns is None else growth(there, columns)
             # Of rows whose types are the table's it is a value that is in the way.
-            if columns is None or needed is None or not (needed or needed.clashes or have_types(columns, there)):
+            if columns is None or not ((needed := growth(there, columns)) or needed.clashes or have_types(columns, there)):
                 raise RetryableError(f"{self}: {_CHANGED} meanwhile. Nothing was written. Try again.", code=Reason.CONFLICT)
         self._refuse_spark(_UNLIKE)
 
