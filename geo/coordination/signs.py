@@ -42,7 +42,12 @@ def sign(tables: ClusterTables, at_us: int) -> None:
     if (port := tables.port) is None:
         record(tables, at_us)
     else:
-        port.put(_path(tables, tables.me.name), b"\n".join([tables.me.encode().encode(), *_in_hand(tables, port)]))
+        port.put(_path(tables, tables.me.name), _content(tables, _in_hand(tables, port)))
+
+
+def _content(tables: ClusterTables, in_hand: list[bytes]) -> bytes:
+    """Of an object of this process: who it is, and behind that line what it has at hand."""
+    return b"\n".join([tables.me.encode().encode(), *in_hand])
 
 
 def _in_hand(tables: ClusterTables, port: ObjectStore) -> list[bytes]:
@@ -58,14 +63,13 @@ def _in_hand(tables: ClusterTables, port: ObjectStore) -> list[bytes]:
 def leave_hand(tables: ClusterTables) -> None:
     """Leave what this process, which ends, has at hand for who looks next. Nothing elsewhere than on a store that tells signs itself."""
     if (port := tables.port) is not None and (in_hand := _in_hand(tables, port)):
-        port.put(f"{tables.location}/system/{_LEFT}", b"\n".join([tables.me.encode().encode(), *in_hand]))
+        port.put(f"{tables.location}/system/{_LEFT}", _content(tables, in_hand))
 
 
 def take_hands(tables: ClusterTables, port: ObjectStore, below: Below) -> None:
     """Hold what the processes had at hand that gave the newest signs, or left last, by a list of all that is below the cluster's system tables."""
-    given = [
-        (told[1], name) for name, told in below.files.items() if name.startswith((f"{_ALIVE}/", _LEFT)) and told[2] > _BARE_BYTES
-    ]
+    hands = {name: told for name, told in below.files.items() if name == _LEFT or name.startswith(f"{_ALIVE}/")}
+    given = [(came_us, name) for name, (_, came_us, size) in hands.items() if size > _BARE_BYTES]
     newest = [f"{below.folder}/{name}" for _, name in sorted(given, reverse=True)[:_MOST_HANDS]]
     for content in read_each(port, newest, port.get):
         take(port, b"" if content is None else content.partition(b"\n")[2])
