@@ -20,6 +20,7 @@ from geo.log.topics import known_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.now import now_us
 from geo.ops.commit_rates import published_lately, rests
+from geo.ops.failed_works import failed_works
 from geo.ops.health import Finding
 from geo.ops.lag_history import LagHistory
 from geo.ops.link_health import LinksBefore, link_findings
@@ -161,7 +162,7 @@ def _some_topics(
     ]
 
 
-_OF_REGION = (EventKind.VERIFY, EventKind.HEALTH, EventKind.OWNER)
+_OF_REGION = (EventKind.VERIFY, EventKind.HEALTH, EventKind.OWNER, EventKind.WORK)
 
 
 _Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], "_Here"], list[Event]]
@@ -192,7 +193,8 @@ def _of_region(tables: ClusterTables, brokers: Sequence[RegionProcess], events: 
     """What is known of a region without a look at its topics."""
     name, storage_us = tables.cluster.name, storage_now_us(tables, writes=False)
     second_ones = second.refused(name, events, [one.since_us for one in brokers if not one.holder.is_dead], storage_us)
-    risks = (at_risk(one) for one in (*secrets.of_cluster(tables.cluster), *second_ones))
+    living = {one.name for one in brokers if not one.holder.is_dead}
+    risks = (*(at_risk(one) for one in (*secrets.of_cluster(tables.cluster), *second_ones)), *failed_works(events, living))
     return ClusterFacts(
         name,
         brokers=tuple(brokers),
