@@ -45,7 +45,7 @@ from geo.faults import faults_here
 from geo.journal.cluster import ClusterTables, connect
 from geo.late import late
 from geo.log.housekeeping import open_for_writing
-from geo.names import Topic, check_topic_glob, topic_glob_matches
+from geo.names import Topic, check_topic_glob, glob_of, is_glob, nearest_topic, topic_glob_matches
 from geo.now import now_us
 from geo.ops.health import Finding, limited
 from geo.ops.link_health import link_findings
@@ -305,14 +305,21 @@ def ask_links(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     link, topics, action = config.link(args.source, args.target), check_topic_glob(args.topic), args.action
     target = connect(starting("geo links", config), config.cluster(args.target), reads=Reads.ALL)
-    ask(open_for_writing(target, config), args.source, topics, action)
+    known = {Topic.parse(topic) for source, topic in read_links(target) if source == args.source}
     try:
-        replicated = [Topic.parse(topic) for source, topic in read_links(target) if source == args.source]
-        registered = topics_of_source(target.beside(config.cluster(args.source)), replicated)
-        matching = sum(topic_glob_matches(topics, one.topic) and not one.is_deleted for one in registered)
-        matches = f"{counted(matching, 'topic')} of {args.source} now"
+        registered = topics_of_source(target.beside(config.cluster(args.source)), sorted(known))
     except faults_here() as error:  # it may be away; the link rests in its target
+        topics = glob_of(topics, known)
         matching, matches = None, f"nobody knows what, since {args.source} cannot be read ({first_line(error)})"
+    else:
+        there = {one.topic for one in registered if not one.is_deleted}
+        topics = glob_of(topics, there | known)
+        if not is_glob(topics) and (topic := Topic.parse(topics)) not in there | known:
+            listed = f"`geo topics` lists those that are there{nearest_topic(topic, there)}"
+            raise UsageError(f"{args.source} has no topic {topic}. {listed}")
+        matching = sum(topic_glob_matches(topics, one) for one in there)
+        matches = f"{counted(matching, 'topic')} of {args.source} now"
+    ask(open_for_writing(target, config), args.source, topics, action)
     output.data({"link": link.name, "topics": topics, "action": action.value, "matching": matching})
     output.text(
         f"{link.name} {topics}: asked to {action.value}; it matches {matches}. Whoever runs the link follows within "

@@ -69,6 +69,8 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     (f"reconcile {_LINK} --topic {_LESS}", 2, "did you mean persistent://shop/web/orders?"),
     (f"backfill {_LINK} --topic {_LESS}", 2, "did you mean persistent://shop/web/orders?"),
     (f"links reset {_LINK} --topic {_LESS} --to latest", 2, "did you mean persistent://shop/web/orders?"),
+    (f"links pause {_LINK} --topic {_LESS}", 2, "did you mean persistent://shop/web/orders?"),
+    (f"links restart {_LINK} --topic {_LESS}", 2, "did you mean persistent://shop/web/orders?"),
     (f"events --topic {_LESS}", 2, "did you mean persistent://shop/web/orders?"),
     (f"failover --topic {_LESS} --subscription billing --from eu --to us", 2, "did you mean persistent://shop/web/orders?"),
     ("maintain --cluster us", 2, "us has no topic that matches"),
@@ -174,6 +176,10 @@ def test_what_is_small_is_written_without_spark(done: dict[str, list[dict[str, A
     ]
     assert all(one["changed"] for one in small)
     assert "brief of persistent://shop/web/orders begins at 2026-11-29 20:42:40Z;" in small[8]["said"]
+    assert (
+        "eu->us persistent://shop/web/orders-parts-partition-*: asked to restart; it matches 3 topics of eu now"
+        in small[-1]["said"]
+    )
     assert refused["code"] == 2
 
 

@@ -42,6 +42,7 @@ SMALL = (
     "subscriptions delete --cluster eu --topic {topic} --subscription brief --yes",
     "subscriptions create --cluster eu --topic {topic}-parts-partition-0 --subscription billing",
     "links restart --source us --target eu",
+    "links restart --source eu --target us --topic {topic}-parts",
     "failover --topic {topic} --subscription billing --from eu --to eu --dry-run",
 )
 """What writes something small, and so starts no Spark; but for the last one, which is refused."""
