@@ -75,6 +75,7 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
     add_yes(p)
     p = of.add("delete", "delete a subscription in every cluster that shares it; one of versions in its cluster alone", delete)
     add_named(p, cluster="where the record is written; links bring it to the others", many=True)
+    add_dry_run(p, "say which it would delete, write nothing")
     add_yes(p)
     p = of.add("fold", "fold acknowledgements into system/cursors, and publish compact records", fold)
     p.add_argument("--cluster", required=True, help="the cluster whose acknowledgements are folded")
@@ -220,6 +221,9 @@ def delete(args: argparse.Namespace, output: Output) -> int:
     spark = starting("geo subscriptions", config)
 
     def deleted(topic: Topic, name: str) -> dict[str, Any]:
+        if args.dry_run:
+            output.text(f"subscription {name} of {topic} would be deleted {where}")
+            return told(topic, name)
         tables = writable(args, config, "geo subscriptions")
         if version_subscription(tables, topic, name) is not None:
             delete_version(tables, topic, name)
@@ -229,7 +233,11 @@ def delete(args: argparse.Namespace, output: Output) -> int:
         else:
             changes.delete(spark, config, args.cluster, topic, name)
             output.text(f"subscription {name} of {topic} is deleted; links tell the clusters that share it")
-        return {"topic": str(topic), "subscription": name, "cluster": args.cluster, "deleted": True}
+        return told(topic, name)
+
+    def told(topic: Topic, name: str) -> dict[str, Any]:
+        named = {"topic": str(topic), "subscription": name, "cluster": args.cluster}
+        return {**named, "deleted": not args.dry_run, "dry_run": args.dry_run}
 
     return _each(args, output, wanted, deleted)
 

@@ -144,6 +144,11 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     ),
     (f"subscriptions reset {_BILLING} --to latest", 3, "nothing was changed: this moves subscription billing"),
     (f"subscriptions delete {_BILLING}", 3, "nothing was changed: this deletes subscription billing"),
+    (
+        f"subscriptions delete {_BILLING} --dry-run",
+        0,
+        "subscription billing of persistent://shop/web/orders would be deleted in every",
+    ),
     # places that let nobody in
     ("topics create --cluster away --topic {topic}", 1, "/sys/geo"),
     (
