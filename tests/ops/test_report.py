@@ -41,7 +41,7 @@ def test_each_fault_is_named_with_what_it_means_and_examples_and_a_name_cannot_f
     assert not report.clean
     assert report.lines() == [
         f"{TOPIC}  us->eu: 1 counted, 2,000 missing, 0 unexpected, 0 different, 0 in flight, 4 expired",
-        "NOT CLEAN: 2,000 missing, 1 holes; 2 topics, 1 link, 1 message counted, 0 in flight",
+        "NOT CLEAN: 2,000 missing, 1 hole; 2 topics, 1 link, 1 message counted, 0 in flight",
         "  missing: recorded as replicated, but the target lacks them; `geo reconcile` of the link appends them",
         f"    {TOPIC}  us->eu: 2,000, such as us:1:5, us:1:6",
         f"  holes: {MEANING[Category.HOLES]}",

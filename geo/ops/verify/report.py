@@ -30,6 +30,12 @@ class Category(str, Enum):
         return self.value.replace("_", " ")
 
 
+def counted_as(category: Category, count: int) -> str:
+    """`1 hole`, `2 holes`, `1 missing`."""
+    plural = category in (Category.DUPLICATES, Category.HOLES)
+    return counted(count, category.words.removesuffix("s")) if plural else f"{count:,} {category.words}"
+
+
 MEANING = {
     Category.MISSING: "recorded as replicated, but the target lacks them; `geo reconcile` of the link appends them",
     Category.UNEXPECTED: (
@@ -185,7 +191,7 @@ class VerifyReport(Shown):
         )
         if self.clean:
             return f"clean: {scope}"
-        found = [f"{self.total(category):,} {category.words}" for category in MEANING if self.total(category)]
+        found = [counted_as(category, self.total(category)) for category in MEANING if self.total(category)]
         return f"NOT CLEAN: {', '.join(found + ([counted(len(self.faults), 'fault')] if self.faults else []))}; {scope}"
 
     def lines(self) -> list[str]:
@@ -218,4 +224,4 @@ def _counts_as_text(findings: Iterable[Difference]) -> str:
     """Of a link. What hardly ever is there is named only where it is."""
     found = {finding.category: finding.count for finding in findings}
     shown = (category for category in LINK_COUNTS if category is not Category.IMPOSSIBLE or category in found)
-    return ", ".join(f"{found.get(category, 0):,} {category.words}" for category in shown)
+    return ", ".join(counted_as(category, found.get(category, 0)) for category in shown)
