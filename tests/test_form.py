@@ -1,0 +1,200 @@
+"""The form of geo: how long files and classes are, how docstrings begin, and words that have a better one.
+
+What is not done yet is counted below, by room. A number there may only be made smaller, by whoever mends some of them. A room that is done is not there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+MOST_OF_FILE, MOST_OF_CLASS, MOST_METHODS, MOST_WORDS = 400, 250, 25, 25
+"""Lines of a file, lines and methods of a class, words of a sentence."""
+
+QUESTIONS = {"What", "Whether", "How", "Of", "By", "As", "Which"}
+"""A docstring begins with a verb or a noun, so not with one of these."""
+
+WORDS = re.compile(r"\b(anew|hear|hears|brought|bring|brings|stood)\b", re.IGNORECASE)
+"""Words that have a better one: again or restarted; handle; replicated or appended; the place itself."""
+
+
+class Said(NamedTuple):
+    """A docstring, or the text below a constant or field, and where it begins."""
+
+    file: str
+    line: int
+    text: str
+
+    @property
+    def room(self) -> str:
+        return _room(self.file)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.text.splitlines()[0]}"
+
+
+def _room(file: str) -> str:
+    return file.split("/")[1].removesuffix(".py")
+
+
+@cache
+def _parsed() -> dict[str, ast.Module]:
+    paths = sorted(ROOT.glob("geo/**/*.py"))
+    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+@cache
+def _docstrings() -> tuple[Said, ...]:
+    return tuple(said for file, tree in _parsed().items() for said in _of(file, tree))
+
+
+def _of(file: str, tree: ast.Module) -> Iterator[Said]:
+    for node in ast.walk(tree):
+        for one in getattr(node, "body", ()) if not isinstance(node, (ast.Lambda, ast.IfExp)) else ():
+            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
+                yield Said(file, one.lineno, one.value.value.strip())
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Of a docstring; examples, lists and tables are none."""
+    for paragraph in re.split(r"\n\s*\n|\n\s*(?:- |\||`)", text):
+        yield from re.split(r"(?<=[.:;?])\s+", paragraph)
+
+
+def _classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    for file, tree in _parsed().items():
+        yield from ((file, node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+
+LONG_FILES: dict[str, int] = {
+    "cli": 2,
+    "config": 1,
+    "coordination": 1,
+    "delta": 2,
+    "fleet": 2,
+    "log": 3,
+    "ops": 2,
+    "streams": 1,
+    "subscription": 2,
+}
+LONG_CLASSES: dict[str, int] = {"delta": 2, "fleet": 2, "journal": 2, "log": 4, "ops": 1, "streams": 1, "subscription": 3}
+TWICE = {"_Stood", "_Here"}
+QUESTIONED: dict[str, int] = {
+    "cli": 82,
+    "config": 48,
+    "coordination": 57,
+    "delta": 272,
+    "disk": 2,
+    "errors": 3,
+    "faults": 11,
+    "fleet": 145,
+    "jars": 1,
+    "journal": 42,
+    "late": 3,
+    "locations": 2,
+    "log": 222,
+    "names": 11,
+    "ops": 195,
+    "progress": 6,
+    "reasons": 1,
+    "remedies": 5,
+    "replication": 121,
+    "schemas": 6,
+    "session": 4,
+    "shown": 2,
+    "streams": 68,
+    "subscription": 276,
+    "text": 7,
+    "times": 2,
+    "version": 1,
+}
+LONG_SENTENCES: dict[str, int] = {
+    "__init__": 1,
+    "cli": 2,
+    "config": 4,
+    "coordination": 4,
+    "crash": 1,
+    "delta": 28,
+    "fleet": 15,
+    "journal": 1,
+    "log": 33,
+    "ops": 9,
+    "replication": 16,
+    "schemas": 1,
+    "session": 1,
+    "subscription": 41,
+}
+WORN: dict[str, int] = {
+    "cli": 7,
+    "config": 4,
+    "coordination": 2,
+    "delta": 15,
+    "errors": 1,
+    "fleet": 41,
+    "journal": 1,
+    "late": 1,
+    "log": 38,
+    "ops": 29,
+    "replication": 58,
+    "session": 1,
+    "streams": 16,
+    "subscription": 64,
+}
+
+
+def test_no_file_is_longer_than_a_reader_holds() -> None:
+    lines = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n") for path in ROOT.glob("geo/**/*.py")}
+    assert len(lines) > 300
+    assert _more(_rooms(file for file, count in lines.items() if count > MOST_OF_FILE), LONG_FILES) == {}
+
+
+def test_no_class_is_longer_than_a_reader_holds() -> None:
+    long = [
+        file
+        for file, node in _classes()
+        if (node.end_lineno or 0) - node.lineno + 1 > MOST_OF_CLASS
+        or sum(isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) for one in node.body) > MOST_METHODS
+    ]
+    assert _more(_rooms(long), LONG_CLASSES) == {}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    names = Counter(node.name for _, node in _classes())
+    assert len(names) > 500
+    assert {name: count for name, count in names.items() if count > 1 and name not in TWICE} == {}
+
+
+def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
+    assert len(_docstrings()) > 3_000
+    found = [one for one in _docstrings() if one.text and re.split(r"\W", one.text, maxsplit=1)[0] in QUESTIONS]
+    _only(found, QUESTIONED)
+
+
+def test_a_sentence_has_few_words() -> None:
+    long = [one for one in _docstrings() if any(len(sentence.split()) > MOST_WORDS for sentence in _sentences(one.text))]
+    _only(long, LONG_SENTENCES)
+
+
+def test_words_that_have_a_better_one_are_not_used() -> None:
+    _only([one for one in _docstrings() if WORDS.search(one.text)], WORN)
+
+
+def _rooms(files: Iterator[str] | list[str]) -> dict[str, int]:
+    return dict(sorted(Counter(map(_room, files)).items()))
+
+
+def _more(counts: dict[str, int], known: dict[str, int]) -> dict[str, int]:
+    return {room: count for room, count in counts.items() if count > known.get(room, 0)}
+
+
+def _only(found: list[Said], known: dict[str, int]) -> None:
+    """Fails with those of rooms that have more than is known."""
+    counts = _rooms([one.file for one in found])
+    worse = [str(one) for one in found if one.room in _more(counts, known)]
+    assert not worse, "\n".join([f"{len(worse)} where {known} are known", *worse[:50]])
