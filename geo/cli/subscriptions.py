@@ -147,11 +147,11 @@ def _start(args: argparse.Namespace, config: Config) -> StartPosition:
         return start
     if None in of_kafka or args.start != "earliest":
         raise UsageError("--kafka, --kafka-topic and --kafka-group belong together, and stand for --start.")
-    from geo.log.sources.kafka import KafkaReader
     from geo.log.sources.kafka_access import settings_of
+    from geo.log.sources.kafka_topic import KafkaTopic
 
-    with closing(KafkaReader(settings_of(config, args.kafka), args.kafka_topic)) as reader:
-        return KafkaOffsets(args.kafka_topic, reader.group_offsets(args.kafka_group), args.cluster, args.producer)
+    with closing(KafkaTopic(settings_of(config, args.kafka), args.kafka_topic)) as kafka_topic:
+        return KafkaOffsets(args.kafka_topic, kafka_topic.group_offsets(args.kafka_group), args.cluster, args.producer)
 
 
 def _as_json(args: argparse.Namespace, topic: Topic, known: SubscriptionState) -> dict[str, Any]:

@@ -46,6 +46,7 @@ from geo.log.sources.files import open_path, whole_path
 from geo.log.sources.json_columns import OwnColumns
 from geo.log.sources.kafka_access import settings_of
 from geo.log.sources.kafka_arrived import KafkaMessages
+from geo.log.sources.kafka_topic import KafkaTopic
 from geo.log.sources.source import Source
 from geo.log.sources.table_place import open_table
 from geo.log.sources.table_rows import NO_COLUMNS, ROW, TABLE
@@ -326,22 +327,23 @@ def _publish_records(spark: SparkSession, config: Config, what: Publication, opt
     require_delta(spark)
     if find_spec("crc32c") is None:
         log.warning("Kafka records are checked in Python, which reads 7 MB/s a core instead of 30. %s.", kafka.NATIVE_PARTS)
-    settings = settings_of(config, what.kafka)
+    topic = KafkaTopic(settings_of(config, what.kafka), kafka_topic)
 
     def reader(ends: Mapping[str, SourceEnd]) -> kafka.KafkaReader:
         found = kafka.KafkaReader(
-            settings, kafka_topic, start=what.kafka_start, batch_rows=options.batch_rows,
+            topic, start=what.kafka_start, batch_rows=options.batch_rows,
             accept_lost=options.accept_lost, accept_unreadable=options.accept_unreadable,
         )  # fmt: skip
         places = {name: place for name, end in ends.items() if (place := found.place_of(name, end)) is not None}
         kafka.refuse_other_topic(kafka_topic, topic_id, places)
         return found
 
-    with closing(kafka.KafkaReader(settings, kafka_topic)) as asked:
-        topic_id = asked.topic_id()
+    with closing(topic):
+        topic_id = topic.topic_id()
         publisher = _publisher_of(spark, config, what, options)
         other = None
         if options.continue_from is not None:
+            asked = kafka.KafkaReader(topic)
             messages = KafkaMessages(asked, kafka_topic, topic_id)
             other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, asked, messages)
             kafka.refuse_other_topic(kafka_topic, topic_id, other.recorded)

@@ -18,6 +18,7 @@ from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.log.publish import publish_kafka
 from geo.log.publisher import Published
 from geo.log.sources.kafka import BATCH_ROWS, KafkaReader, parse_span
+from geo.log.sources.kafka_topic import KafkaTopic
 from geo.names import Topic
 from geo.reasons import Reason
 from tests.kafka_broker import PASSWORD, USER, Broker
@@ -319,7 +320,7 @@ def test_what_stays_until_a_person_acts_is_named_at_once(broker: Broker) -> None
     scram = {**good, "sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": "scram"}
     one_is_away = {"bootstrap_servers": f"nowhere.invalid:9092,{broker.bootstrap}"}
     for admitted in (good, scram, plain, one_is_away):
-        with contextlib.closing(KafkaReader(admitted, "named")) as reader:
+        with contextlib.closing(KafkaReader(KafkaTopic(admitted, "named"))) as reader:
             assert reader.begin({}), admitted
     elsewhere = broker.sasl_bootstrap.replace("localhost", "127.0.0.1")
     refused: tuple[tuple[dict[str, Any], str, Reason, str], ...] = (
@@ -343,7 +344,10 @@ def test_what_stays_until_a_person_acts_is_named_at_once(broker: Broker) -> None
         (plain, "no topic", Reason.CONFIG, "'no topic' is no name of a topic"),
     )  # fmt: skip
     for settings, topic, code, words in refused:
-        with contextlib.closing(KafkaReader(settings, topic)) as reader, pytest.raises(UsageError, match=words) as raised:
+        with (
+            contextlib.closing(KafkaReader(KafkaTopic(settings, topic))) as reader,
+            pytest.raises(UsageError, match=words) as raised,
+        ):
             reader.begin({})
         assert raised.value.code is code, words
         assert PASSWORD not in str(raised.value)

@@ -13,6 +13,7 @@ from geo.log.sources import kafka_access
 from geo.log.sources.kafka import KafkaReader, OffsetSpan, gone_offsets, parse_span, refuse_other_topic
 from geo.log.sources.kafka_access import refuse_hopeless
 from geo.log.sources.kafka_rows import block_of
+from geo.log.sources.kafka_topic import KafkaTopic
 from geo.times import FIRST_US, LAST_US, in_us
 
 
@@ -71,15 +72,16 @@ def test_the_end_of_a_partition_says_what_was_read_behind_its_last_record() -> N
     """Ends of transactions, aborted records: once they are gone they must not look unread."""
     end = by_columns("p", "o", {"kafka:t:0": "id"}, {"kafka:t:0": 4}).encode("kafka:t:0", ["1"])
     assert end == '["4","id"]'
-    assert KafkaReader({}, "t").place_of("kafka:t:0", SourceEnd(end, 2)) == [5, "id"]
+    assert KafkaReader(KafkaTopic({}, "t")).place_of("kafka:t:0", SourceEnd(end, 2)) == [5, "id"]
 
 
 def test_a_partition_of_which_nothing_is_known_begins_with_its_first_offset_and_what_of_it_is_gone_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reader = KafkaReader({}, "t")
-    monkeypatch.setattr(reader, "_bounds", lambda: ({0: 0, 1: 3}, {0: 9, 1: 9}))
-    monkeypatch.setattr(reader, "topic_id", lambda: "id")
+    topic = KafkaTopic({}, "t")
+    reader = KafkaReader(topic)
+    monkeypatch.setattr(topic, "bounds", lambda: ({0: 0, 1: 3}, {0: 9, 1: 9}))
+    monkeypatch.setattr(topic, "topic_id", lambda: "id")
     position = reader.begin({"kafka:t:0": [9, "id"]})
     assert position == {"kafka:t:0": [9, "id"], "kafka:t:1": [0, "id"]}
     with pytest.raises(SourceChangedError, match="partition 1: 0 to 2"):
@@ -95,7 +97,7 @@ def test_a_topic_is_refused_that_has_another_id_than_what_was_published_of_it() 
 
 
 def test_the_places_to_go_on_from_are_those_of_the_topic_alone() -> None:
-    reader = KafkaReader({}, "a:b")
+    reader = KafkaReader(KafkaTopic({}, "a:b"))
     ends = {"kafka:a:b:0": '["4","id"]', "kafka:a:b:12": '["0"]', "kafka:a:1": '["9"]', "file": '["2024-01-01"]'}
     places = {name: reader.place_of(name, SourceEnd(end, 1)) for name, end in ends.items()}
     assert places == {"kafka:a:b:0": [5, "id"], "kafka:a:b:12": [1, ""], "kafka:a:1": None, "file": None}

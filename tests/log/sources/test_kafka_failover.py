@@ -19,6 +19,7 @@ from geo.log.other_producer import OtherProducer, other_producer
 from geo.log.publish_stream import SourceStream
 from geo.log.sources.kafka import KafkaReader
 from geo.log.sources.kafka_arrived import KafkaMessages
+from geo.log.sources.kafka_topic import KafkaTopic
 from geo.names import DEFAULT_PRODUCER
 from geo.replication.repair import reconcile_links
 from tests.crashing import dies_at
@@ -210,7 +211,7 @@ def test_without_an_id_of_the_topic_the_other_regions_last_messages_are_compared
     _publish(world, broker, "old", "eu")
 
     def asked(topic_id: str) -> OtherProducer:
-        reader = KafkaReader({"bootstrap_servers": broker.bootstrap}, "old")
+        reader = KafkaReader(KafkaTopic({"bootstrap_servers": broker.bootstrap}, "old"))
         try:
             messages = KafkaMessages(reader, "old", topic_id)
             return other_producer(world.tables("us"), world.config, TOPIC, DEFAULT_PRODUCER, "eu", reader, messages)
