@@ -18,7 +18,7 @@ from geo.cli.running import load_for, stop_on_signals, writable
 from geo.cli.subscription_arguments import add_replicated, add_start
 from geo.delta.arrow_rows import collected
 from geo.errors import UsageError
-from geo.log.topics import partitions
+from geo.log.partitioned import partitions
 from geo.names import Topic, check_subscription, check_topic_glob, is_glob
 from geo.ops.named import refuse_absent
 from geo.streams.trigger import parse_trigger

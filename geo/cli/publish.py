@@ -16,6 +16,7 @@ from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
 from geo.journal.events import events_of
 from geo.log.other_producer import refuse_same
+from geo.log.partitioned import refuse_partitioned
 from geo.log.publish import PublishOptions, publish_source, waited
 from geo.log.publish_stream import SourceStream
 from geo.log.publish_work import Publishing
@@ -23,7 +24,6 @@ from geo.log.replicas import WAIT_S, Replicas, WaitFor
 from geo.log.sources import jsonl, kafka, table
 from geo.log.sources.files import open_path, whole_path
 from geo.log.sources.table_place import table_without_catalog
-from geo.log.topics import refuse_partitioned
 from geo.names import DEFAULT_PRODUCER, Topic
 from geo.streams.life_events import LifeEvents
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger

@@ -18,16 +18,10 @@ from geo.delta.columns import sql_type
 from geo.errors import NotThereError
 from geo.journal.cluster import ClusterTables
 from geo.late import late
+from geo.log.partitioned import create_partitions, create_single, grow_topic
 from geo.log.topic_log import count_messages, newest
-from geo.log.topics import (
-    Registered,
-    absent,
-    all_topics,
-    create_partitions,
-    create_single,
-    grow_topic,
-    set_replication_clusters,
-)
+from geo.log.topic_policies import set_replication_clusters
+from geo.log.topics import Registered, absent, all_topics
 from geo.names import ALL_TOPICS, Topic, is_glob, topic_glob_matches
 from geo.now import utc_now
 from geo.ops.named import chosen, refuse_absent

@@ -42,10 +42,12 @@ from geo.log.numbering.holding import KEY, OTHER_ROWS, EntryRun, log_lines
 from geo.log.numbering.on_spark import OnSpark
 from geo.log.numbering.tagging import Tagging
 from geo.log.numbering.tallies import REPEATED, Common, Rejected, Tally
+from geo.log.partitioned import grow_topic, refuse_partitioned
 from geo.log.source_identity import RowIdentity
 from geo.log.sources.source import SourceBatch
 from geo.log.topic_log import user_columns
-from geo.log.topics import ensure_topic, grow_topic, refuse_deleted, refuse_partitioned, replication_clusters
+from geo.log.topic_policies import replication_clusters
+from geo.log.topics import ensure_topic, refuse_deleted
 from geo.names import Topic, check_producer
 from geo.now import now_us
 from geo.schemas import TOPIC_LOG

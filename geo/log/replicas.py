@@ -16,7 +16,7 @@ from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import ClusterTables
 from geo.log.ledgers import RECORD_KEY, Batch, Ledger, LedgerKey
 from geo.log.peers import ends_in
-from geo.log.topics import replication_clusters
+from geo.log.topic_policies import replication_clusters
 from geo.names import Topic
 from geo.now import now_us
 from geo.text import counted

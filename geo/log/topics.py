@@ -1,13 +1,12 @@
 """The registry of a cluster's topics and how a topic comes into being. `system/topics` is how links discover topics.
 
-A partitioned topic is nothing of its own: it is the topics `name-partition-0…n-1` that are registered. A topic that was deleted keeps
-a row that says so, until somebody makes it again: links neither carry it nor bring it back.
+A topic that was deleted keeps a row that says so, until somebody makes it again: links neither carry it nor bring it back.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,19 +14,16 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from geo.config.model import Config
 from geo.crash import CrashPoint, reach
-from geo.delta.columns import Growth, growth, why_not_grown
 from geo.delta.engine import Seen
 from geo.delta.mirror import LOOKED_S, may_be_old
-from geo.delta.store import ask_all, meanwhile
+from geo.delta.store import meanwhile
 from geo.disk import local_path
-from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeError, UsageError
+from geo.errors import InvalidNameError, RetryableError, UnsafeError
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
-from geo.late import spark_types
 from geo.log.absence import emptied_region, gone_region, log_gone, lost_by_registry, unlike_log
-from geo.log.kept_policies import DELETED, REPLICATION_CLUSTERS, UNCLEAR, UNENDED, Policies, clusters_of, kept, restored
+from geo.log.kept_policies import DELETED, UNCLEAR, UNENDED, Policies, clusters_of, kept, restored
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
@@ -181,25 +177,6 @@ def _has_logs(tables: ClusterTables) -> bool:
     return any(tables.log(topic).exists() for topic in _topics_by_folder(tables))
 
 
-def told_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
-    """What a topic's log says of where it may go: as `replication_clusters`, which is of the registry. None also if it does not say."""
-    seen = tables.log(topic).look()
-    return None if seen is None else clusters_of(restored(seen.properties.get(POLICIES_PROPERTY)))
-
-
-def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
-    """What this cluster's registry says of the topic, or else its log: `Registered.replication_clusters`; None also for an unknown topic.
-
-    Raises UnsafeError for one that was deleted. (Who asks has its log: a delete has not ended.)
-    """
-    found = tables.journal(TOPICS).one(Registered, topic=str(topic))
-    if found is None:
-        return told_clusters(tables, topic)
-    if found.is_deleted:
-        raise _half_deleted(tables, topic)
-    return found.replication_clusters
-
-
 def ensure_topic(
     tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False, seen: Seen | None = None
 ) -> StructType:
@@ -243,7 +220,7 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
                 f"{topic} was deleted in {tables.cluster.name}. `geo topics create` makes it again.", code=Reason.DELETED
             )
         if there.unended is not None or has_log():
-            raise _half_deleted(tables, topic)
+            raise half_deleted_error(tables, topic)
     if there is None and has_log():
         return ensure_topic(tables, topic)
     if there is None or there.is_deleted:
@@ -269,7 +246,7 @@ def register_unclear(tables: ClusterTables, topic: Topic, columns: Sequence[Stru
     a person says where it may go. (A partition has the policies of those that are there.)"""
     registry = tables.journal(TOPICS)
     is_there = registry.one(Registered, topic=str(topic)) is not None or tables.log(topic).exists()
-    if not is_there and not (topic.partitioned and _partitions(registry, topic.partitioned)):
+    if not is_there and not (topic.partitioned and registered_partitions(registry, topic.partitioned)):
         _register(registry, topic, restored(None), typed=bool(columns))
         reach(CrashPoint.TOPIC_REGISTERED)
 
@@ -299,10 +276,11 @@ def set_deleted(tables: ClusterTables, topic: Topic, *, deleted: bool, unended: 
             policies |= {DELETED: when, **({UNENDED: unended.value} if unended is not None else {})}
 
     with tables.journal(TOPICS).alone() as registry:
-        _change_policies(registry, registry.read(Registered, topic=str(topic)), change)
+        change_policies(registry, registry.read(Registered, topic=str(topic)), change)
 
 
-def _half_deleted(tables: ClusterTables, topic: Topic) -> UnsafeError:
+def half_deleted_error(tables: ClusterTables, topic: Topic) -> UnsafeError:
+    """The error of a topic of which a delete has not ended, with the remedy."""
     name, log = tables.cluster.name, tables.log(topic)
     left = f"its log {log} is still there" if log.exists() else "that has not ended"
     return UnsafeError(
@@ -311,7 +289,7 @@ def _half_deleted(tables: ClusterTables, topic: Topic) -> UnsafeError:
     )
 
 
-def _change_policies(registry: Journal, topics: Iterable[Registered], change: Callable[[dict[str, str]], None]) -> None:
+def change_policies(registry: Journal, topics: Iterable[Registered], change: Callable[[dict[str, str]], None]) -> None:
     """Append the next row of each of these topics, with policies that were changed. `registry`: nobody else writes it meanwhile,
     where there is a lock that sees to that."""
     changed = []
@@ -321,167 +299,13 @@ def _change_policies(registry: Journal, topics: Iterable[Registered], change: Ca
     registry.append(changed)
 
 
-def grow_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField]) -> dict[Topic, Growth]:
-    """Give a typed topic those of the columns that it lacks, behind its own, and its own wider types; of a partitioned topic all partitions.
-    Idempotent. Returns what each of its logs lacked. Links bring it to the other clusters.
-
-    The partitions get them in the order of their numbers, so that of two who want a column of different types at the same time the second is
-    refused at the first partition. Whoever is stopped between two of them does the rest when he comes again.
-    Raises UsageError, with nothing changed, for an unknown topic, one of bytes, and columns that do not go with those that are there; also
-    if somebody gave it such meanwhile, when partitions before that one may have been changed.
-    """
-    logs = [(one, tables.log(one)) for one in (partitions(tables, topic.partitioned or topic) or [topic])]
-    seen = ask_all(tables.port, [partial(log.find, TOPIC_LOG) for _, log in logs])
-    found = {one: there for (one, _), there in zip(logs, seen, strict=True) if there is not None}
-    if not found:
-        raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
-    for one, there in found.items():
-        if not user_columns(there):
-            raise UsageError(f"{one} is a bytes topic, which has no columns of its own. Nothing was changed.")
-    needed = {one: growth(there, columns) for one, there in found.items()}
-    for one, need in needed.items():
-        if why := why_not_grown(found[one], need, f"in {one.name}"):
-            raise UsageError(f"{topic}: {why}. Nothing was changed. Only new columns can be added, and types be made wider.")
-    for one, log in logs:
-        if needed.get(one):
-            try:
-                log.add_columns(columns)
-            except SchemaError as error:
-                if error.code is not Reason.COLUMNS:
-                    raise
-                raise UsageError(
-                    f"{topic}: somebody gave {one.name} other columns at the same time: {error} Look at what it has now (`geo topics describe`): "
-                    "only new columns can be added, and types be made wider."
-                ) from None
-            reach(CrashPoint.COLUMNS_ADDED)
-    return needed
-
-
-def partitions(tables: ClusterTables, topic: Topic) -> list[Topic]:
-    """The partitions of a partitioned topic that a cluster has, in order; none if it is not partitioned there."""
-    return [one.topic for one in _partitions(tables.journal(TOPICS), topic)]
-
-
-def _partitions(registry: Journal, topic: Topic) -> list[Registered]:
+def registered_partitions(registry: Journal, topic: Topic) -> list[Registered]:
     """A topic's partitions in a registry, in order."""
     found = (one for one in registry.read(Registered, ("topic", f"{topic}-partition-")) if not one.is_deleted)
     return sorted((one for one in found if one.topic.partitioned == topic), key=lambda one: one.topic.partition or 0)
 
 
-def _used_partitions(tables: ClusterTables, topic: Topic) -> set[Topic]:
-    """The partitions of a topic that a cluster's own producers and links know, whether or not its registry does: folders of logs are
-    listed on a local disk alone."""
-    begins = ("topic", f"{topic}-partition-")
-    named = {Topic.parse(row["topic"]) for schema in (LEDGERS, LINKS) for row in tables.journal(schema).newest(begins)}
-    return {one for one in named if one.partitioned == topic}
-
-
-def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: Sequence[StructField] = ()) -> list[Topic]:
-    """Make `topic` a partitioned topic with `count` partitions, or give it more. Idempotent. Returns those created now.
-
-    New ones have the columns and policies of the others. Raises UsageError if there are more already (a partition cannot be
-    taken away: its messages are in it), if they have other columns, or if `topic` is a topic of its own.
-    """
-    single = tables.journal(TOPICS).one(Registered, topic=str(topic))
-    if topic.partition is not None or (single is not None and not single.is_deleted):
-        raise UsageError(
-            f"{topic} is a topic of its own in {tables.cluster.name}, it cannot be partitioned. Choose another name."
-        )
-    there = partitions(tables, topic)
-    if len(there) > count:
-        raise UsageError(
-            f"{topic} has {len(there)} partitions in {tables.cluster.name}; they can grow in number, not shrink to {count}."
-        )
-    whole = [one for one in there if tables.log(one).exists()]  # others were registered when their creator died
-    if whole:
-        own = user_columns(open_log(tables, whole[0])[1])
-        _refuse_others(whole[0], own, columns)
-        columns = own
-    missing = [one for one in map(topic.with_partition, range(count)) if one not in whole]
-    for one in missing:
-        create_topic(tables, one, columns, again=True)
-    return missing
-
-
-def create_single(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = ()) -> None:
-    """Make a topic that is not partitioned. Idempotent. Raises UsageError if it is partitioned or has other columns."""
-    if there := partitions(tables, topic):
-        raise UsageError(
-            f"{topic} has {len(there)} partitions in {tables.cluster.name}: say how many there shall be (--partitions)."
-        )
-    _refuse_others(topic, user_columns(create_topic(tables, topic, columns, again=True)), columns)
-
-
-def _refuse_others(topic: Topic, own: Sequence[StructField], wanted: Sequence[StructField]) -> None:
-    """Raises UsageError if a topic that is there lacks some of the columns that it is wanted with. It may have grown since it was made."""
-    needed = growth(spark_types.StructType(list(own)), wanted)
-    if wanted and (needed or needed.clashes or not own):
-        has = spark_types.StructType(list(own)).simpleString() if own else "none: it is a bytes topic"
-        more = " `geo topics set --add-columns` gives it more." if own and not needed.clashes else ""
-        raise UsageError(f"{topic} is there and has other columns, {has}. Nothing was changed.{more}")
-
-
 def _inherited(registry: Journal, topic: Topic) -> Policies | None:
     """The policies of the partitions that are there already."""
-    there = _partitions(registry, topic.partitioned) if topic.partitioned else []
+    there = registered_partitions(registry, topic.partitioned) if topic.partitioned else []
     return next((one.policies for one in there if one.policies), None)
-
-
-def refuse_partitioned(tables: ClusterTables, topic: Topic) -> None:
-    """Raises UsageError for the name of a partitioned topic, which has no log of its own."""
-    if parts := partitions(tables, topic):
-        raise UsageError(f"{topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
-
-
-def set_replication_clusters(
-    tables: ClusterTables, config: Config, topic: Topic, clusters: Collection[str] | None
-) -> list[Topic]:
-    """Let only links between `clusters` carry the topic out of this one; None: as the configuration says again.
-
-    For a partitioned topic, all its partitions. A link that runs follows within seconds; one that is withdrawn keeps its
-    place and goes on from there. (Pulsar's topic policy, which goes before the namespace's.)
-    Returns the topics changed. A topic that the registry lost is registered by it. Raises UsageError for an unknown cluster or topic.
-
-    1. The logs keep it → 2. the registry says it → 3. logs that came meanwhile keep it. A death between 1 and 2 leaves links with what both
-    let them carry.
-    """
-    if clusters is not None and tables.cluster.name not in clusters:
-        raise UsageError(
-            f"replication clusters {', '.join(sorted(clusters))} leave out {tables.cluster.name} itself; name it too."
-        )
-
-    def change(policies: dict[str, str]) -> None:
-        before = policies.pop(REPLICATION_CLUSTERS, "").split(",")
-        for name in clusters or ():
-            if name not in before:  # one that was named already may have left the configuration
-                config.cluster(name)
-        policies.pop(UNCLEAR, None)
-        if clusters is not None:
-            policies[REPLICATION_CLUSTERS] = ",".join(sorted(set(clusters)))
-
-    def found_in(registry: Journal) -> list[Registered]:
-        single = [one for one in registry.read(Registered, topic=str(topic)) if not one.is_deleted]
-        return [*single, *_partitions(registry, topic)]
-
-    for one in all_topics(tables, [topic, *_used_partitions(tables, topic)]):
-        if one.is_unknown and topic in (one.topic, one.topic.partitioned):
-            ensure_topic(tables, one.topic)
-    changed = {one.topic: dict(one.policies or {}) for one in found_in(tables.journal(TOPICS))}
-    for policies in changed.values():
-        change(policies)
-    _keep(tables, changed)
-    with tables.journal(TOPICS).alone() as registry:
-        found = found_in(registry)
-        if not found:
-            raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
-        _change_policies(registry, found, change)
-    _keep(tables, {one.topic: one.policies or {} for one in found_in(tables.journal(TOPICS))})  # logs that came meanwhile
-    return [one.topic for one in found]
-
-
-def _keep(tables: ClusterTables, policies: Mapping[Topic, Policies]) -> None:
-    """Let the logs that are there keep these policies, by topic."""
-    for topic, of_topic in policies.items():
-        table, told = tables.log(topic), kept(of_topic)
-        if told is not None and (seen := table.look()) is not None and seen.properties.get(POLICIES_PROPERTY) != told:
-            table.set_property(POLICIES_PROPERTY, told)

@@ -19,7 +19,8 @@ from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
 from geo.log.topic_log import is_message
-from geo.log.topics import deleted_topics, replication_clusters, told_clusters
+from geo.log.topic_policies import replication_clusters, told_clusters
+from geo.log.topics import deleted_topics
 from geo.names import Topic
 from geo.schemas import CURSORS, LINKS
 from geo.subscription.acks.record import RefusedRecordError, parse_key

@@ -25,7 +25,8 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledgers import LedgerPart
 from geo.log.peers import WAIT_S
-from geo.log.topics import known_topics, registered_topics, set_replication_clusters
+from geo.log.topic_policies import set_replication_clusters
+from geo.log.topics import known_topics, registered_topics
 from geo.names import Topic, check_cluster
 from geo.ops.holdings import Holdings
 from geo.ops.removal import LeftBehind, OnlyThere, lacking, refusal_of_cluster

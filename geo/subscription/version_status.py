@@ -22,7 +22,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.conditions import IS_MESSAGE
 from geo.log.ledger_parts import ledger_parts
 from geo.log.topic_log import ID
-from geo.log.topics import replication_clusters
+from geo.log.topic_policies import replication_clusters
 from geo.names import Topic, check_subscription
 from geo.now import utc_now
 from geo.remedies import how_to_share

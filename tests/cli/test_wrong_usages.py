@@ -15,7 +15,8 @@ import pytest
 from geo.config.reader import parse
 from geo.errors import UsageError
 from geo.journal.cluster import without_spark
-from geo.log.topics import create_partitions, ensure_topic
+from geo.log.partitioned import create_partitions
+from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.ops.status_facts import status
 from geo.ops.verify.quick import verify_by_ends

@@ -17,7 +17,8 @@ from geo.delta.disk_store import on_disk
 from geo.errors import SchemaError, UsageError
 from geo.journal.cluster import without_spark
 from geo.log.admission import as_named, growth_of, new_topic_columns, own_columns
-from geo.log.topics import create_partitions, create_topic, grow_topic
+from geo.log.partitioned import create_partitions, grow_topic
+from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.schemas import TOPIC_LOG, TOPICS
 

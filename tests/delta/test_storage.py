@@ -17,8 +17,10 @@ from geo.disk import local_path
 from geo.errors import UnsafeError
 from geo.journal.cluster import connect, mount_type
 from geo.locations import scheme_of
+from geo.log.partitioned import create_partitions
 from geo.log.topic_log import user_columns
-from geo.log.topics import create_partitions, create_topic, set_replication_clusters
+from geo.log.topic_policies import set_replication_clusters
+from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.schemas import LEDGERS, OWNERS, TOPICS
 from tests.rows import ledger_row, owner

@@ -13,8 +13,9 @@ from geo.errors import AlreadyOwnedError, FencedError, SourceChangedError
 from geo.fleet import broker as broker_module
 from geo.fleet.broker import Broker, BrokerReport, WorkKind
 from geo.fleet.turns import LinkTurns
+from geo.log.partitioned import create_single
 from geo.log.publish import publish_json_lines
-from geo.log.topics import create_single, registered_topics
+from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.ops.delete_topic import delete_topics
 from geo.replication.link_topics import LinkTopics

@@ -12,11 +12,12 @@ from pyspark.sql.types import LongType, StringType, StructField
 from geo.cli.main import main
 from geo.crash import CrashPoint
 from geo.errors import SchemaError, UsageError
+from geo.log.partitioned import create_partitions, grow_topic
 from geo.log.publish import publish
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_id
 from geo.log.topic_log import newest
-from geo.log.topics import create_partitions, grow_topic, known_topics
+from geo.log.topics import known_topics
 from geo.names import Topic
 from geo.ops.erase import erase
 from geo.reasons import Reason

@@ -14,9 +14,9 @@ from geo.delta.engines.native.engine import NativeEngine
 from geo.errors import SourceChangedError
 from geo.log import finished, ledger_writer
 from geo.log.finished import forget, key_of, move_ended, recall
+from geo.log.partitioned import create_single
 from geo.log.publish import publish
 from geo.log.publisher import Published
-from geo.log.topics import create_single
 from geo.ops.delete_topic import delete_topics
 from geo.schemas import FINISHED, LEDGERS
 from geo.schemas.table import VERSION_PROPERTY

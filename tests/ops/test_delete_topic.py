@@ -13,8 +13,9 @@ from geo.crash import CrashPoint
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageError
 from geo.journal.journal import Journal
+from geo.log.partitioned import create_partitions, create_single
 from geo.log.publisher import Publisher
-from geo.log.topics import Unended, create_partitions, create_single, create_topic, deleted_topics, registered_topics, set_deleted
+from geo.log.topics import Unended, create_topic, deleted_topics, registered_topics, set_deleted
 from geo.names import ALL_TOPICS, Topic
 from geo.ops.delete_topic import Deleted, delete_topics
 from geo.ops.doctor import examine

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from geo.crash import CrashPoint
 from geo.errors import UnsafeError, UsageError
-from geo.log.topics import replication_clusters, set_replication_clusters
+from geo.log.topic_policies import replication_clusters, set_replication_clusters
 from geo.ops.remove_cluster import RemovedCluster, remove_cluster
 from geo.replication.link_requests import Action
 from geo.replication.link_table import read_links

@@ -14,7 +14,8 @@ from geo.cli.main import main
 from geo.crash import CrashPoint, watched
 from geo.errors import RetryableError, UsageError
 from geo.fleet.backfill import backfill
-from geo.log.topics import create_topic, ensure_topic, known_topics, replication_clusters, set_replication_clusters
+from geo.log.topic_policies import replication_clusters, set_replication_clusters
+from geo.log.topics import create_topic, ensure_topic, known_topics
 from geo.names import Topic
 from geo.ops.held_dates import held_dates
 from geo.replication.rebuild import rebuild

@@ -9,8 +9,10 @@ from unittest import mock
 import pytest
 
 from geo.errors import UsageError
+from geo.log.partitioned import create_partitions, create_single, partitions
 from geo.log.publish import publish
-from geo.log.topics import create_partitions, create_single, partitions, registered_topics, set_replication_clusters
+from geo.log.topic_policies import set_replication_clusters
+from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.replication.repair import reconcile_links
 from geo.streams import timetable

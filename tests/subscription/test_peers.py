@@ -10,7 +10,8 @@ import pytest
 
 from geo.delta import mirror, put_commit
 from geo.delta.mirror import may_be_old
-from geo.log.topics import known_topics, set_replication_clusters
+from geo.log.topic_policies import set_replication_clusters
+from geo.log.topics import known_topics
 from geo.schemas import PROCESSES, TOPICS
 from geo.streams import timetable
 from geo.subscription.peers import Peer

@@ -24,7 +24,7 @@ from geo import crash
 from geo.coordination.ownership import claim, version_sync_runner
 from geo.crash import CrashPoint
 from geo.errors import AlreadyOwnedError, RetryableError
-from geo.log.topics import create_single
+from geo.log.partitioned import create_single
 from geo.names import Topic
 from geo.ops.delete_topic import delete_topics
 from geo.schemas import MARKERS, VERSION_STARTS

@@ -20,7 +20,7 @@ from geo.coordination.storage_clock import storage_now_us
 from geo.delta.history import parted
 from geo.delta.tail import Tail, least_look_s
 from geo.journal.cluster import ClusterTables
-from geo.log.topics import replication_clusters
+from geo.log.topic_policies import replication_clusters
 from geo.names import Topic
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links

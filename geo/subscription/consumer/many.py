@@ -23,7 +23,8 @@ from geo.config.model import Config
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
-from geo.log.topics import partitions, registered_topics
+from geo.log.partitioned import partitions
+from geo.log.topics import registered_topics
 from geo.names import Topic, check_topic_glob, glob_takes, is_glob
 from geo.streams.life import State
 from geo.streams.query_work import QueryWork, QueryWorks

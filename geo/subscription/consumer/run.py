@@ -16,8 +16,8 @@ from geo.delta.small_batch import MOST_HELD_BYTES, hold_on_driver
 from geo.delta.tail import Tail, Turn, look_every_s
 from geo.errors import AlreadyOwnedError, UnsafeError, UsageError
 from geo.faults import FAULTS, may_pass, needs_person, session_is_gone
+from geo.log.partitioned import partitions
 from geo.log.topic_log import PUBLISH_ORDER, open_log, user_columns
-from geo.log.topics import partitions
 from geo.streams import timetable
 from geo.streams.life import Life, WorkEvent, backoff_s
 from geo.streams.trigger import interval_s

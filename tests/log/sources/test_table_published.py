@@ -13,8 +13,8 @@ from pyspark.sql.types import LongType, StructField
 from geo.config.model import Publication
 from geo.crash import CrashPoint
 from geo.errors import SourceChangedError, UsageError
+from geo.log.partitioned import grow_topic
 from geo.log.publish_stream import SourceStream
-from geo.log.topics import grow_topic
 from geo.names import Topic
 from tests.crashing import dies_at, points
 from tests.world import TOPIC, World

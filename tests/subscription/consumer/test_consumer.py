@@ -23,8 +23,9 @@ from geo.delta.history import LOOK_BACK
 from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, SchemaError, UsageError
 from geo.ids import MessageId
 from geo.log.admission import MAX_HEADER_BYTES
+from geo.log.partitioned import create_partitions
 from geo.log.publish import publish
-from geo.log.topics import create_partitions, registered_topics
+from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.streams import timetable
 from geo.subscription.acks.ack_state import AckState, Base

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from geo.errors import UsageError
-from geo.log.topics import create_partitions
+from geo.log.partitioned import create_partitions
 from geo.names import Topic
 from geo.streams import timetable
 from geo.subscription.acks.acks_topic import read_known
