@@ -19,15 +19,11 @@ import pyarrow as pa
 from geo.errors import SourceChangedError
 from geo.log.admission import ERROR
 from geo.log.ledgers import SourceEnd
+from geo.log.sources.file_identity import FileIdentity
 from geo.log.sources.files import (
-    Contents,
     SeenFile,
-    beginnings,
-    inode_of,
     list_files,
-    name_of_inode,
     open_path,
-    stem,
     tail_of,
 )
 from geo.log.sources.json_columns import OwnColumns
@@ -50,14 +46,8 @@ LEAST_SPAN_BYTES = 16 * 1024 * 1024
 
 _ROWS_PER_BLOCK = 2_000
 
-SURE_BYTES = 4096
-"""A file that begins with so many bytes of one that is gone is that one, whatever else it looks like."""
-
 FEW_BYTES = 1024 * 1024
 """A batch of up to so many bytes is read by the process that plans it: a task costs more than it saves."""
-
-Other = tuple[str, Place, bool]
-"""What a file may have been: a name, its place, and whether nothing but the second of its last change says so."""
 
 _PLACE = ((FILE, pa.string()), (LINE, pa.int64()))
 _BLOCK = pa.schema([*_PLACE, *((ERROR if field.name == "error" else field.name, field.type) for field in MESSAGE)])
@@ -99,11 +89,9 @@ class JsonLinesReader:
         """Of compressed files how much is in them, with the stamp of the file of which that was found."""
         self._copies: dict[str, str] = {}
         """The stamps of compressed copies that hold nothing that the file does not."""
-        self._contents = Contents()
+        self._identity = FileIdentity()
         self._unchanged: dict[str, str] = {}
         """The stamps of files that were read again and are what was published, though they look otherwise."""
-        self._other_names: set[str] = set()
-        """Files of which it was said what else they are called."""
         self._inner = ""
         """The path as its file system has it, once somebody asked."""
         self._left: set[str] = set()
@@ -151,15 +139,15 @@ class JsonLinesReader:
         `start`."""
         listed, self._listed = self._listed or self._list(), None
         end, left = dict(start), self._batch_bytes
-        others, self._begun, self._paths = self._other_places(start, listed), {}, {}
+        others, self._begun, self._paths = self._identity.other_places(start, listed), {}, {}
         for file, listed_as in sorted(listed.items()):
-            if left <= 0 or file in self._other_names:
+            if left <= 0 or file in self._identity.other_names:
                 continue
             seen, own = self._longest(file, listed_as), start.get(file)
             if self._is_known(file, seen, own) or (size := self._size_of(file, seen)) is None or (own is None and not size):
                 continue
             with self._open(seen.path or file) as stream:
-                place = self._furthest(stream, file, own, others.get(file, ()), seen, size)
+                place = self._identity.furthest(stream, file, own, others.get(file, ()), seen, size)
                 position, lines = place[:2] if place is not None else (0, 0)
                 if place is not None and place is not own:
                     self._begun[file] = place
@@ -173,7 +161,7 @@ class JsonLinesReader:
                 inside = is_inside_a_line(stream, position)
                 if inside:
                     refuse_longer_line(stream, file, position, size, lines)
-                content = self._contents.at(stream, file, position)
+                content = self._identity.contents.at(stream, file, position)
                 stop, counted, has_tail = whole_lines(stream, position, min(size, position + left), size, content)
                 counted -= inside and stop > position  # its newline ends a line that is counted
                 is_last = has_tail and (stop > position or not inside)
@@ -181,7 +169,7 @@ class JsonLinesReader:
                     hash_rest(content, stream, stop, size)
                     stop, counted = size, counted + 1
                 if stop > position:
-                    self._contents.keep(file, stop, content)
+                    self._identity.contents.keep(file, stop, content)
                     stamp = seen.stamp if stop == size or not seen.is_packed else replace(seen, size=0).stamp
                     end[file] = [stop, lines + counted, tail_of(stream, stop), content.told, stamp]
                     self._paths[file] = seen.path or file
@@ -234,84 +222,6 @@ class JsonLinesReader:
             else:
                 self._copies[copy.path] = copy.stamp
         return found
-
-    def _is_as_read(self, stream: Stream, file: str, place: Place, seen: SeenFile, size: int) -> bool:
-        """Whether all of a file before a place is what it was when that was read. Of a place of before only its last bytes are known."""
-        position, _, tail, *more = place
-        if size < position or tail_of(stream, position) != tail:
-            return False
-        if not more or seen.stamp == more[1] or (size > position and self._contents.may_go_on(file, position)):
-            return True
-        return self._contents.at(stream, file, position, anew=True).told == str(more[0])
-
-    def _other_places(self, start: Position, listed: Mapping[str, SeenFile]) -> dict[str, list[Other]]:
-        """By files what is known of them under other names: links, and names of before. What has two names that are both there is read under one
-        of them, a known one or else the first. Whether a file has the content, too, the caller looks.
-
-        A file that is known by its inode and did not grow must be as old as it was: the number of a file that was removed may be given to a new
-        one. A file that is new here, or has another inode than it had, may be what another name leads to elsewhere; or it was moved or compressed, if a name is gone and it is as old,
-        or called nearly so (`Other`).
-        """
-        inodes: dict[tuple[int, int], str] = {}
-        for file, seen in sorted(listed.items(), key=lambda one: (one[0] not in start, one[0])):
-            if seen.inode and (other := inodes.setdefault((seen.device, seen.inode), file)) != file:
-                if file not in self._other_names:
-                    self._other_names.add(file)
-                    log.warning("%s: is another name of %s, and is not read again", file, other)
-            elif file in self._other_names:
-                self._other_names.remove(file)
-        read = {file: seen for file, seen in listed.items() if seen.inode and file not in self._other_names}
-        of_inode = {seen.inode: file for file, seen in read.items()}
-        new: dict[int | str, set[str]] = {}
-        for name, seen in listed.items():
-            if (file := inodes.get((seen.device, seen.inode), name)) in read and not _has_inode(start.get(file), read[file]):
-                signs: list[int | str] = [seen.changed_s, *beginnings(name)]
-                for sign in signs:
-                    new.setdefault(sign, set()).add(file)
-        found: dict[str, list[Other]] = {}
-        for name, place in start.items():
-            if len(place) < 5:
-                continue
-            then = SeenFile.of(place[4])
-            if (file := of_inode.get(then.inode, name)) != name:
-                grew = listed[file].size > (then.size if listed[file].is_packed else place[0])
-                if grew or listed[file].stamp == place[4]:
-                    found.setdefault(file, []).append((name, place, False))
-                    continue
-            if new and name not in listed:
-                alike = new.get(stem(name), set())
-                if (inode := inode_of(name)) is None:
-                    moved = new.get(then.changed_s, set()) | alike
-                else:
-                    moved = {file for file in (inodes.get(inode),) if file is not None}
-                for file in moved:
-                    found.setdefault(file, []).append((name, place, file not in alike))
-        return found
-
-    def _furthest(
-        self, stream: Stream, file: str, own: Place | None, others: Sequence[Other], seen: SeenFile, size: int
-    ) -> Place | None:
-        """Of the places that are known of a file the furthest, if the file is as it was read up to there; None if it is a new one.
-        Raises SourceChangedError if it is not as it was read under its own name, or nobody can tell whether it is a new one."""
-        if own is not None and not self._is_as_read(stream, file, own, seen, size):
-            raise SourceChangedError(_changed(file, own))
-        place = own
-        for name, other, is_by_time in sorted(others, key=lambda one: -one[1][0]):
-            if (place is not None and other[0] <= place[0]) or not self._is_as_read(stream, file, other, seen, size):
-                continue
-            is_sure = _is_that_file(seen, size, name, other, is_by_time=is_by_time)
-            if other[0] < SURE_BYTES and is_sure is False:
-                continue
-            if other[0] < SURE_BYTES and is_sure is None:
-                remedy = f"call it {name} again for one run" if size > other[0] else "remove it, since all of it was published"
-                raise SourceChangedError(
-                    f"{file}: begins with the {other[1]} lines that were published of {name}, which is gone or replaced, so it may be that "
-                    f"file. Nothing of it was published. If it is, {remedy}; if not, put a copy with a new time and a name that begins otherwise in its place."
-                )
-            level = logging.INFO if is_sure else logging.WARNING
-            log.log(level, "%s: was published as %s up to line %d, and goes on from there", file, name, other[1])
-            place = other
-        return place
 
     def _takes(self, stream: Stream, file: str, stop: int, size: int) -> bool:
         """Whether the last line, which has no newline, is a whole message: somebody may be writing it."""
@@ -379,31 +289,3 @@ class JsonLinesReader:
                 numbers, lines = zip(*block, strict=True)
                 place = [pa.repeat(pa.scalar(span.file), len(block)), pa.array(numbers, pa.int64())]
                 yield pa.RecordBatch.from_arrays([*place, *parse_lines(lines, self._own)], schema=self.blocks)
-
-
-def _has_inode(place: Place | None, seen: SeenFile) -> bool:
-    """Whether a file still is the one of which a place was noted, by its inode; True of places of before, which do not say."""
-    return place is not None and (len(place) < 5 or SeenFile.of(place[4]).inode == seen.inode)
-
-
-def _is_that_file(seen: SeenFile, size: int, name: str, place: Place, *, is_by_time: bool) -> bool | None:
-    """Whether a file that begins with what was published as `name` is that file, by all but its content; None if nobody can tell. A file that
-    grows gets a new time, and a new file may get the inode of one that was removed."""
-    then = SeenFile.of(place[4])
-    is_as_long = size in (place[0], then.size)
-    if seen.stamp == place[4] or inode_of(name) == (seen.device, seen.inode) or (is_as_long and seen.is_as_old(then)):
-        return True
-    if not is_by_time:
-        return None
-    is_truncated = 1_000_000_000 * seen.changed_s in (seen.changed_ns, then.changed_ns)
-    return None if is_as_long and is_truncated and seen.changed_s == then.changed_s else False
-
-
-def _changed(file: str, place: Place) -> str:
-    """What is said of a file that is not what was read of it."""
-    now = name_of_inode(file, SeenFile.of(place[4]).inode) if len(place) > 4 else None
-    moved = "" if now is None else f" What was read is now called {now}."
-    return (
-        f"{file}: was changed below line {place[1] + 1}, which is where publishing had come to.{moved} Nothing was skipped or published. Give "
-        "the new content a name of its own, or publish it with another --producer."
-    )
