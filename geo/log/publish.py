@@ -47,6 +47,7 @@ from geo.log.sources.json_columns import OwnColumns
 from geo.log.sources.kafka_access import settings_of
 from geo.log.sources.kafka_arrived import KafkaMessages
 from geo.log.sources.kafka_topic import KafkaTopic
+from geo.log.sources.own_table import OwnTable
 from geo.log.sources.source import Source
 from geo.log.sources.table_place import open_table
 from geo.log.sources.table_rows import NO_COLUMNS, ROW, TABLE
@@ -357,19 +358,19 @@ def _publish_rows(spark: SparkSession, config: Config, what: Publication, option
     assert what.delta is not None, "a publication has one of them"
     require_delta(spark)
     publisher = _publisher_of(spark, config, what, options)
-    place = open_table(spark, what.delta, publisher.tables.cluster)
+    own = OwnTable(
+        open_table(spark, what.delta, publisher.tables.cluster),
+        key=what.key, order_by=what.order_by, accept_lost=options.accept_lost,
+    )  # fmt: skip
     batch_bytes = min(options.batch_bytes, table.BATCH_BYTES)
 
     def reader(_: Mapping[str, SourceEnd]) -> table.TableReader:
-        return table.TableReader(
-            place, start=what.delta_start, batch_bytes=batch_bytes, key=what.key, order_by=what.order_by, only_inserts=what.only_inserts,
-            accept_lost=options.accept_lost,
-        )  # fmt: skip
+        return table.TableReader(own, start=what.delta_start, batch_bytes=batch_bytes, only_inserts=what.only_inserts)
 
-    asked, other = reader({}), None
+    other = None
     if options.continue_from is not None:
-        other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, asked)
-    now = asked.columns_now()
+        other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, reader({}))
+    now = own.columns_now()
     # Columns of a topic that is there are looked at when they are published.
     blocks = NO_COLUMNS if publisher.tables.log(what.topic).exists() else now
     source, grow = Source(TABLE, ROW, blocks, ("table", "row"), reader, has_gaps=True), what.schema == "grow"

@@ -12,7 +12,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -21,13 +20,14 @@ from geo.config.model import Start
 from geo.delta.commits import Commit
 from geo.delta.engine import UnsupportedError
 from geo.delta.history import LOOK_BACK, CommitName, Gone, parted
-from geo.delta.plain_table import Columns, PlainTable
+from geo.delta.plain_table import Columns
 from geo.delta.tail import FULL_LOOK_S, REMOTE_FULL_LOOK_S
-from geo.errors import RetryableError, SourceChangedError, UsageError
+from geo.errors import UsageError
 from geo.log.ledgers import SourceEnd
+from geo.log.sources.own_table import OwnTable, TableSpan
 from geo.log.sources.source import Place, Position
 from geo.log.sources.table_changes import ANEW, SourceFile, inserted, repeated, source_file, why_parted
-from geo.log.sources.table_rows import NO_COLUMNS, SOURCE, RowForm
+from geo.log.sources.table_rows import NO_COLUMNS, SOURCE
 from geo.reasons import Reason, Wrong
 
 log = logging.getLogger(__name__)
@@ -47,34 +47,21 @@ WHOLE = -1
 """In a place: all of the version is published. Else how many of its files are, of which there are as many as it had at the first start."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableSpan:
-    """Files of a table in order, each with the number of its first row. Where rows are put in order, those of a span are, together."""
-
-    files: tuple[tuple[SourceFile, int], ...]
-    columns: Columns
-
-
 class TableReader:
     """Reads one table. A place is `[number of the next row, version, id of its commit, id of the table, files]`: the last is WHOLE, or how many files of
-    the version are published. `start`: with all rows that are there at the first start, or with what comes from then on. `key`: the
-    column whose text is the key of a message. `order_by`: columns in whose order rows of a commit are put. `only_inserts`: changes and deletes are
-    passed over. May be sent to another process."""
+    the version are published. `start`: with all rows that are there at the first start, or with what comes from then on. `only_inserts`: changes
+    and deletes are passed over. May be sent to another process."""
 
     def __init__(
         self,
-        table: PlainTable,
+        own: OwnTable,
         *,
         start: Start = "earliest",
         batch_bytes: int = BATCH_BYTES,
-        key: str | None = None,
-        order_by: Sequence[str] = (),
         only_inserts: bool = False,
-        accept_lost: bool = False,
     ) -> None:
-        self._table, self._start, self._batch_bytes = table, start, batch_bytes
-        self._form = RowForm(key, tuple(order_by))
-        self._only_inserts, self._accept_lost = only_inserts, accept_lost
+        self._own, self._table, self._start, self._batch_bytes = own, own.plain, start, batch_bytes
+        self._only_inserts = only_inserts
         self._end: int | None = None
         self._known: Columns | None = None
         """The columns of the version up to which batches were planned; None: they have to be looked for."""
@@ -119,7 +106,7 @@ class TableReader:
 
     def end_here(self) -> None:
         """Read no further than what is there now."""
-        self._end = self._newest()
+        self._end = self._own.newest()
 
     def part_of(self, position: Position) -> float | None:
         """None: how much is left is not known before it is read."""
@@ -141,9 +128,9 @@ class TableReader:
         return {**start, SOURCE: self._next_commits(place)}
 
     def _first_place(self) -> Place:
-        version = self._newest()
+        version = self._own.newest()
         commit = self._table.commit_at(version)
-        _, table_id, _ = self._at(version)
+        _, table_id, _ = self._own.at(version)
         self._looked_at = time.monotonic()
         return [0, version, None if commit is None else commit.commit_id, table_id, 0 if self._start == "earliest" else WHOLE]
 
@@ -154,7 +141,7 @@ class TableReader:
         look_s = FULL_LOOK_S if self._table.is_near else REMOTE_FULL_LOOK_S
         if news or self._looked_at is None or time.monotonic() - self._looked_at >= look_s:
             self._look(place)
-            return news or version < self._newest()
+            return news or version < self._own.newest()
         return False
 
     def _look(self, place: Place) -> None:
@@ -163,8 +150,8 @@ class TableReader:
         there = self._table.commit_at(version)
         if there is None or there.commit_id != commit_id:  # else it is: what the table is called may stand far back
             named = CommitName(table_id, version, commit_id)
-            if (found := parted(named, self._table.table_id() or table_id, self._newest(), there)) is not None:
-                raise self._changed(why_parted(found))
+            if (found := parted(named, self._table.table_id() or table_id, self._own.newest(), there)) is not None:
+                raise self._own.changed(why_parted(found))
         self._looked_at = time.monotonic()
 
     def _next_files(self, place: Place) -> Place:
@@ -191,15 +178,15 @@ class TableReader:
     def _files_at(self, version: int, done: int) -> tuple[list[Mapping[str, Any]], Columns]:
         """The files of the version with which the first start began, of which so many are published."""
         found = self._table.at(version)
-        if isinstance(found, UnsupportedError) and done and version < self._newest():
-            raise self._changed(
+        if isinstance(found, UnsupportedError) and done and version < self._own.newest():
+            raise self._own.changed(
                 Wrong(
                     Reason.SOURCE_ROWS_GONE,
                     f"version {version}, of which {done} files are published, cannot be told any more ({found}), and with it which files are left",
                     ANEW,
                 )
             )
-        files, _, columns = self._read_here(found)
+        files, _, columns = self._own.readable(found)
         if any(one.get("deletionVector") for one in files):
             raise UsageError(
                 f"{self._table}: some rows of its files were deleted one by one (deletion vectors), which are not read. Nothing of it was "
@@ -209,13 +196,13 @@ class TableReader:
 
     def _next_commits(self, place: Place) -> Place:
         row, version, commit_id, table_id, _ = place
-        last = self._newest() if self._end is None else self._end
+        last = self._own.newest() if self._end is None else self._end
         parts, left, columns = list[list[SourceFile]](), self._batch_bytes, self._known
         if not self._recent:
             self._recent.extend(commit for commit, _ in self._table.commits(max(0, version - LOOK_BACK + 1), version))
         if version < last and not self._table.has_commit(version + 1):
             first = self._table.first_commit(version + 1, last)
-            self._lost(Gone(version + 1, first - 1))
+            self._own.refuse_lost(Gone(version + 1, first - 1))
             version, commit_id, columns = first - 1, None, None
         for commit, actions in self._table.commits(version + 1, min(last, version + TURN_COMMITS)):
             if commit.version > version + 1:
@@ -226,15 +213,15 @@ class TableReader:
             if isinstance(found, Wrong):
                 if version != place[1]:
                     break  # what came before it is published first
-                raise self._changed(found)
+                raise self._own.changed(found)
             files = list(found)
             size = sum(file.size for file in files)
             if any(parts) and size > left:
                 break
             if commit.columns is not None:
-                columns = self._read_here(self._table.columns_after(actions, commit.version))
+                columns = self._own.readable(self._table.columns_after(actions, commit.version))
             elif columns is None and files:
-                columns = self._read_here(self._table.columns_at(commit.version))
+                columns = self._own.readable(self._table.columns_at(commit.version))
             parts.append(files)
             left -= size
             version, commit_id = commit.version, commit.commit_id
@@ -246,7 +233,7 @@ class TableReader:
 
     def _inserted(self, commit: Commit, actions: list[Mapping[str, Any]]) -> Sequence[SourceFile] | Wrong:
         def has_files(paths: Collection[str]) -> bool:
-            return set(paths) <= {one["path"] for one in self._at(commit.version - 1)[0]}
+            return set(paths) <= {one["path"] for one in self._own.at(commit.version - 1)[0]}
 
         again = repeated(commit, actions, self._recent)
         if again:
@@ -260,47 +247,25 @@ class TableReader:
             )
         return inserted(commit, actions, only_inserts=self._only_inserts, has_files=has_files)
 
-    def _lost(self, gone: Gone) -> None:
-        """Commits that were not read yet are gone. Raises SourceChangedError unless that was accepted."""
-        if not self._accept_lost:
-            raise self._changed(
-                Wrong(
-                    Reason.SOURCE_ROWS_GONE,
-                    f"{gone} are gone before they were read (its log was cleaned up), and with them is known what they inserted. Nothing was skipped",
-                    f"To go on behind them run `geo publish … --accept-lost` once. {ANEW}",
-                )
-            )
-        log.warning("%s: %s are gone and were accepted as lost", self._table, gone)
-
     def _plan(self, row: int, parts: Sequence[Sequence[SourceFile]], columns: Columns) -> int:
         """Number the rows of the files, in parts that stay together where they are put in order, and plan who reads them. Returns the number of the row
         that comes next."""
-        self.blocks = self._blocks(columns)
+        self.blocks = self._own.blocks(columns)
         held, size = list[tuple[SourceFile, int]](), 0
         for files in parts:
             for file in files:
                 held.append((file, row))
                 size += file.size
-                row += self._rows_of(file)
-                if size >= LEAST_SPAN_BYTES and not self._form.order_by:
+                row += self._own.rows_of(file)
+                if size >= LEAST_SPAN_BYTES and not self._own.is_ordered:
                     self._planned.append(TableSpan(tuple(held), columns))
                     held, size = [], 0
-            if self._form.order_by and held:
+            if self._own.is_ordered and held:
                 self._planned.append(TableSpan(tuple(held), columns))
                 held, size = [], 0
         if held:
             self._planned.append(TableSpan(tuple(held), columns))
         return row
-
-    def _rows_of(self, file: SourceFile) -> int:
-        if file.rows is not None:
-            return file.rows
-        try:
-            return self._table.count(file.path, file.size)
-        except FileNotFoundError:
-            if self._accept_lost:
-                return 0
-            raise self._file_gone(file) from None
 
     def spans(self, start: Position, end: Position) -> list[TableSpan]:
         """What is read between two positions, of which `next` gave the second last."""
@@ -313,75 +278,6 @@ class TableReader:
     def close(self) -> None:
         """Nothing is kept open."""
 
-    # -- its rows --------------------------------------------------------------------------------------------------------
-
     def read(self, span: TableSpan) -> Iterator[pa.RecordBatch]:
-        """The rows, in order, as `blocks`. Raises SourceChangedError for a file that is gone, UsageError for one that is not read here."""
-        if not self._form.order_by:
-            for file, row in span.files:
-                for rows in self._rows(file, span.columns):
-                    yield self._form.block(rows, row)
-                    row += len(rows)
-            return
-        parts = [rows for file, _ in span.files for rows in self._rows(file, span.columns)]
-        if parts:
-            row = span.files[0][1]
-            for batch in self._form.in_order(pa.concat_tables(parts)).to_batches(max_chunksize=2_000):
-                yield self._form.block(pa.Table.from_batches([batch]), row)
-                row += len(batch)
-
-    def _rows(self, file: SourceFile, columns: Columns) -> Iterator[pa.Table]:
-        count = 0
-        try:
-            for rows in self._table.rows(file.path, file.size, file.partition, columns, inserts=file.is_feed):
-                count += len(rows)
-                if file.rows is not None and count > file.rows:
-                    raise UsageError(
-                        f"{self._table}: {file.path} has more rows than the {file.rows} of which its log tells. Nothing of it was published."
-                    )
-                yield rows
-        except FileNotFoundError:
-            if not self._accept_lost:
-                raise self._file_gone(file) from None
-            log.warning("%s: the file %s is gone and was accepted as lost", self._table, file.path)
-
-    # -- its columns -------------------------------------------------------------------------------------------------------
-
-    def columns_now(self) -> pa.Schema:
-        """As `blocks`, of the newest version. Raises RetryableError if there is no table; UsageError for one that is not read here, and for a key or
-        an order that is none of its columns."""
-        return self._blocks(self._read_here(self._table.columns_at(self._newest())))
-
-    def _blocks(self, columns: Columns) -> pa.Schema:
-        if (why := self._form.why_not(columns.schema)) is not None:
-            raise UsageError(f"{self._table}: {why}")
-        return self._form.blocks(columns.schema)
-
-    def _at(self, version: int) -> tuple[list[Mapping[str, Any]], str, Columns]:
-        found: tuple[list[Mapping[str, Any]], str, Columns] = self._read_here(self._table.at(version))
-        return found
-
-    def _read_here(self, found: Any) -> Any:
-        """What was found. Raises UsageError where it is not read here."""
-        if isinstance(found, UnsupportedError):
-            raise UsageError(
-                f"{self._table}: {found}; such a table is not read. Nothing of it was published. docs/own-table.md says what can be done."
-            )
-        return found
-
-    def _newest(self) -> int:
-        if (newest := self._table.newest()) is None:
-            raise RetryableError(f"{self._table}: there is no Delta table now.", code=Reason.SOURCE_GONE)
-        return newest
-
-    def _file_gone(self, file: SourceFile) -> SourceChangedError:
-        return self._changed(
-            Wrong(
-                Reason.SOURCE_ROWS_GONE,
-                f"the file {file.path} is gone before it was read (VACUUM?). Nothing of its batch was published",
-                f"Bring it back from a copy. To go on without its rows run `geo publish … --accept-lost` once. {ANEW}",
-            )
-        )
-
-    def _changed(self, wrong: Wrong) -> SourceChangedError:
-        return SourceChangedError(Wrong(wrong.code, f"{self._table}: {wrong.what}", wrong.do))
+        """As `OwnTable.read`."""
+        return self._own.read(span)

@@ -26,6 +26,7 @@ from geo.log.ledgers import SourceEnd
 from geo.log.publish_stream import SourceStream
 from geo.log.publisher import Publisher
 from geo.log.sources import table
+from geo.log.sources.own_table import OwnTable
 from geo.log.sources.source import Position, Source
 from geo.log.sources.table import WHOLE, TableReader
 from geo.log.sources.table_place import table_at
@@ -56,8 +57,12 @@ class Mine:
     def delta(self) -> DeltaTable:
         return DeltaTable(str(self.path))
 
+    def own(self, **options: Any) -> OwnTable:
+        return OwnTable(PlainTable(on_disk(self.path) / "_delta_log"), **options)
+
     def reader(self, **options: Any) -> TableReader:
-        return TableReader(PlainTable(on_disk(self.path) / "_delta_log"), **options)
+        of_table = {name: options.pop(name) for name in ("key", "order_by", "accept_lost") if name in options}
+        return TableReader(self.own(**of_table), **options)
 
     def batch(self, **options: Any) -> list[dict[str, Any]]:
         """The rows of the next batch of who starts anew: it knows what an end says, or a note."""
@@ -124,7 +129,7 @@ def test_a_run_that_ends_goes_on_behind_commits_without_rows(mine: Mine, tmp_pat
     def run() -> bool:
         publisher = Publisher(without_spark(config.cluster("eu")), config, TOPIC, "p")
         reader = mine.reader(start="latest")
-        source = Source(TABLE, ROW, reader.columns_now(), ("table", "row"), lambda _: reader, has_gaps=True)
+        source = Source(TABLE, ROW, mine.own().columns_now(), ("table", "row"), lambda _: reader, has_gaps=True)
         return SourceStream(publisher, source, "available-now").await_termination(60)
 
     assert run()
@@ -172,7 +177,7 @@ def test_partitions_a_key_and_an_order_within_a_commit(tmp_path: Path) -> None:
     assert mine.ids(order_by=["id"]) == [5, 9, 6, 7]
     for name, told in (("nope", "has no column nope; it has id, at, day, n"), ("at", "at is a struct")):
         with pytest.raises(UsageError, match=told):
-            mine.reader(key=name).columns_now()
+            mine.own(key=name).columns_now()
 
 
 def test_a_delete_stops_behind_all_that_came_before_it_and_only_inserts_go_on(mine: Mine) -> None:
@@ -272,7 +277,7 @@ def test_a_table_in_another_bucket_is_reached_as_the_cluster_and_one_elsewhere_i
     for first in (0, 5):
         rows = pa.table({"id": pa.array(range(first, first + 5), pa.int64()), "day": ["d"] * 5})
         write_deltalake(f"s3://{bucket}/mine", rows, mode="append", partition_by=["day"], storage_options=s3.options())
-    reader = pickle.loads(pickle.dumps(TableReader(table_at(f"s3a://{bucket}/mine", cluster))))  # noqa: S301  # as for tasks
+    reader = pickle.loads(pickle.dumps(TableReader(OwnTable(table_at(f"s3a://{bucket}/mine", cluster)))))  # noqa: S301  # as for tasks
     end = reader.next({})
     found = [row["id"] for span in reader.spans({}, end) for block in reader.read(span) for row in block.to_pylist()]
     assert sorted(found) == list(range(10))
