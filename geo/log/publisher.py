@@ -11,11 +11,10 @@ import math
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from operator import xor
+from functools import cached_property
 from typing import cast
 
 import pyarrow as pa
@@ -30,19 +29,19 @@ from geo.delta.definition import columns_of
 from geo.delta.engine import Seen
 from geo.delta.protocol import TYPE_WIDENING
 from geo.delta.small_batch import FEW
-from geo.errors import SourceChangedError, UnsafeError, UsageError
-from geo.faults import SPARK_ERRORS
+from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables
 from geo.log.admission import ERROR, Routes, as_named, growth_of, new_topic_columns, prepared, row_error
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_writer import LedgerWriter
 from geo.log.ledgers import Batch, LedgerKey, RowsOfKey
 from geo.log.numbering.held_rows import HeldRows, hold_few, hold_frame, hold_spans, workspace_of
-from geo.log.numbering.holding import KEY, OTHER_ROWS, EntryRun, log_lines
+from geo.log.numbering.holding import KEY, EntryRun, log_lines
 from geo.log.numbering.on_spark import OnSpark
 from geo.log.numbering.tagging import Tagging
-from geo.log.numbering.tallies import REPEATED, Common, Rejected, Tally
+from geo.log.numbering.tallies import Common, Rejected
 from geo.log.partitioned import grow_topic, refuse_partitioned
+from geo.log.published_rows import explained, refuse_changed
 from geo.log.source_identity import RowIdentity
 from geo.log.sources.source import SourceBatch
 from geo.log.topic_log import user_columns
@@ -54,7 +53,6 @@ from geo.schemas import TOPIC_LOG
 from geo.schemas.topic_log import MESSAGE_INPUT
 from geo.streams import timetable
 from geo.streams.checkpoint import forget
-from geo.text import show
 
 log = logging.getLogger(__name__)
 
@@ -210,10 +208,10 @@ class Publisher:
         if identity.name is not None:
             self.writer.recall([identity.name])
 
-        with ExitStack() as held, self._explained(rows, identity):
+        with ExitStack() as held, explained(self.topic, self.tables.spark, rows, identity):
             numbered = self._numbering(rows, identity, held)
             tallies = numbered.tallies()
-            self._check_below(tallies, identity)
+            refuse_changed(self.producer, self.topic, self.writer.sources, tallies, identity)
             fresh = [t for t in tallies if not t.is_published]
             rejected = sum(t.rows for t in fresh if t.bad)
             if rejected:
@@ -294,37 +292,6 @@ class Publisher:
             held.callback(tagged.persist().unpersist)
         return OnSpark(tagged, identity, common, held)
 
-    @contextmanager
-    def _explained(self, published: DataFrame | SourceBatch, identity: RowIdentity) -> Iterator[None]:
-        """Errors that say what a user's DataFrame is."""
-        try:
-            yield
-        except (*SPARK_ERRORS, UsageError) as error:
-            if REPEATED in str(error):
-                raise UsageError(
-                    f"{self.topic}: two rows have the same order columns{self._tie(published, identity)}, so their order, and with it their identity, is open. "
-                    "Nothing of this DataFrame was published. Add a column that tells them apart to order_by."
-                ) from None
-            if OTHER_ROWS in str(error):
-                raise UnsafeError(
-                    f"{self.topic}: Spark computed the DataFrame again while it was published, and got other rows than before: their number, "
-                    "or their order columns. Nothing of it was published. Make it deterministic, or keep its rows in a table or a "
-                    "checkpoint (DataFrame.checkpoint, localCheckpoint) and publish them from there."
-                ) from None
-            raise
-
-    def _tie(self, published: DataFrame | SourceBatch, identity: RowIdentity) -> str:
-        """The order columns that two rows have, in brackets; empty where none are found: rows may be others each time."""
-        spark = self.tables.spark
-        rows = published.frame(spark) if isinstance(published, SourceBatch) else published
-        parts = [f"CAST({part} AS STRING) AS o{at}" for at, part in enumerate((identity.source, *identity.offsets))]
-        with suppress(*SPARK_ERRORS):
-            placed = rows.selectExpr(*parts)
-            for *place, _ in placed.groupBy(*placed.columns).count().where("count > 1").limit(1).collect():
-                source, *offset = map(str, place)
-                return f" ({show(', '.join(offset))}{f' of {show(source)}' if source else ''})"
-        return ""
-
     def _read_routes(self) -> None:
         """Derive the hubs on the way to every other cluster, under this cluster's current topic policy, and what is refused by
         them. Raises UnsafeError for a topic that is being deleted: who deletes it asks for producers after it said so, and this
@@ -336,23 +303,6 @@ class Publisher:
         refused = row_error(self._given, self._routes)
         self._error = F.expr(f"coalesce({ERROR}, {refused})" if ERROR in self._given else refused)
         self._routes_read_at = time.monotonic()
-
-    def _check_below(self, tallies: Sequence[Tally], identity: RowIdentity) -> None:
-        """A gapless source has below its ends exactly the rows that were published."""
-        if not identity.gapless:
-            return
-        for source, end in self.writer.sources.items():
-            here = [t for t in tallies if t.key.source == source]
-            below = [t for t in here if t.is_published]
-            count, found = sum(t.rows for t in below), reduce(xor, (t.hash for t in below), 0)
-            if here and (count, found) != (end.count, end.hash):
-                now = f"now has {count} rows up to there" if count != end.count else "now has other rows up to there, as many"
-                raise SourceChangedError(
-                    f"{self.topic}: producer {self.producer} published {end.count} rows up to order {end.offset}"
-                    f"{f' of {source!r}' if source else ''}, the DataFrame {now}. Nothing was published. Rows may only be added after the "
-                    "end, and none may change (a column made anew at each call, such as the time of the call, changes all): publish "
-                    "other ones under another producer name or publish_id."
-                )
 
     def _reject(self, numbered: HeldRows | OnSpark, count: int, on_rejected: Callable[[list[Rejected]], None] | None) -> None:
         if on_rejected is not None:
