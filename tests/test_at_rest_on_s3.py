@@ -24,6 +24,7 @@ from geo.delta.writer import forget_committed
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError
 from geo.fleet.replicator import Replicator
+from geo.journal import upkeep
 from geo.journal.events import SETTING, flush_all, read_events
 from geo.journal.journal import Journal
 from geo.log.housekeeping import (
@@ -234,9 +235,9 @@ def test_a_system_table_is_kept_small_without_spark(s3: S3, tmp_path: Path) -> N
     for number in range(4):
         journal.append([owner("a", number), owner("b", 9 - number)])
     other.append([owner("c", 1)])
-    assert (journal.files(), journal.clean(dry_run=True), journal.files()) == (5, 6, 5)
-    assert journal.clean() == 6
-    assert (journal.files(), _tokens(journal), _tokens(other)) == (
+    assert (upkeep.count_files(journal), upkeep.clean(journal, dry_run=True), upkeep.count_files(journal)) == (5, 6, 5)
+    assert upkeep.clean(journal) == 6
+    assert (upkeep.count_files(journal), _tokens(journal), _tokens(other)) == (
         1,
         _tokens(other),
         {"a": (3, OWNED), "b": (9, OWNED), "c": (1, OWNED)},
@@ -244,12 +245,12 @@ def test_a_system_table_is_kept_small_without_spark(s3: S3, tmp_path: Path) -> N
     log = journal.table.log_folder
     assert log is not None
     (log / checksum_file(journal.table.latest_version())).delete()
-    assert journal.files() == 1, "also while a writer is between its commit and its checksum, or died there"
-    assert journal.clean(~Among("runner", frozenset({"a"}))) == 1
+    assert upkeep.count_files(journal) == 1, "also while a writer is between its commit and its checksum, or died there"
+    assert upkeep.clean(journal, ~Among("runner", frozenset({"a"}))) == 1
     assert _tokens(other).keys() == {"b", "c"}
-    assert journal.clean() == 0
-    assert journal.clean(Among("runner", frozenset({"nobody"}))) == 2
-    assert (journal.files(), journal.newest()) == (0, [])
+    assert upkeep.clean(journal) == 0
+    assert upkeep.clean(journal, Among("runner", frozenset({"nobody"}))) == 2
+    assert (upkeep.count_files(journal), journal.newest()) == (0, [])
     journal.append([owner("d", 1)])
     assert _tokens(other).keys() == {"d"}
 
@@ -285,15 +286,15 @@ def test_a_system_table_that_grows_by_this_process_s_own_commits_is_kept_small_a
     sign(ended.tables("us"), 0)
     assert ended.tables("us").me.name < tables.me.name, "it would have the turn if it lived"
     house.keep_grown()
-    assert (journal.files(), _tokens(journal)["a"][0]) == (1, FILES)
+    assert (upkeep.count_files(journal), _tokens(journal)["a"][0]) == (1, FILES)
     sign(far.on_host("0").tables("us"), 0)
     for number in range(1, FILES_OF_WRITERS):
         journal.append([owner("a", FILES + number)])
     house.keep_grown()
-    assert journal.files() == FILES_OF_WRITERS, "it is another's turn"
+    assert upkeep.count_files(journal) == FILES_OF_WRITERS, "it is another's turn"
     journal.append([owner("a", FILES + FILES_OF_WRITERS)])
     house.keep_grown()
-    assert journal.files() == 1, "who may write nothing"
+    assert upkeep.count_files(journal) == 1, "who may write nothing"
     before = s3.counts()
     house.keep_grown()
     assert not (s3.counts() - before).total()

@@ -18,10 +18,10 @@ from geo.cli.verbs import typed
 from geo.config import load
 from geo.errors import RetryableError, UsageError
 from geo.faults import Tried
+from geo.journal.cached_view import CachedView
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import Event, EventKind
 from geo.journal.events import KEPT, read_events
-from geo.journal.journal import Watched
 from geo.names import ALL_TOPICS, check_topic_glob, is_glob
 from geo.now import utc_now
 from geo.ops.named import chosen
@@ -103,7 +103,7 @@ class Followed:
     def __init__(self, tables: ClusterTables, begin: datetime, told: Iterable[Event]) -> None:
         self._tables, self._begin = tables, begin
         self._told = {one.id: one for one in told}
-        self._watched = Watched(tables.journal(EVENTS), lambda: read_events(tables, self._begin))
+        self._watched = CachedView(tables.journal(EVENTS), lambda: read_events(tables, self._begin))
         self._last: Sequence[Event] = ()
 
     def look(self) -> Sequence[Event]:

@@ -40,8 +40,8 @@ from geo.fleet.placement.leading import LeaderFacts
 from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
 from geo.fleet.placement.policies import version_of
 from geo.fleet.placement_requests import policies_of, read_policies, read_requests
+from geo.journal.cached_view import CachedView
 from geo.journal.cluster import ClusterTables
-from geo.journal.journal import Watched
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import utc_now
 from geo.schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWNERS, PLACEMENT_POLICIES
@@ -137,12 +137,12 @@ class Member:
         self._round_s = timetable.MEMBER_ROUND_S if is_local else timetable.REMOTE_MEMBER_ROUND_S
         self.refuse(placement)
         self._signs, self._meter = Signs(), LoadMeter(tables, is_local=is_local)
-        self._watched_reports = Watched(tables.journal(LOAD_REPORTS), lambda: read_reports(tables))
-        self._watched_assigned = Watched(tables.journal(ASSIGNMENTS), lambda: read_assignments(tables))
-        self._watched_bundles = Watched(tables.journal(BUNDLES), lambda: read_bundles(tables))
-        self._watched_requests = Watched(tables.journal(BUNDLE_REQUESTS), lambda: read_requests(tables))
-        self._watched_policies = Watched(tables.journal(PLACEMENT_POLICIES), lambda: policies_of(read_policies(tables)))
-        self._watched_owners = Watched(tables.journal(OWNERS), lambda: read_owners(tables))
+        self._watched_reports = CachedView(tables.journal(LOAD_REPORTS), lambda: read_reports(tables))
+        self._watched_assigned = CachedView(tables.journal(ASSIGNMENTS), lambda: read_assignments(tables))
+        self._watched_bundles = CachedView(tables.journal(BUNDLES), lambda: read_bundles(tables))
+        self._watched_requests = CachedView(tables.journal(BUNDLE_REQUESTS), lambda: read_requests(tables))
+        self._watched_policies = CachedView(tables.journal(PLACEMENT_POLICIES), lambda: policies_of(read_policies(tables)))
+        self._watched_owners = CachedView(tables.journal(OWNERS), lambda: read_owners(tables))
 
     # -- the share ---------------------------------------------------------------------------------------------------
 

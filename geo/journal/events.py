@@ -23,6 +23,7 @@ from geo.delta.locks import without_waiting
 from geo.delta.predicate import ANY_ROW, All, Among, Compare, Predicate, TimeUs
 from geo.delta.writer import files_committed
 from geo.disk import local_path
+from geo.journal import upkeep
 from geo.journal.cluster import ClusterTables, without_spark
 from geo.journal.event_rate import Event, EventKind, EventRate
 from geo.journal.journal import Journal
@@ -174,12 +175,12 @@ class Events:
     def _keep_small(self, journal: Journal) -> None:
         """Put them into one file, without those of long ago, if they are in many."""
         folder = journal.table.log_folder
-        files = journal.files() if folder is None or folder.store.is_near else files_committed(folder)
+        files = upkeep.count_files(journal) if folder is None or folder.store.is_near else files_committed(folder)
         if files > FILES:
             of_spark = self._given.journal(EVENTS) if self._given.has_spark else journal  # where they are many
             came_at = journal.came_at()  # by the storage's clock: this host's may be years ahead
-            of_spark.clean(ANY_ROW if came_at is None else kept_since(came_at))
-            journal.cut()
+            upkeep.clean(of_spark, ANY_ROW if came_at is None else kept_since(came_at))
+            upkeep.cut(journal)
 
 
 _events: dict[str, Events] = {}

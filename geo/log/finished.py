@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from geo.config.model import LONGEST_OUTAGE_S
 from geo.delta.scan import few_rows
+from geo.journal import upkeep
 from geo.journal.cluster import ClusterTables
 from geo.late import F
 from geo.log.ledgers import SourceEnd
@@ -73,14 +74,14 @@ def forget(tables: ClusterTables, topic: Topic, now: datetime) -> None:
     had_any = finished.exists()
     finished.append([{**row, "sequence": in_us(now)}])
     if had_any:
-        finished.keep(f"topic <> {literal(str(topic))} OR producer = {literal(nobody)}")
+        upkeep.keep_where(finished, f"topic <> {literal(str(topic))} OR producer = {literal(nobody)}")
 
 
 def move_ended(tables: ClusterTables, now: datetime) -> int:
     """Move the sources that ended, if they are LEAST; how many. Two commits: a crash between them leaves sources in both tables, where
     the row in `system/ledgers` counts. Only sources that say what they are: files of JSON lines, and ids of a `publish_id`."""
     ledgers, finished = tables.journal(LEDGERS), tables.journal(FINISHED)
-    if ledgers.files() == 0 or (
+    if upkeep.count_files(ledgers) == 0 or (
         (few := few_rows(ledgers.table, ledgers.table.latest_version())) is not None and len(few) < LEAST
     ):
         return 0
@@ -90,13 +91,13 @@ def move_ended(tables: ClusterTables, now: datetime) -> int:
     count = ended.count()
     if count < LEAST:
         return 0
-    ledgers.upgrade()  # first: a program that does not look in `finished` must not read what is left
+    upkeep.upgrade(ledgers)  # first: a program that does not look in `finished` must not read what is left
     known_as = F.explode(F.array_compact(F.array("source", _stamped())))
     names = ended.withColumn("source", known_as).withColumn("source", _key())
     finished.append_rows(names.select(*FINISHED.names).coalesce(1))
     there = finished.rows()
     assert there is not None, "it has just been written"
-    ledgers.replace(lambda newest: _without(newest, there, now - IDLE_FOR))
+    upkeep.replace(ledgers, lambda newest: _without(newest, there, now - IDLE_FOR))
     log.info("%s: %d sources that ended were moved to %s", ledgers, count, finished)
     return count
 

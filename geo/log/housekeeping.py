@@ -28,6 +28,7 @@ from geo.delta.put_commit import last_put_at
 from geo.delta.store import read_each
 from geo.delta.writer import files_committed
 from geo.disk import local_path
+from geo.journal import upkeep
 from geo.journal.cluster import ClusterTables
 from geo.journal.events import kept_since
 from geo.log.finished import move_ended
@@ -155,7 +156,7 @@ class Housekeeper:
         if time.monotonic() - self._vacuumed_at >= timetable.VACUUM_S:
             self._vacuumed_at = time.monotonic()
             for schema in (*JOURNALS, EVENTS) if keeper else ():
-                _try(f"system/{schema.kind}", self.tables, self.tables.journal(schema).vacuum)
+                _try(f"system/{schema.kind}", self.tables, partial(upkeep.vacuum, self.tables.journal(schema)))
             _try("held rows", self.tables, partial(remove_held, self.tables, timetable.VACUUM_S))
 
 
@@ -172,12 +173,12 @@ def keep_journals(tables: ClusterTables, files: int, schemas: Sequence[TableSche
 
 def _keep_journal(tables: ClusterTables, schema: TableSchema, files: int) -> None:
     journal = tables.journal(schema)
-    if journal.files() > files:
+    if upkeep.count_files(journal) > files:
         now = from_us(checked_now_us(tables, f"{journal} is not cleaned"))
         if schema is LEDGERS:
             move_ended(tables, now)
-        gone = journal.clean(rows_kept(schema, now))
-        log.info("%s: %d superseded rows and %d commits removed", journal, gone, journal.cut())
+        gone = upkeep.clean(journal, rows_kept(schema, now))
+        log.info("%s: %d superseded rows and %d commits removed", journal, gone, upkeep.cut(journal))
 
 
 def cut_topic_logs(tables: ClusterTables, config: Config, topics: Iterable[Topic], least: int) -> None:

@@ -14,6 +14,7 @@ from geo.delta.engine import Seen
 from geo.delta.history import CommitName
 from geo.delta.table import Table
 from geo.errors import SourceChangedError
+from geo.journal import upkeep
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import Row
 from geo.log.continuing import CommitsAbove, continued, fold, tail_of
@@ -230,7 +231,7 @@ class LedgerTable:
         """Let programs refuse `system/ledgers` by its version that would take one of these ends, which are about to be written, for
         something else."""
         if not self._refuses_older and any(map(is_newer, source_ends)) and self._journal.exists():
-            self._journal.upgrade()
+            upkeep.upgrade(self._journal)
             self._refuses_older = True
 
     def recorded_us(self) -> int | None:

@@ -17,6 +17,7 @@ from geo.crash import CrashPoint, reach
 from geo.delta.predicate import Among
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnknownAnswerError, UnsafeError, UsageError
+from geo.journal import upkeep
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import close_ledgers
@@ -232,7 +233,7 @@ def _remove(tables: ClusterTables, clusters: Iterable[str], topic: Topic, owners
         delete(tables, topic, one.subscription)
     for schema, column in ((LINKS, "topic"), (REQUESTS, "topics"), (VERSION_STARTS, "topic")):
         if tables.journal(schema).newest(None, **{column: str(topic)}):
-            tables.journal(schema).clean(~Among(column, frozenset({str(topic)})))
+            upkeep.clean(tables.journal(schema), ~Among(column, frozenset({str(topic)})))
     reach(CrashPoint.DELETE_ROWS_GONE)
     ownership.refuse_if_lost()
     places = [tables.checkpoint(kind, topic.path) for kind in ("publish", "held")]

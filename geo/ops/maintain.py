@@ -18,6 +18,7 @@ from geo.coordination.storage_clock import checked_now_us
 from geo.delta.commits import EXPIRED
 from geo.delta.table import Table
 from geo.errors import UnsafeError, UsageError
+from geo.journal import upkeep
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.finished import move_ended
 from geo.log.housekeeping import forget_signs, open_for_writing, rows_kept
@@ -99,10 +100,10 @@ def maintain(
         journal = tables.journal(schema)
         if schema is LEDGERS and not dry_run:
             move_ended(tables, now)
-        superseded = journal.clean(rows_kept(schema, now), dry_run=dry_run)
+        superseded = upkeep.clean(journal, rows_kept(schema, now), dry_run=dry_run)
         if not dry_run:
-            journal.vacuum()
-            journal.cut()
+            upkeep.vacuum(journal)
+            upkeep.cut(journal)
         done.append(Maintained(f"system/{schema.kind}", superseded_rows=superseded))
     if not dry_run:
         forget_signs(tables)

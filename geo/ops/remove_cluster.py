@@ -20,6 +20,7 @@ from geo.delta.predicate import Among
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError
 from geo.ids import LedgerId
+from geo.journal import upkeep
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_parts import ledger_parts
@@ -211,13 +212,15 @@ def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) 
     not_of = ~Among("source", frozenset({name}))
     with giving_back(claim(tables, [ways], point=CrashPoint.REMOVE_CLAIMED) if ways else []):
         if tables.journal(VERSION_STARTS).newest(cluster=name):
-            tables.journal(VERSION_STARTS).clean(~Among("cluster", frozenset({name})))  # what it told of other clusters stays
+            upkeep.clean(
+                tables.journal(VERSION_STARTS), ~Among("cluster", frozenset({name}))
+            )  # what it told of other clusters stays
         if found.links:
-            tables.journal(LINKS).clean(not_of)
+            upkeep.clean(tables.journal(LINKS), not_of)
         reach(CrashPoint.REMOVE_LINKS_GONE)
         if found.requests:
             stay = frozenset({Action.PAUSE.kind} if name in config.clusters else ())
-            tables.journal(REQUESTS).clean(not_of | Among("kind", stay))
+            upkeep.clean(tables.journal(REQUESTS), not_of | Among("kind", stay))
         reach(CrashPoint.REMOVE_REQUESTS_GONE)
         for one in registered_topics(tables):
             if name in (named := one.replication_clusters or ()):

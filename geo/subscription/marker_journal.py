@@ -20,6 +20,7 @@ from geo.coordination.ownership import Ownership, Runner, producer_runner
 from geo.delta.cut import LogReader
 from geo.delta.history import CommitName
 from geo.ids import Position
+from geo.journal import upkeep
 from geo.journal.cluster import ClusterTables
 from geo.journal.rows import as_row, from_row, in_columns
 from geo.names import MARKERS_PRODUCER, Topic
@@ -116,7 +117,7 @@ class MarkerJournal:
         self.looked_at = {row["topic"]: from_row(LookedUpTo, row) for row in newest}
         """By topic, by its newest row."""
         self._last = max((row["seq"] for row in newest), default=0)
-        self._trimmed_at = -math.inf if self._journal.files() >= TRIM_FILES else time.monotonic()
+        self._trimmed_at = -math.inf if upkeep.count_files(self._journal) >= TRIM_FILES else time.monotonic()
 
     def next_seq(self) -> int:
         """The number of the next row."""
@@ -152,7 +153,7 @@ class MarkerJournal:
             self._trimmed_at = time.monotonic()
             newest = ", ".join(str(row["seq"]) for row in self._journal.newest())
             if newest:
-                self._journal.keep(f"seq > {self._old_to()} OR seq IN ({newest}) OR ({_OF_ANOTHER_TABLE})")
+                upkeep.keep_where(self._journal, f"seq > {self._old_to()} OR seq IN ({newest}) OR ({_OF_ANOTHER_TABLE})")
                 place = goes_on_from(self._tables.spark, controllers_place(self._tables))
-                self._journal.cut([LogReader("the controllers", *place, holds_s=KEPT_S)] if place is not None else [])
-                self._journal.vacuum()
+                upkeep.cut(self._journal, [LogReader("the controllers", *place, holds_s=KEPT_S)] if place is not None else [])
+                upkeep.vacuum(self._journal)

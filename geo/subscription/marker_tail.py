@@ -30,8 +30,8 @@ from geo.delta.tail import Tail, Turn
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.ids import Position
+from geo.journal.cached_view import CachedView
 from geo.journal.cluster import ClusterTables
-from geo.journal.journal import Watched
 from geo.log.ledgers import LINK_KEY
 from geo.names import Topic
 from geo.now import now_us
@@ -126,7 +126,7 @@ class MarkerTail:
         self._journal = MarkerJournal(tables, ownership)
         wait([peer.asked for peer in peers.values()], PEER_ANSWER_S)
         self._registries, self._said = Registries(tables), Said()
-        self._fillings = Watched(tables.journal(OWNERS), lambda: _fillings(tables))
+        self._fillings = CachedView(tables.journal(OWNERS), lambda: _fillings(tables))
         self._fillings_now: Mapping[Topic, Mapping[str, bool]] | None = None
         """As they were in this round."""
         self._looked_at = -math.inf

@@ -14,8 +14,8 @@ from geo.delta.commits import Commit
 from geo.delta.mirror import may_be_old
 from geo.errors import RetryableError
 from geo.faults import FAULTS
+from geo.journal.cached_view import CachedView
 from geo.journal.cluster import ClusterTables
-from geo.journal.journal import Watched
 from geo.log.topics import Registered, known_topics
 from geo.names import Topic
 from geo.replication.link_state import LinkState
@@ -43,9 +43,9 @@ class Registries:
 
     def __init__(self, tables: ClusterTables) -> None:
         self._tables = tables
-        self._subscriptions = Watched(tables.journal(VERSION_SUBSCRIPTIONS), lambda: replicated_subscriptions(tables))
-        self._links = Watched(tables.journal(LINKS), lambda: read_links(tables))
-        self._topics = Watched(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
+        self._subscriptions = CachedView(tables.journal(VERSION_SUBSCRIPTIONS), lambda: replicated_subscriptions(tables))
+        self._links = CachedView(tables.journal(LINKS), lambda: read_links(tables))
+        self._topics = CachedView(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
 
     def now(self) -> Said:
         self._tables.refuse_no_folder()

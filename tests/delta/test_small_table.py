@@ -18,6 +18,7 @@ from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.native.rows import small_rows
 from geo.delta.predicate import Compare
 from geo.delta.table import Table
+from geo.journal import upkeep
 from geo.journal.journal import Journal
 from geo.journal.rows import Row
 from geo.schemas import CURSORS, LEDGERS, TableSchema
@@ -72,7 +73,7 @@ def test_a_journal_reads_the_same_from_its_files_and_by_spark(
     assert len(newest()) >= 4
     assert {row["topic"] for row in newest(topic="t2")} == {"t2"}
     assert newest(("topic", "t"), topic="t9") == []
-    journal.clean()
+    upkeep.clean(journal)
     assert len(both()) == len(newest())
     journal.append([_row(schema, 20)])
     both()

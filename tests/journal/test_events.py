@@ -24,7 +24,7 @@ from geo.delta.disk_store import on_disk
 from geo.delta.locks import table_lock
 from geo.delta.process import this_process
 from geo.faults import reason_of
-from geo.journal import events
+from geo.journal import events, upkeep
 from geo.journal.cluster import ClusterTables, without_spark
 from geo.journal.event_rate import Event, EventKind
 from geo.journal.events import KEPT, SETTING, Events, flush_all, read_events
@@ -196,7 +196,7 @@ def test_many_files_become_one_without_what_is_old(eu: ClusterTables, monkeypatc
     for number in range(events.FILES + 1):
         noted.note(EventKind.VERB, str(number), "pause")
         assert noted.flush()
-    assert eu.journal(EVENTS).files() <= 2
+    assert upkeep.count_files(eu.journal(EVENTS)) <= 2
     assert {one.subject for one in _read(eu)} == {str(number) for number in range(events.FILES + 1)}
 
 

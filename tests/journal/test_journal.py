@@ -24,6 +24,8 @@ from geo.delta.predicate import ANY_ROW
 from geo.delta.table import Table
 from geo.delta.writer import Written
 from geo.journal import journal as journals
+from geo.journal import upkeep
+from geo.journal.cached_view import fingerprint, is_unchanged
 from geo.journal.journal import Journal
 from geo.log.housekeeping import SILENT_FOR, rows_kept
 from geo.schemas import LINKS, OWNERS, PROCESSES, TableSchema
@@ -50,7 +52,13 @@ def _tokens(journal: Journal) -> dict[str, str]:
 @pytest.mark.spark
 def test_the_row_that_is_last_by_generation_and_then_by_sequence_counts(spark: SparkSession, tmp_path: Path) -> None:
     journal = _journal(spark, tmp_path)
-    assert (journal.exists(), journal.newest(), journal.files(), journal.clean(), journal.cut()) == (False, [], 0, 0, 0)
+    assert (journal.exists(), journal.newest(), upkeep.count_files(journal), upkeep.clean(journal), upkeep.cut(journal)) == (
+        False,
+        [],
+        0,
+        0,
+        0,
+    )
     journal.append([owner("a", 2, 0), owner("a", 1, 9), owner("b", 1, 1), owner("b", 1, 0)])
     assert _tokens(journal) == {"a": "2-0", "b": "1-1"}
     assert [row["token"] for row in journal.newest(runner="b")] == ["1-1"]
@@ -75,7 +83,7 @@ def test_a_journal_made_before_a_column_was_added_reads_null_and_gets_the_column
     old.append([{**row, "sequence": 3}])
     assert [one["impossible"] for one in new.newest()] == [None], "a program that does not know it goes on writing"
     new.append([{**row, "topic": "other", "sequence": 1, "impossible": 0}])
-    assert new.clean() == 2
+    assert upkeep.clean(new) == 2
 
 
 @pytest.mark.spark
@@ -83,20 +91,20 @@ def test_whether_something_has_come_is_seen_without_reading_also_where_another_t
     spark: SparkSession, tmp_path: Path
 ) -> None:
     journal = _journal(spark, tmp_path)
-    assert journal.stand() is None, "it is not there"
+    assert fingerprint(journal) is None, "it is not there"
     journal.append([owner("a", 1)])
-    before = journal.stand()
+    before = fingerprint(journal)
     assert before is not None
-    assert journal.stands_at(before)
+    assert is_unchanged(journal, before)
     shutil.move(tmp_path / OWNERS.kind, tmp_path / "moved")
     journal = _journal(spark, tmp_path)
     journal.append([owner("b", 1)])
-    assert not journal.stands_at(before), "another table at the same version"
-    now = journal.stand()
+    assert not is_unchanged(journal, before), "another table at the same version"
+    now = fingerprint(journal)
     assert now is not None
     assert now[0] == before[0]
     journal.append([owner("b", 2)])
-    assert not journal.stands_at(now)
+    assert not is_unchanged(journal, now)
 
 
 @pytest.mark.spark
@@ -106,14 +114,14 @@ def test_appends_do_nothing_but_append_and_cleaning_keeps_what_counts(spark: Spa
         journal.append([owner("a", number), owner(f"r{number % 2}", number)])
     folder = tmp_path / "owners" / "_delta_log"
     assert [commit.operation for commit in journal.table.commits(0, 99)] == ["CREATE TABLE", *["WRITE"] * 9]
-    assert journal.files() == len(journal.table.read().inputFiles()) == 9
+    assert upkeep.count_files(journal) == len(journal.table.read().inputFiles()) == 9
     before = _tokens(journal)
-    assert journal.clean(dry_run=True) == 15
+    assert upkeep.clean(journal, dry_run=True) == 15
     assert len(read_folder(on_disk(folder)).commits) == 10
-    assert journal.clean() == 15
-    assert (_tokens(journal), journal.files()) == (before, 1)
+    assert upkeep.clean(journal) == 15
+    assert (_tokens(journal), upkeep.count_files(journal)) == (before, 1)
     assert journal.table.read().count() == 3
-    assert journal.clean() == 0
+    assert upkeep.clean(journal) == 0
     assert len(read_folder(on_disk(folder)).commits) == 11, "nothing to do is no commit"
 
 
@@ -159,7 +167,7 @@ def test_an_append_in_the_middle_of_cleaning_is_not_lost(spark: SparkSession, tm
     for number in range(3):
         journal.append([owner("a", number)])
     done: list[int] = []
-    cleaning = threading.Thread(target=lambda: done.append(journal.clean()))
+    cleaning = threading.Thread(target=lambda: done.append(upkeep.clean(journal)))
     cleaning.start()
     with open(pipe, "w"):
         other.append([owner("a", 7)])
@@ -178,7 +186,7 @@ def test_a_number_that_was_used_stays_used_after_cleaning(spark: SparkSession, t
     journal = _journal(spark, tmp_path)
     assert journal.append_once([owner("a", 5)], ("geo.claims", 5), "5-0")
     journal.append([owner("a", 5, 1)])
-    assert journal.clean() == 1
+    assert upkeep.clean(journal) == 1
     assert not journal.append_once([owner("b", 5)], ("geo.claims", 5), "other")
     assert _tokens(journal) == {"a": "5-1"}
     fresh = _journal(spark.newSession(), tmp_path)
@@ -191,7 +199,7 @@ def test_processes_that_are_long_silent_are_dropped(spark: SparkSession, tmp_pat
     journal = _journal(spark, tmp_path, PROCESSES)
     journal.append([_process("old", 1, NOW - SILENT_FOR - timedelta(minutes=1)), _process("new", 1, NOW - timedelta(hours=23))])
     journal.append([_process("new", 2, NOW - timedelta(hours=1))])
-    assert journal.clean(rows_kept(PROCESSES, NOW)) == 2
+    assert upkeep.clean(journal, rows_kept(PROCESSES, NOW)) == 2
     assert [(row["process"], row["sequence"]) for row in journal.newest()] == [("new", 2)]
     assert rows_kept(OWNERS, NOW) == ANY_ROW
 
@@ -204,11 +212,11 @@ def test_old_commits_of_a_journal_go(spark: SparkSession, tmp_path: Path, monkey
     journal.table.set_property("delta.checkpointInterval", "4")
     for number in range(2, 8):
         assert journal.append_once([owner("a", number)], ("geo.claims", number), f"{number}-0")
-    assert journal.cut() == 4
+    assert upkeep.cut(journal) == 4
     assert read_folder(on_disk(tmp_path / "owners" / "_delta_log")).commits == (4, 5, 6, 7, 8)
     assert _tokens(_journal(spark.newSession(), tmp_path)) == {"a": "7-0"}
     assert not journal.append_once([owner("b", 2)], ("geo.claims", 2), "again"), "the numbers are in the checkpoint"
-    assert journal.cut() == 0
+    assert upkeep.cut(journal) == 0
 
 
 @pytest.mark.spark
@@ -218,10 +226,10 @@ def test_an_upgrade_leaves_the_version_of_a_later_program_as_it_is(spark: SparkS
     known = OWNERS.version
     journal = Journal(table, replace(OWNERS, version=known + 1))
     journal.newest()
-    journal.upgrade()
+    upkeep.upgrade(journal)
     assert table.properties()[VERSION_PROPERTY] == str(known + 1)
     table.set_property(VERSION_PROPERTY, str(known + 2))  # while this process runs, which looked before
-    journal.upgrade()
+    upkeep.upgrade(journal)
     assert table.properties()[VERSION_PROPERTY] == str(known + 2)
 
 
@@ -235,7 +243,7 @@ def test_whoever_cleans_holds_up_nobody_while_the_rows_are_read(spark: SparkSess
     other = Journal(Table(Driver.of(spark), place, by_path=True, lock=lock), OWNERS)
     for number in range(3):
         journal.append([owner("a", number)])
-    cleaning = threading.Thread(target=journal.clean)
+    cleaning = threading.Thread(target=upkeep.clean, args=(journal,))
     cleaning.start()
     with open(pipe, "w"):  # its task is at it
         other.append([owner("b", 7)])

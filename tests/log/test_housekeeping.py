@@ -21,6 +21,7 @@ from geo.coordination.signs import signs
 from geo.coordination.storage_clock import renew
 from geo.delta.process import Process, this_process
 from geo.errors import AlreadyOwnedError
+from geo.journal import upkeep
 from geo.journal.cluster import ClusterTables, connect
 from geo.log import housekeeping
 from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, open_for_writing, wait_for_tidying
@@ -124,15 +125,15 @@ def test_only_the_one_whose_turn_it_is_keeps_house(tables: ClusterTables, monkey
     assert before_me.name < tables.me.name
     _sign_of_life(tables, before_me, 5)
     house.round()
-    assert tables.journal(OWNERS).files() == 3, "another one lives"
+    assert upkeep.count_files(tables.journal(OWNERS)) == 3, "another one lives"
     _sign_of_life(tables, dataclasses.replace(this_process(0), pid=0, started="1"), 1)
     house.round()
-    assert tables.journal(OWNERS).files() == 3
+    assert upkeep.count_files(tables.journal(OWNERS)) == 3
     # What the first one neglects is done by whoever sees it, now and then.
     monkeypatch.setattr(housekeeping, "NEGLECTED", 1)
     house._full_at = -1e9
     house.round()
-    assert tables.journal(OWNERS).files() == 1
+    assert upkeep.count_files(tables.journal(OWNERS)) == 1
 
 
 @pytest.mark.spark
@@ -142,7 +143,7 @@ def test_one_that_is_silent_or_dead_has_no_turn(tables: ClusterTables, monkeypat
     _sign_of_life(tables, Process("", 1, "1"), 31)
     _sign_of_life(tables, dataclasses.replace(this_process(0), pid=-1, started="1"), 1)
     house.round()
-    assert tables.journal(OWNERS).files() == 1
+    assert upkeep.count_files(tables.journal(OWNERS)) == 1
 
 
 @pytest.mark.spark
@@ -152,9 +153,9 @@ def test_what_cannot_be_kept_small_holds_up_nothing_else(tables: ClusterTables) 
     (broken / f"{0:020}.json").write_text("no JSON\n")
     _filled(tables, 3)
     keep_journals(tables, 3)
-    assert tables.journal(OWNERS).files() == 3
+    assert upkeep.count_files(tables.journal(OWNERS)) == 3
     keep_journals(tables, 2)
-    assert tables.journal(OWNERS).files() == 1
+    assert upkeep.count_files(tables.journal(OWNERS)) == 1
     assert not tables.journal(LINKS).exists()
 
 
@@ -169,7 +170,7 @@ def test_a_run_that_ends_tidies_up_what_nobody_kept_small(tables: ClusterTables,
         claim(tables, [[Runner("b", "b", "b")]])
     release([second])
     wait_for_tidying(120)
-    assert tables.journal(OWNERS).files() == 1
+    assert upkeep.count_files(tables.journal(OWNERS)) == 1
     assert {row["runner"]: row["state"] for row in tables.journal(OWNERS).newest()} == {
         "r": "owned",
         "a": "released",
@@ -179,7 +180,7 @@ def test_a_run_that_ends_tidies_up_what_nobody_kept_small(tables: ClusterTables,
     _filled(tables, 5)
     release(claim(tables, [[Runner("a", "a", "a")]]))
     wait_for_tidying(120)
-    assert tables.journal(OWNERS).files() > 4
+    assert upkeep.count_files(tables.journal(OWNERS)) > 4
 
 
 @pytest.mark.spark
