@@ -1,8 +1,9 @@
 """delta-geo: active-active geo-replication for topics that live in Delta Lake tables.
 
-What programs and notebooks call, in one order of arguments: what is read (rows; or the session, and of a file where it is), the topic or its name and what of it, the
-configuration or its path, the cluster or the two of a move; then, by name, what has a default, also `topics` where all are meant without it. `status` needs no
-session. Each is imported when it is first asked for, so that whoever looks needs no Spark.
+The calls for programs and notebooks, in one order of arguments. First stands what is read: rows; or the session, and of a file
+where it is. Then the topic or its name and what of it, the configuration or its path, and the cluster or the two of a move.
+What has a default follows by name, also `topics` where all are meant without it. `status` needs no session. Each is imported
+when it is first asked for, so that whoever looks needs no Spark.
 """
 
 from __future__ import annotations

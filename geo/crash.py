@@ -1,10 +1,15 @@
 """The named crash points: every window in which a process may die between two durable effects.
 
 One list for the code, which calls `reach` there, and for the tests, which enumerate it. Without the environment variable
-`GEO_CRASH` a point costs two attribute checks. `GEO_CRASH=<point>:<action>[:<nth>]` acts the nth time (default 1st) that
-the point is reached: `raise` throws InjectedCrash, `kill` sends SIGKILL to the whole process group, `stop` halts it by
-SIGSTOP, so that a test can let another runner take over: whoever reached the point goes on only after the whole group was
-continued. `watched` lets a test do in a window what others may do there.
+`GEO_CRASH` a point costs two attribute checks. `GEO_CRASH=<point>:<action>[:<nth>]` acts the nth time (default 1st) that the
+point is reached.
+
+- `raise` throws InjectedCrash.
+- `kill` sends SIGKILL to the whole process group.
+- `stop` halts it by SIGSTOP, so that a test can let another runner take over. Whoever reached the point goes on only after the
+  whole group was continued.
+
+`watched` lets a test do in a window what others may do there.
 """
 
 from __future__ import annotations

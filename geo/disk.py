@@ -31,7 +31,7 @@ def full_at(error: OSError, place: object) -> OSError | None:
 
 
 def fullest(locations: Iterable[str]) -> str | None:
-    """Of the local disks of some locations the one with the least space, and how much that is. None: none is local."""
+    """Finds the local disk with the least space among some locations, and tells how much that is. None: none is local."""
     found = list[tuple[int, int, Path]]()
     for location in locations:
         if (local := local_path(location)) is not None:
@@ -43,7 +43,7 @@ def fullest(locations: Iterable[str]) -> str | None:
 
 
 def syncs() -> bool:
-    """Whether anything is written out at all."""
+    """Tells whether anything is written out at all."""
     return os.environ.get(SETTING, "").lower() != "off"
 
 

@@ -61,8 +61,9 @@ class SetupError(GeoError):
 
 
 class NotReplicatedError(GeoError):
-    """What was published is in its own region, and not in time in those that were waited for. It is no failure of the publish,
-    which is not to be repeated. `published` (geo.log.publisher.Published) is what that did."""
+    """The messages are in their own region, and not in time in those that were waited for. The publish did not fail, and is not
+    to be repeated. `published` (geo.log.publisher.Published) is its result.
+    """
 
     code = Reason.NOT_REPLICATED
 
@@ -116,13 +117,13 @@ class SchemaError(UnsafeError):
 
 
 class NotThereError(SchemaError):
-    """What somebody named is not there, as a topic that has no log. Nothing was written."""
+    """Something that a person named is not there, as a topic that has no log. Nothing was written."""
 
     exit_code = 2
 
 
 class SourceChangedError(UnsafeError):
-    """What was already published or replicated has been changed at its source: a position no longer means the same."""
+    """Messages that were already published or replicated were changed at their source: a position no longer means the same."""
 
     code = Reason.SOURCE_CHANGED
 
@@ -145,7 +146,8 @@ class UnknownAnswerError(RetryableError):
 
 
 class DamagedError(RetryableError):
-    """A file on a disk is not what was written into it. Whoever meets it tries again, so that all goes on by itself once somebody has
-    brought it back."""
+    """A file on a disk is not what was written into it. Whoever meets it tries again, so that all goes on by itself once
+    somebody has put it back.
+    """
 
     code = Reason.DAMAGED

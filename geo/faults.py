@@ -1,4 +1,4 @@
-"""Which errors are whose: the one place that tells those of Spark and of storage from faults of this program.
+"""Errors by whose they are: the one place that tells those of Spark and of storage from faults of this program.
 
 Classic Spark lets some errors of the JVM through as Py4J has them, so both forms count as Spark's.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     """Every error of Spark and Delta, also one that Spark Connect or Py4J passes on as it came."""
 
     FAULTS: tuple[type[Exception], ...]
-    """What fails of all that this program works with. Any other exception is a fault of this program, or of a user's function."""
+    """Errors of all that this program works with. Any other exception is a fault of this program, or of a user's function."""
 
 
 def __getattr__(name: str) -> Any:
@@ -39,12 +39,12 @@ def __getattr__(name: str) -> Any:
 
 
 def spark_errors_here() -> tuple[type[Exception], ...]:
-    """As SPARK_ERRORS, those that may have been raised by now: none where nothing of this process has imported Spark."""
+    """Lists those of SPARK_ERRORS that may have been raised by now: none where nothing of this process has imported Spark."""
     return _spark_errors() if has_spark() else ()
 
 
 def faults_here() -> tuple[type[Exception], ...]:
-    """As FAULTS, those that may have been raised by now."""
+    """Lists those of FAULTS that may have been raised by now."""
     return (GeoError, *spark_errors_here(), OSError)
 
 
@@ -74,34 +74,37 @@ def _conflicts() -> tuple[type[Exception], ...]:
 
 
 _CONFLICT_CONDITIONS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-"""How the conditions of conflicts begin."""
+"""Beginnings of the conditions of conflicts."""
 
 _RAISED = re.compile(r"^geo\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 def of_spark(error: BaseException) -> bool:
-    """Whether Spark or Delta raised it."""
+    """Tells whether Spark or Delta raised the error."""
     return isinstance(error, spark_errors_here())
 
 
 def is_conflict(error: PySparkException) -> bool:
-    """Whether Delta refused a commit because of another one; nothing of it landed. Delta's classes for that have no base in
-    common, and some errors come without their class, others without their condition."""
+    """Tells whether Delta refused a commit because of another one; nothing of the commit landed. Delta's classes for that have
+    no base in common, and some errors come without their class, others without their condition.
+    """
     return isinstance(error, _conflicts()) or (error.getCondition() or "").startswith(_CONFLICT_CONDITIONS)
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether it is a fault of Spark or of storage, or one that says that it may pass by itself."""
+    """Tells whether the error is a fault of Spark or of storage, or says itself that it may pass."""
     return of_spark(error) or isinstance(error, (OSError, RetryableError))
 
 
 def needs_person(error: BaseException) -> bool:
-    """Whether what a long run met stays as it is until somebody acts. Another runner ends some time, and a clock is set."""
+    """Tells whether the fault of a long run stays as it is until somebody acts. Another runner ends some time, and a clock is
+    set.
+    """
     return isinstance(error, GeoError) and not isinstance(error, (RetryableError, AlreadyOwnedError, WrongClockError))
 
 
 def session_is_gone(error: BaseException) -> bool:
-    """Whether it says that the JVM, or Spark in it, has ended: then nothing can go on in this process."""
+    """Tells whether the JVM, or Spark in it, has ended: then nothing can go on in this process."""
     if not of_spark(error):
         return isinstance(error, ConnectionRefusedError)
     from py4j.protocol import Py4JNetworkError
@@ -139,7 +142,7 @@ def reason_of(error: BaseException) -> Reason:
 
 
 def wrong_of(error: BaseException) -> Wrong:
-    """What is wrong where it was raised while something was looked at: as it says, else by its code."""
+    """Derives what is wrong from an error that a look raised: as the error says, else by its code."""
     raised = as_raised(error)
     if raised.args and isinstance(told := raised.args[0], Wrong):
         return told

@@ -34,7 +34,7 @@ NEWEST_SPARK = SPARKS[-1]
 HOW_TO_INSTALL = "pip install 'delta-geo[spark]'"
 
 _SPARK = "spark-"
-"""How a version of Spark begins in the lock file."""
+"""Beginning of a version of Spark in the lock file."""
 
 _SECTION = re.compile(r"\[([a-z0-9+.-]+(?: [a-z0-9+.-]+)*)\]")
 

@@ -1,4 +1,6 @@
-"""What is Spark's, imported when it is first used: who only looks mostly needs none of it, and is done before it would be imported."""
+"""Modules of Spark's, imported when they are first used: a verb that only looks mostly needs none, and is done before they
+would be imported.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _SPARK = ("pyspark", "py4j")
 
 
 def has_spark() -> bool:
-    """Whether anything of this process has imported Spark. An error that is raised where nothing has is none of Spark's."""
+    """Tells whether anything of this process has imported Spark. An error that is raised where nothing has is none of Spark's."""
     return not sys.modules.keys().isdisjoint(_SPARK)
 
 
@@ -65,12 +67,14 @@ class _Late:
 
 
 def late(name: str) -> Any:
-    """A module of ours that brings Spark, for who mostly does without: in the place of an import that is for types alone."""
+    """Stands for a module of ours that imports Spark, where it is mostly not needed: in the place of an import that is for
+    types alone.
+    """
     return _Late(name)
 
 
 class _LateErrors(_Late):
-    """As `_Late`, of a module of errors, to be caught and asked for: an empty tuple in place of each where nothing has imported Spark."""
+    """A `_Late` module of errors, to be caught and asked for: an empty tuple in place of each where nothing has imported Spark."""
 
     def __getattr__(self, name: str) -> Any:
         return super().__getattr__(name) if has_spark() else ()

@@ -1,4 +1,4 @@
-"""What a location says of where it is: on a local disk, or behind a scheme. Pure: no Spark, clock or I/O."""
+"""Locations: on a local disk, or behind a scheme. Pure: no Spark, clock or I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def has_scheme(location: str) -> bool:
-    """Whether it is a URI, be it of a local disk."""
+    """Tells whether the location is a URI, be it of a local disk."""
     return _SCHEME.match(location) is not None
 
 

@@ -31,7 +31,7 @@ ACKS = "__acks"
 """Name of the topic of a namespace that carries the acknowledgements of its subscriptions."""
 
 DEAD_LETTERS = "-DLQ"
-"""How the name of a dead letter topic ends, as in Pulsar."""
+"""End of the name of a dead letter topic, as in Pulsar."""
 
 # A part is a folder, file systems end at 255 bytes, and the longest encoding (upper case) takes 3 for a character.
 MAX_PART = 85
@@ -47,7 +47,7 @@ _PARTITION = re.compile(r".+-partition-(0|[1-9][0-9]{0,8})\Z")
 
 @dataclass(frozen=True, slots=True)
 class _Grammar:
-    """What one part of a name may be. `fault` says what is wrong with a text, or None."""
+    """Rules for one part of a name. `fault` says what is wrong with a text, or None."""
 
     allowed: str
     first: frozenset[str]
@@ -180,7 +180,7 @@ class Topic:
 
     @property
     def is_system(self) -> bool:
-        """Whether the name starts with `__`: it carries what this package writes, not messages of users."""
+        """Tells whether the name starts with `__`: the topic carries what this package writes, not messages of users."""
         return self.name.startswith("__")
 
     @property
@@ -223,7 +223,7 @@ def check_namespace(name: str) -> str:
 
 
 def check_user_producer(name: str) -> str:
-    """As `check_producer`, of one that is not delta-geo itself."""
+    """Checks as `check_producer` the name of a producer that is not delta-geo itself."""
     if name == MARKERS_PRODUCER:
         raise InvalidNameError(f"producer {name} is delta-geo itself, which writes markers under this name; choose another one")
     return check_producer(name)
@@ -236,20 +236,21 @@ def check_topic_glob(glob: str) -> str:
 
 
 def is_glob(text: str) -> bool:
-    """Whether it stands for topics by their names' pattern, and not for one."""
+    """Tells whether the text stands for topics by a pattern of their names, and not for one topic."""
     return not {"*", "?"}.isdisjoint(text)
 
 
 def topic_glob_matches(glob: str, topic: Topic) -> bool:
-    """Whether the glob stands for the whole topic; `*` and `?` never reach over a `/`. Raises InvalidNameError."""
+    """Tells whether the glob stands for the whole topic; `*` and `?` never reach over a `/`. Raises InvalidNameError."""
     # fnmatch never goes back over a `*` it has passed, so that no glob takes exponential time; without `[`, which the
     # grammar has not, its patterns are exactly ours.
     return all(map(fnmatchcase, (topic.tenant, topic.namespace, topic.name), _glob_parts(glob)))
 
 
 def glob_of(text: str, known: Collection[Topic]) -> str:
-    """What stands for the topics that a glob or a name means: itself, and for a name of which only partitions are `known` all of these. Raises
-    InvalidNameError for neither."""
+    """Derives the glob of a name that a person gives: a glob is itself; a name of which only partitions are `known` stands for
+    all of these. Raises InvalidNameError for neither.
+    """
     if is_glob(text):
         return check_topic_glob(text)
     topic, parts = Topic.parse(text), {one.partitioned for one in known}
@@ -257,7 +258,7 @@ def glob_of(text: str, known: Collection[Topic]) -> str:
 
 
 _NEAR = 0.8
-"""How near names have to be (difflib): topics of one namespace have most of theirs in common."""
+"""Least nearness of two names (difflib): topics of one namespace have most of theirs in common."""
 
 
 def nearest_topic(topic: Topic, known: Iterable[Topic]) -> str:
@@ -269,19 +270,20 @@ def nearest_topic(topic: Topic, known: Iterable[Topic]) -> str:
 
 
 def namespace_glob_matches(glob: str, topic: Topic) -> bool:
-    """Whether the glob stands for topics of the topic's namespace. Raises InvalidNameError."""
+    """Tells whether the glob stands for topics of the topic's namespace. Raises InvalidNameError."""
     return all(map(fnmatchcase, (topic.tenant, topic.namespace), _glob_parts(glob)))
 
 
 def glob_names_system_topics(glob: str) -> bool:
-    """Whether the glob is about system topics on purpose: its name starts with `__`. Raises InvalidNameError."""
+    """Tells whether the glob is about system topics on purpose: its name starts with `__`. Raises InvalidNameError."""
     return _glob_parts(glob)[-1].startswith("__")
 
 
 def glob_takes(glob: str, topic: Topic) -> bool:
-    """Whether a consumer of the glob reads the topic. It reads dead letter topics only if the glob's name says `-DLQ`, and of
-    these no dead letter topics again unless it says so twice: else two consumers would feed each other without end. System topics
-    are read by no glob. Raises InvalidNameError."""
+    """Tells whether a consumer of the glob reads the topic. It reads dead letter topics only if the glob's name says `-DLQ`,
+    and of these no dead letter topics again unless it says so twice: else two consumers would feed each other without end.
+    System topics are read by no glob. Raises InvalidNameError.
+    """
     named = _glob_parts(glob)[-1].count(DEAD_LETTERS)
     return not topic.is_system and topic.dead_letter_depth <= named and topic_glob_matches(glob, topic)
 

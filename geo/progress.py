@@ -1,4 +1,4 @@
-"""How far something long has come, as lines of the log: how much, of how much, how fast, and how long it will still take."""
+"""Progress of something long, as lines of the log: how much, of how much, how fast, and how long it will still take."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable, Mapping
 
 Counts = Mapping[str, int]
-"""How much was done since the start, by what was done, such as "published"."""
+"""Counts since the start, by what was done, such as "published"."""
 
 _step = ""
 
 
 def set_step(what: str) -> None:
-    """What this process is at now, for who asks how it goes."""
+    """Sets the step that this process is at now, for who asks how it goes."""
     global _step
     _step = what
 
 
 def step() -> str:
-    """What this process was at last; empty if it never said."""
+    """The step that this process was at last; empty if it never set one."""
     return _step
 
 
@@ -67,13 +67,15 @@ def _rate(rate: float) -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """As people read how long something takes: 0:05, 12:30, 3:12:04."""
+    """A duration as people read it: 0:05, 12:30, 3:12:04."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
 def rates(now: Counts, before: Counts, seconds: float) -> str:
-    """What was done since the start, and how fast since `before`, so many seconds ago; without these, how much alone."""
+    """Words for the counts since the start, and for their rates since `before`, so many seconds ago; without these, for the
+    counts alone.
+    """
     return ", ".join(
         f"{count:,} {what}" + (f" ({_rate((count - before.get(what, 0)) / seconds)} a second)" if seconds > 0 else "")
         for what, count in now.items()

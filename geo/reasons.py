@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Literal
 
 Level = Literal["ok", "warn", "error"]
-"""How bad something is."""
+"""Severity of something."""
 
 
 class Reason(str, Enum):

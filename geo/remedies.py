@@ -1,5 +1,6 @@
-"""What people can do: about faults of a storage, a sentence for each, and the verbs that several refusals
-name. Pure."""
+"""Remedies that people can type or do: about faults of a storage, a sentence for each, and the verbs that several refusals
+name. Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ NO_SPACE = "No space left on device"
 _OF_JAVA = re.compile(r"(java|org|software)\.[\w.$]+(Exception|Error): ")
 
 _OF_SYSTEM = re.compile(r"(\w+Error: )?\[Errno \d+\] ")
-"""How an error begins that the system gave to Python, here or in a task of Spark's."""
+"""Beginning of an error that the system gave to Python, here or in a task of Spark's."""
 
 OF_STORE = "S3 bucket "
-"""How an error begins that an object store gave to this program."""
+"""Beginning of an error that an object store gave to this program."""
 
 _REMEDIES: tuple[tuple[str, Reason, str | None], ...] = (
     (r"Class org\.apache\.hadoop\.fs\.s3a\.\S+ not found", Reason.SETUP, _JARS.format("s3a")),
@@ -71,11 +72,13 @@ _REMEDIES: tuple[tuple[str, Reason, str | None], ...] = (
         "let this user read and write there, or correct that place in the configuration",
     ),
 )
-"""What is found in what Java or an object store says, its code, and what to do about it. None: what its code says."""
+"""Patterns of what Java or an object store says, each with its code, and what to do about it. None: what its code says."""
 
 
 def remedy_of(cause: str) -> str | None:
-    """What to do about a cause, as Java says it: the class of an exception comes first; or as an object store. None where that is not known."""
+    """Finds what to do about a cause, as Java says it (the class of an exception comes first), or as an object store. None:
+    that is not known.
+    """
     return next((remedy for _, remedy in _known(cause)), None)
 
 

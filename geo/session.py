@@ -84,7 +84,7 @@ OTHERWISE: Mapping[str, Mapping[str, str]] = {
         "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
     }
 }
-"""What is otherwise by an older Spark: the same class had another name. `spark-submit.sh` says it too."""
+"""Settings that differ with an older Spark: the same class had another name. `spark-submit.sh` says it too."""
 
 LOCAL_DEFAULTS: Mapping[str, str] = {
     # 200 tasks a stateful batch cost seconds on one machine (6.7 s measured). Frozen into a checkpoint at its creation.
@@ -171,12 +171,13 @@ def session(
 
 
 _fit_workers: set[str] = set()
-"""Of which applications Python workers have what they need."""
+"""Applications whose Python workers have what they need."""
 
 
 def starts_without_log_store() -> bool:
-    """Whether Spark, as `session` would start it now, has no log store of Delta's configured; told without starting it. False: a session is
-    given or there, which can be asked, or a place from which Spark takes settings names one."""
+    """Tells whether Spark, as `session` would start it now, has no log store of Delta's configured; told without starting it.
+    False: a session is given or there, which can be asked, or a place from which Spark takes settings names one.
+    """
     if any(name in os.environ for name in _GIVEN_BY) or session_is_there():
         return False
     texts = [os.environ.get(name, "") for name in _SETTINGS_IN]
@@ -198,7 +199,7 @@ def _conf_folder() -> Path:
 
 
 def session_is_there() -> bool:
-    """Whether a session is there. One of another thread is not active in this one."""
+    """Tells whether a session is there. One of another thread is not active in this one."""
     return has_spark() and (pyspark.SparkContext._active_spark_context is not None or active_session() is not None)
 
 
@@ -250,9 +251,9 @@ def set_what_is_needed(spark: SparkSession) -> None:
 def _lend_archive(spark: SparkSession) -> None:
     """Name the zip in which this package came (--py-files) to functions that Spark calls.
 
-    Executors fetch it. But the first batch of a stateful query in Python, as that of controllers is, also calls its function beside the driver, in a
-    process to which Spark 4.2 does not tell what --py-files brought (transform_with_state_driver_worker.py): there is no
-    `setup_spark_files` in it). A package that is installed is found there as elsewhere.
+    Executors fetch it. But the first batch of a stateful query in Python, as that of controllers is, also calls its function
+    beside the driver. That process is not told by Spark 4.2 what came by --py-files (transform_with_state_driver_worker.py:
+    there is no `setup_spark_files` in it). A package that is installed is found there as elsewhere.
     """
     archive = Path(__file__).resolve().parents[1]
     if not archive.is_file() or pyspark.SparkContext._active_spark_context is None:

@@ -1,5 +1,6 @@
-"""What people look at in a notebook: a line where it is printed, tables where it is shown, pandas where it is worked on. Pure; pandas is imported
-by who asks for it."""
+"""Reports for a notebook: a line where one is printed, tables where it is shown, pandas where it is worked on. Pure; pandas is
+imported by who asks for it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Shown(ABC):
 
     @abstractmethod
     def sections(self) -> Sections:
-        """What is in it."""
+        """The tables of the report, by name."""
 
     def to_pandas(self, section: str | None = None) -> pandas.DataFrame:
         """The rows of one section, by default of the first. Raises KeyError for one that is not there, SetupError without pandas."""

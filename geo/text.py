@@ -40,8 +40,7 @@ _UNITS = ((86_400.0, "days"), (3600.0, "h"), (60.0, "min"))
 
 
 def lasting(seconds: float) -> str:
-    """How long something takes, or is ago, as people say it: `4.2 s`, `25 min`, `22 h`, `3 days`; of each unit two at least, so that the number
-    tells."""
+    """A duration as people say it: `4.2 s`, `25 min`, `22 h`, `3 days`; of each unit two at least, so that the number tells."""
     for size, unit in _UNITS:
         if seconds >= 2 * size:
             return f"{seconds // size:,.0f} {unit}"
@@ -49,29 +48,31 @@ def lasting(seconds: float) -> str:
 
 
 def per_second(rate: float) -> str:
-    """How much comes in a second: `1,204`, `4.2`, `0.023`; a little is not shown as nothing."""
+    """A rate as people read it: `1,204`, `4.2`, `0.023`; a little is not shown as nothing."""
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}" if rate >= 1 else f"{rate:.2g}"
 
 
 _CALLING, _CAUSE = "An error occurred while calling ", "Caused by: "
-"""How an error of Java's begins in which only the call is named, and a line that says what was behind it."""
+"""Beginnings of an error of Java's in which only the call is named, and of a line that says what was behind it."""
 
 _FROM_TASK, _OF_JAVA = "An exception was thrown from the Python worker", "JVM stacktrace"
-"""How an error begins that Python raised in a task of Spark's, whose trace follows, and what comes behind that."""
+"""Beginning of an error that Python raised in a task of Spark's, whose trace follows, and of what comes behind that."""
 
 _TRACE = "Traceback (most recent call last):"
 """Where Python's trace begins, also in an error of Java's."""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says without the traces that Spark's carry after it; its type if it says nothing. Of one that Py4J passes on, what
-    it was caused by; of one that a task of Spark's raised in Python, what that was. Of a storage's, also what to do about it."""
+    """The words of an error without the traces that Spark's carry after it; its type if it says nothing. Of one that Py4J
+    passes on, what it was caused by; of one that a task of Spark's raised in Python, what that was. Of a storage's, also what
+    to do about it.
+    """
     first, remedy = line_and_remedy(error)
     return first if remedy is None or first.endswith(remedy) else f"{first}; {remedy}"
 
 
 def line_and_remedy(error: BaseException) -> tuple[str, str | None]:
-    """As `first_line`, and apart from it what to do about a storage's; None: that is not known."""
+    """The words as `first_line` has them, and apart from them what to do about a storage's error; None: that is not known."""
     first, *rest = str(error).splitlines() or [type(error).__name__]
     if first.startswith(_CALLING):
         causes = [line.removeprefix(_CAUSE) for line in rest if line.startswith(_CAUSE)]
@@ -82,7 +83,9 @@ def line_and_remedy(error: BaseException) -> tuple[str, str | None]:
 
 
 def _raised(text: str) -> str | None:
-    """What the last trace of Python's in a text says that was raised: the line behind those of the trace; None if there is none."""
+    """Finds what the last trace of Python's in a text says that was raised: the line behind those of the trace. None: there is
+    no trace.
+    """
     lines = [line for line in text.partition(_OF_JAVA)[0].rpartition(_TRACE)[2].splitlines() if line.strip()]
     traced = [number for number, line in enumerate(lines) if line.startswith("  ")]
     behind = lines[traced[-1] + 1 :] if traced else []

@@ -56,7 +56,9 @@ def shown_time(time: datetime) -> str:
 
 
 def any_time(time_us: int) -> datetime | str:
-    """As `from_us`. Of a year that Python has not it is text, as ISO 8601 has it: `+14645-06-30T11:06:40Z`, `-0001-12-31T00:00:00Z`."""
+    """Converts as `from_us`. A year that Python has not is text, as ISO 8601 has it: `+14645-06-30T11:06:40Z`,
+    `-0001-12-31T00:00:00Z`.
+    """
     if FIRST_US <= time_us <= LAST_US:
         return from_us(time_us)
     days, rest_us = divmod(time_us, _DAY_US)
@@ -115,7 +117,7 @@ def duration_s(text: str) -> int:
 
 
 def duration_text(seconds: int) -> str:
-    """As `duration_s` reads it, in the largest unit that is whole."""
+    """Writes a duration as `duration_s` reads it, in the largest unit that is whole."""
     unit, size = max(((unit, size) for unit, size in _UNITS_S.items() if seconds % size == 0), key=lambda one: one[1])
     return f"{seconds // size} {unit}{'' if seconds == size else 's'}"
 

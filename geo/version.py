@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def program_version() -> str:
-    """As it was installed; empty where it runs from a zip, which has no version of its own."""
+    """The version as it was installed; empty where the program runs from a zip, which has no version of its own."""
     try:
         return version("delta-geo")
     except PackageNotFoundError:

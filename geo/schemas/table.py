@@ -1,4 +1,4 @@
-"""What a table schema is: a value that can be compared, printed and turned into DDL."""
+"""A table schema as a value that can be compared, printed and turned into DDL."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ VERSION_PROPERTY = "geo.schema.version"
 KIND_PROPERTY = "geo.table"
 
 CLUSTER_PROPERTY = "geo.cluster"
-"""Of a cluster's registry: the cluster's name and a UUID, which stand there once and for all."""
+"""Property of a cluster's registry: the cluster's name and a UUID, which stand there once and for all."""
 
 POLICIES_PROPERTY = "geo.policies"
-"""Of a topic log: the topic's policies in its cluster's registry, as JSON, for when that is put back from an older backup. A log without
-it does not say them. (An older program reads the registry alone, and loses nothing by it that it did not lose before.)"""
+"""Property of a topic log: the topic's policies in its cluster's registry, as JSON, for when that is put back from an older
+backup. A log without it does not say them. (An older program reads the registry alone, and loses nothing by it that it did not
+lose before.)
+"""
 
 BEFORE_RELEASE = {
     1: "Links kept their place in Spark's checkpoints then, which no start goes on from any more.",
@@ -63,7 +65,7 @@ class TableSchema:
     least_version: int = 1
 
     def order_of(self, row: Any) -> tuple[Any, ...]:
-        """By which rows of one subject are ordered: the last counts."""
+        """Key that orders the rows of one subject: the last counts."""
         return tuple(row[name] for name in self.order)
 
     @property

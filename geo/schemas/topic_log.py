@@ -24,10 +24,10 @@ MESSAGE_INPUT = ("key", "payload", "properties", "replicate_to", "event_time")
 """Envelope columns a producer may give; all others are ours to fill."""
 
 RETENTION_PROPERTIES = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
-"""What a link that was away needs: the commits since, and the files they name."""
+"""Properties that keep what a link needs that was away: the commits since, and the files they name."""
 
 DELTAS_OWN = dict(zip(RETENTION_PROPERTIES, ("interval 30 days", "interval 1 week"), strict=True))
-"""What holds in a log without such a property."""
+"""Delta's own values in a log without such a property."""
 
 
 def retention_days(text: str | None) -> float | None:
