@@ -30,11 +30,11 @@ from geo.journal.journal import Journal
 from geo.log.housekeeping import (
     FILES,
     FILES_OF_WRITERS,
-    Housekeeper,
+    HousekeepingThread,
     after_last_run,
     keep_journals,
     remove_held,
-    wait_for_tidying,
+    wait_for_cleaning,
 )
 from geo.log.topics import ensure_topic
 from geo.names import Topic
@@ -259,7 +259,7 @@ def test_a_process_that_writes_nothing_keeps_house_each_hour(s3: S3, tmp_path: P
     far = Far.made(s3, tmp_path)
     journal = far.tables("us").journal(OWNERS)
     journal.append([owner("a", 1)])
-    house = Housekeeper(far.tables("us"), far.config)
+    house = HousekeepingThread(far.tables("us"), far.config)
     house.stop()
     assert not house.is_due()
     journal.append([owner("a", 2)])
@@ -273,7 +273,7 @@ def test_a_process_that_writes_nothing_keeps_house_each_hour(s3: S3, tmp_path: P
 def test_a_system_table_that_grows_by_this_process_s_own_commits_is_kept_small_at_the_next_look(s3: S3, tmp_path: Path) -> None:
     far = Far.made(s3, tmp_path)
     tables = far.tables("us")
-    journal, house = tables.journal(OWNERS), Housekeeper(tables, far.config)
+    journal, house = tables.journal(OWNERS), HousekeepingThread(tables, far.config)
     house.stop()
     for number in range(FILES):
         journal.append([owner("a", number)])
@@ -408,7 +408,7 @@ def test_the_signs_of_short_runs_go_with_a_later_one(s3: S3, tmp_path: Path) -> 
     s3.go_on(2 * 86_400)
     try:
         after_last_run(tables, far.config)
-        wait_for_tidying()
+        wait_for_cleaning()
         assert other.me.name not in signs(tables)
     finally:
         s3.go_on(0)
@@ -432,7 +432,7 @@ def test_what_short_runs_leave_makes_the_next_pass_and_the_looks_few_requests(
     for end in (5, 10):
         far.publish(end, topic)
         after_last_run(far.tables("us"), far.config)
-        wait_for_tidying()
+        wait_for_cleaning()
         asked(*_PASS)
     eu = far.tables("eu")
     assert eu.port is not None

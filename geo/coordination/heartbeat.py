@@ -9,7 +9,7 @@ import time
 
 from geo.coordination.signs import record
 from geo.coordination.storage_clock import renew, storage_now_us
-from geo.journal.cluster import ClusterTables, House
+from geo.journal.cluster import ClusterTables, Housekeeper
 from geo.text import first_line
 
 log = logging.getLogger(__name__)
@@ -31,13 +31,13 @@ class _Heart:
 
     def __init__(self, tables: ClusterTables) -> None:
         self._tables, self.owned, self._stop = tables, 0, threading.Event()
-        self.house: House | None = None
+        self.housekeeper: Housekeeper | None = None
         threading.Thread(target=self._beat, name=f"geo-alive-{tables.cluster.name}", daemon=True).start()
 
     def stop(self) -> None:
         self._stop.set()
-        if self.house is not None:
-            self.house.stop()
+        if self.housekeeper is not None:
+            self.housekeeper.stop()
 
     def _beat(self) -> None:
         record_at = time.monotonic() if self._tables.port is not None else math.inf
@@ -52,27 +52,27 @@ class _Heart:
 
 
 def keep_alive(tables: ClusterTables, owned: int) -> None:
-    """This process owns so much more in the cluster."""
+    """Count so many things more that this process owns in the cluster."""
     with _lock:
         heart = _beating.get(tables.place)
         if heart is None:
             heart = _beating[tables.place] = _Heart(tables)
-        if heart.house is None and tables.keep_house is not None:
-            heart.house = tables.keep_house(tables)
+        if heart.housekeeper is None and tables.start_housekeeper is not None:
+            heart.housekeeper = tables.start_housekeeper(tables)
         heart.owned += owned
 
 
-def keep_house_anew(tables: ClusterTables) -> None:
-    """Who keeps the cluster small here follows, from now on, what `tables` were opened for writing with last."""
+def restart_housekeeper(tables: ClusterTables) -> None:
+    """Restart what keeps the cluster small here, with the configuration by which `tables` were last opened for writing."""
     with _lock:
         heart = _beating.get(tables.place)
-        if heart is not None and heart.house is not None and tables.keep_house is not None:
-            heart.house.stop()
-            heart.house = tables.keep_house(tables)
+        if heart is not None and heart.housekeeper is not None and tables.start_housekeeper is not None:
+            heart.housekeeper.stop()
+            heart.housekeeper = tables.start_housekeeper(tables)
 
 
 def leave(tables: ClusterTables) -> None:
-    """It owns one thing less."""
+    """Count one thing less that this process owns. Its signs of life end with the last one."""
     with _lock:
         heart = _beating.get(tables.place)
         if heart is None:
@@ -82,5 +82,5 @@ def leave(tables: ClusterTables) -> None:
             return
         heart.stop()
         del _beating[tables.place]
-    if heart.house is not None:
-        heart.house.tidy(tables)
+    if heart.housekeeper is not None:
+        heart.housekeeper.clean_once(tables)

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import NUM_FETCHERS, Config, DispatchRate, Link, Publication
 from geo.config.placement import Placement
-from geo.coordination.heartbeat import keep_house_anew
+from geo.coordination.heartbeat import restart_housekeeper
 from geo.coordination.ownership import Ownership, broker_runner, claim, giving_back
 from geo.errors import FencedError, UsageError
 from geo.faults import Tried, reason_of
@@ -329,7 +329,7 @@ class Broker:
             parts = self._made_of(config)
             if self._member is not None and config.placement is not None:
                 self._member.refuse(config.placement)
-            keep_house_anew(open_for_writing(self._tables, config))
+            restart_housekeeper(open_for_writing(self._tables, config))
         if tried.fault is not None:
             self._file.refuse()
             self._events.note(

@@ -106,14 +106,14 @@ class Identity:
         return None if text is None else cls(*text.split(" ", 1))
 
 
-class House(Protocol):
-    """Keeps a cluster small in a thread of its own."""
+class Housekeeper(Protocol):
+    """Keeps a cluster's tables small in a thread of its own."""
 
     def stop(self) -> None:
-        """Nothing is owned here any more."""
+        """Stop: nothing is owned here any more."""
 
-    def tidy(self, tables: ClusterTables) -> None:
-        """After the last run here: clean what nobody else keeps small. Returns at once."""
+    def clean_once(self, tables: ClusterTables) -> None:
+        """Clean what nobody else keeps small, after the last run here. Returns at once."""
 
 
 class ClusterTables:
@@ -123,9 +123,8 @@ class ClusterTables:
     def __init__(self, driver: Driver, cluster: Cluster) -> None:
         self._driver = driver
         self.cluster = cluster
-        self.keep_house: Callable[[ClusterTables], House] | None = None
-        """What begins to keep the cluster small beside the first owner in this process, where it was opened for writing
-        (geo.log.housekeeping)."""
+        self.start_housekeeper: Callable[[ClusterTables], Housekeeper] | None = None
+        """Starts what keeps the cluster small, beside the first owner in this process (geo.log.housekeeping). None: it was not opened for writing."""
         self._journals: dict[str, Journal] = {}
         self.topics_used: set[Topic] = set()
         """Topics whose logs were asked for."""

@@ -56,14 +56,14 @@ NEGLECTED = 10
 """Times as much as that, and whoever sees it does it: the one whose turn it is may be of another version, or hang."""
 
 AT_EXIT_S = 30.0
-"""So long the end of a process waits for what it tidies up."""
+"""How long the end of a process waits for what it cleans."""
 
 SILENT_FOR = timedelta(days=1)
 """A process that gave no sign of life for so long is dropped from `system/processes`; nobody asks for it any more."""
 
-_tidying: dict[str, threading.Thread] = {}
-_tidied_at: dict[str, float] = {}
-"""By the place of a cluster's tables: the thread that tidies up after the last run there, and when that was."""
+_cleaning: dict[str, threading.Thread] = {}
+_cleaned_at: dict[str, float] = {}
+"""By the place of a cluster's tables: the thread that cleans after the last run there, and when that was begun."""
 
 
 def open_for_writing(tables: ClusterTables, config: Config, *, rehearsal: bool = False) -> ClusterTables:
@@ -80,12 +80,12 @@ def open_for_writing(tables: ClusterTables, config: Config, *, rehearsal: bool =
     identify(tables, rehearsal=rehearsal)
     if rehearsal:
         return tables
-    tables.keep_house = partial(Housekeeper, config=config)
+    tables.start_housekeeper = partial(HousekeepingThread, config=config)
     return tables
 
 
 def rows_kept(schema: TableSchema, now: datetime) -> Predicate:
-    """Which of the newest rows of a system table are worth keeping."""
+    """The condition on the newest rows of a system table that are kept."""
     since_us = in_us(now - SILENT_FOR)
     if schema is LOAD_REPORTS:  # brokers whose names do not come back
         return Compare("sequence", ">", since_us)
@@ -95,11 +95,11 @@ def rows_kept(schema: TableSchema, now: datetime) -> Predicate:
 
 
 def is_keeper(me: str, alive: Collection[str]) -> bool:
-    """Whether it is this process's turn, among those that live."""
+    """True if it is this process's turn, among those that live."""
     return me <= min(alive, default=me)
 
 
-class Housekeeper:
+class HousekeepingThread:
     """The thread of a process that keeps one cluster small, when it is its turn."""
 
     def __init__(self, tables: ClusterTables, config: Config) -> None:
@@ -111,7 +111,7 @@ class Housekeeper:
     def stop(self) -> None:
         self._stop.set()
 
-    def tidy(self, tables: ClusterTables) -> None:
+    def clean_once(self, tables: ClusterTables) -> None:
         after_last_run(tables, self._config)
 
     def _run(self) -> None:
@@ -122,7 +122,7 @@ class Housekeeper:
             _try("whose turn it is to keep house", self.tables, self.round if is_full else self.keep_grown)
 
     def is_due(self) -> bool:
-        """Whether another round is worth its requests: this process has written to a system table since the last one, or it is long ago."""
+        """True if another round is worth its requests: this process has written to a system table since the last one, or that is long ago."""
         if self.tables.port is None or time.monotonic() - self._begun_at >= timetable.IDLE_HOUSE_ROUND_S:
             return True
         folders = (self.tables.journal(schema).table.log_folder for schema in JOURNALS)
@@ -213,33 +213,35 @@ def remove_held(tables: ClusterTables, older_than_s: float) -> None:
 
 
 def after_last_run(tables: ClusterTables, config: Config) -> None:
-    """Nothing is owned here any more: tidy up in a thread of its own what nobody else keeps small, and let the end of this
-    process wait for that a while. At most once in timetable.FULL_HOUSE_ROUND_S."""
+    """Clean, in a thread of its own, what nobody else keeps small, since nothing is owned here any more. The end of this process waits for
+    that thread a while. At most once in timetable.FULL_HOUSE_ROUND_S."""
     now = time.monotonic()
-    if now - _tidied_at.get(tables.place, -math.inf) < timetable.FULL_HOUSE_ROUND_S:
+    if now - _cleaned_at.get(tables.place, -math.inf) < timetable.FULL_HOUSE_ROUND_S:
         return
-    _tidied_at[tables.place] = now
+    _cleaned_at[tables.place] = now
 
-    def tidy() -> None:
+    def clean() -> None:
         keep_journals(tables, FILES_OF_SHORT_RUNS)
         forget_signs(tables)
         cut_topic_logs(tables, config, sorted(tables.topics_used), 2 * KEEP)
         remove_held(tables, timetable.VACUUM_S)
         leave_hand(tables)
 
-    thread = threading.Thread(target=_try, args=("its tables", tables, tidy), name=f"geo-tidy-{tables.cluster.name}", daemon=True)
+    thread = threading.Thread(
+        target=_try, args=("its tables", tables, clean), name=f"geo-clean-{tables.cluster.name}", daemon=True
+    )
     try:
         thread.start()
     except RuntimeError:  # the interpreter is ending
         return
-    _tidying[tables.place] = thread
+    _cleaning[tables.place] = thread
 
 
 @atexit.register
-def wait_for_tidying(limit_s: float = AT_EXIT_S) -> None:
-    """Wait until everything that is being tidied up is, or the time is over."""
+def wait_for_cleaning(limit_s: float = AT_EXIT_S) -> None:
+    """Wait until everything that is being cleaned is, or the time is over."""
     deadline = time.monotonic() + limit_s
-    for thread in list(_tidying.values()):
+    for thread in list(_cleaning.values()):
         thread.join(max(0.0, deadline - time.monotonic()))
 
 

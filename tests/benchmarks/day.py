@@ -23,7 +23,7 @@ from geo.delta.history import CommitName
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
 from geo.log import log_cutter
-from geo.log.housekeeping import Housekeeper, open_for_writing
+from geo.log.housekeeping import HousekeepingThread, open_for_writing
 from geo.replication.link_table import append_links, read_links
 from geo.schemas import LEDGERS, LINKS, PROCESSES
 from geo.streams import timetable
@@ -117,7 +117,7 @@ class Day:
     def keep_house(self) -> None:
         """A round of the process whose turn it is, in each cluster."""
         for tables in (self._us, self._eu):
-            house = Housekeeper(tables, self._bench.world.config)
+            house = HousekeepingThread(tables, self._bench.world.config)
             house.stop()
             house.round()
 

@@ -24,7 +24,7 @@ from geo.errors import AlreadyOwnedError
 from geo.journal import upkeep
 from geo.journal.cluster import ClusterTables, connect
 from geo.log import housekeeping
-from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, open_for_writing, wait_for_tidying
+from geo.log.housekeeping import HousekeepingThread, is_keeper, keep_journals, open_for_writing, wait_for_cleaning
 from geo.now import now_us
 from geo.schemas import LINKS, OWNERS, PROCESSES
 from geo.times import in_us
@@ -48,7 +48,7 @@ def tables(spark: SparkSession, tmp_path: Path) -> Iterator[ClusterTables]:
         heart = heartbeat._beating.pop(made.place, None)
     if heart is not None:
         heart.stop()
-    wait_for_tidying()
+    wait_for_cleaning()
 
 
 def _config(tables: ClusterTables) -> Config:
@@ -88,8 +88,8 @@ def test_as_long_as_something_is_owned_a_process_renews_its_row(tables: ClusterT
     leave(tables)
     assert tables.place not in heartbeat._beating
     assert heart._stop.is_set()
-    assert isinstance(heart.house, Housekeeper)
-    assert heart.house._stop.is_set()
+    assert isinstance(heart.housekeeper, HousekeepingThread)
+    assert heart.housekeeper._stop.is_set()
     leave(tables)  # one too many is no fault
 
 
@@ -108,10 +108,10 @@ def test_the_last_sign_of_life_counts(tables: ClusterTables) -> None:
 # -- keeping house -----------------------------------------------------------------------------------------------------
 
 
-def _house(tables: ClusterTables) -> Housekeeper:
+def _house(tables: ClusterTables) -> HousekeepingThread:
     """Of a cluster whose owners are in three files; rounds are made by hand, and all is looked through later."""
     _filled(tables, 3)
-    house = Housekeeper(tables, _config(tables))
+    house = HousekeepingThread(tables, _config(tables))
     house.stop()
     house._full_at = time.monotonic()
     return house
@@ -165,11 +165,11 @@ def test_a_run_that_ends_tidies_up_what_nobody_kept_small(tables: ClusterTables,
     _filled(tables, 4)
     first, second = claim(tables, [[Runner("a", "a", "a")], [Runner("b", "b", "b")]])
     release([first])
-    assert tables.place not in housekeeping._tidying, "something is still owned"
+    assert tables.place not in housekeeping._cleaning, "something is still owned"
     with pytest.raises(AlreadyOwnedError, match="b: already run by"):
         claim(tables, [[Runner("b", "b", "b")]])
     release([second])
-    wait_for_tidying(120)
+    wait_for_cleaning(120)
     assert upkeep.count_files(tables.journal(OWNERS)) == 1
     assert {row["runner"]: row["state"] for row in tables.journal(OWNERS).newest()} == {
         "r": "owned",
@@ -179,7 +179,7 @@ def test_a_run_that_ends_tidies_up_what_nobody_kept_small(tables: ClusterTables,
     # Not after each of many short runs.
     _filled(tables, 5)
     release(claim(tables, [[Runner("a", "a", "a")]]))
-    wait_for_tidying(120)
+    wait_for_cleaning(120)
     assert upkeep.count_files(tables.journal(OWNERS)) > 4
 
 
@@ -190,22 +190,22 @@ def test_the_end_of_a_run_never_fails_by_it(tables: ClusterTables, caplog: pytes
     (held / "of-another-disk.arrow").symlink_to(held / "that-is-away")
     with caplog.at_level(logging.INFO, housekeeping.__name__):
         release(claim(tables, [[Runner("a", "a", "a")]]))
-        wait_for_tidying(120)
+        wait_for_cleaning(120)
     assert "its tables was not kept small this time" in caplog.text
-    assert not housekeeping._tidying[tables.place].is_alive()
+    assert not housekeeping._cleaning[tables.place].is_alive()
 
 
 def test_the_end_of_a_process_waits_a_while_and_no_longer() -> None:
     hangs = threading.Event()
     thread = threading.Thread(target=hangs.wait, daemon=True)
     thread.start()
-    housekeeping._tidying["a place"] = thread
+    housekeeping._cleaning["a place"] = thread
     try:
-        wait_for_tidying(0.05)
+        wait_for_cleaning(0.05)
         assert thread.is_alive()
     finally:
         hangs.set()
-        del housekeeping._tidying["a place"]
+        del housekeeping._cleaning["a place"]
 
 
 @pytest.mark.spark
