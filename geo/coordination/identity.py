@@ -7,7 +7,7 @@ names of those who owned something there tell whose it is.
 from __future__ import annotations
 
 from geo.coordination.ownership import RunnerName
-from geo.journal.cluster import ClusterTables, Identity
+from geo.journal.cluster import ClusterTables, Identity, other_cluster_error
 from geo.schemas import OWNERS, TOPICS
 from geo.schemas.table import CLUSTER_PROPERTY
 
@@ -22,6 +22,6 @@ def identify(tables: ClusterTables, *, rehearsal: bool = False) -> None:
     owners = tables.journal(OWNERS).newest()
     names = {name.cluster for one in owners if (name := RunnerName.parse(one["runner"])) is not None}
     if names and tables.cluster.name not in names:
-        raise tables.belongs_to(min(names))
+        raise other_cluster_error(tables.cluster, min(names))
     if exists and not rehearsal:
         registry.table.set_property_once(CLUSTER_PROPERTY, str(Identity.of_new(tables.cluster.name)))

@@ -106,6 +106,16 @@ class Identity:
         return None if text is None else cls(*text.split(" ", 1))
 
 
+def other_cluster_error(cluster: Cluster, other: str) -> OtherClusterError:
+    """The error of a place that is another cluster's than the configuration says, with the remedy."""
+    name = cluster.name
+    do = (
+        f"Name it {other} in the configuration again, or correct the place of {name}: a cluster keeps its name, since messages and ledgers carry it; "
+        "a new cluster begins at an empty place"
+    )
+    return OtherClusterError(Wrong(Reason.MISNAMED, f"cluster {name}: {cluster.place} is that of cluster {other}", do))
+
+
 class Housekeeper(Protocol):
     """Keeps a cluster's tables small in a thread of its own."""
 
@@ -188,16 +198,7 @@ class ClusterTables:
     def _admit(self, properties: Mapping[str, str]) -> None:
         self.identity = Identity.decode(properties.get(CLUSTER_PROPERTY))
         if self.identity is not None and self.identity.cluster != self.cluster.name:
-            raise self.belongs_to(self.identity.cluster)
-
-    def belongs_to(self, other: str) -> OtherClusterError:
-        """The error of a place that is another cluster's than the configuration says."""
-        name = self.cluster.name
-        do = (
-            f"Name it {other} in the configuration again, or correct the place of {name}: a cluster keeps its name, since messages and ledgers carry it; "
-            "a new cluster begins at an empty place"
-        )
-        return OtherClusterError(Wrong(Reason.MISNAMED, f"cluster {name}: {self.place} is that of cluster {other}", do))
+            raise other_cluster_error(self.cluster, self.identity.cluster)
 
     def refuse_other_cluster(self) -> None:
         """Raises OtherClusterError if the configuration calls another cluster's place by this name, as the registry there says. (Whoever
