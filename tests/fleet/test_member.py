@@ -128,7 +128,8 @@ def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(w
         assert a.wait() == 0, a.log.read_text()
     assert bundle_owners(us) == {}
     assert {one.broker for bundle, one in read_assignments(us).items() if bundle != split} == {"a"}
-    report = world.verify()
+    world.assert_clean(*TOPICS)
+    report = world.verify_quick()
     assert report.clean, report.lines()
 
 
