@@ -135,7 +135,7 @@ class PublishWork(QueryWork[PublishStream]):
         self._before, self._rejects_file, self._first_reject = self.published, self.rejects_file, self.first_reject
 
     @property
-    def how_far(self) -> int | None:
+    def progress_marker(self) -> int | None:
         return self.published.commits or None
 
     def give_up(self, owned: PublishStream, state: State, why: Why) -> None:

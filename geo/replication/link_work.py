@@ -82,7 +82,7 @@ class LinkWork:
         return self.link.topic
 
     @property
-    def how_far(self) -> CommitName | None:
+    def progress_marker(self) -> CommitName | None:
         return self.link.cursor
 
     @property

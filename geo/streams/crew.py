@@ -63,7 +63,7 @@ class Slot(Generic[W]):
     """What is done for it now."""
     is_over: bool = False
     """It was ended for good: handed over, or left to whoever continues it."""
-    stood: Hashable = None
+    last_progress: Hashable = None
     """How far it had come at its last fault."""
 
 
@@ -304,9 +304,9 @@ class Crew(Generic[W]):
     def _failed(self, slot: Slot[W], error: BaseException, *, instead: W | None = None) -> None:
         """FAILED if a person is needed, else DELAYED. `instead`: what goes on in its place."""
         event = WorkEvent.REFUSED if needs_person(error) else WorkEvent.FAULT
-        far = slot.work.how_far
-        moved = far is not None and far != slot.stood
-        slot.stood = slot.stood if far is None else far
+        far = slot.work.progress_marker
+        moved = far is not None and far != slot.last_progress
+        slot.last_progress = slot.last_progress if far is None else far
         reason = str(error) if event is WorkEvent.REFUSED else SPARK_ENDED if session_is_gone(error) else first_line(error)
         state, why = State.FAILED if event is WorkEvent.REFUSED else State.DELAYED, Why(reason, reason_of(error))
         if (owned := slot.work.lease.lose(error)) is not None:

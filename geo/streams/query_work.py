@@ -99,8 +99,8 @@ class QueryWork(Generic[T]):
             opened.running.stop()
 
     @property
-    def how_far(self) -> Hashable:
-        """As `Work.how_far`; None: it does not say."""
+    def progress_marker(self) -> Hashable:
+        """As `Work.progress_marker`; None: it does not say."""
         return None
 
     def note(self, opened: T) -> None:

@@ -28,7 +28,7 @@ class Work(Protocol):
         """Where brokers share a cluster, the one that has this topic does it."""
 
     @property
-    def how_far(self) -> Hashable:
+    def progress_marker(self) -> Hashable:
         """How far it came; another value once it came further. None: that is not known yet."""
 
     def own(self) -> None:

@@ -99,7 +99,7 @@ class SyncWork(QueryWork[OpenSync]):
         return self._before + (0 if last is None else last.controllers.markers)
 
     @property
-    def how_far(self) -> int | None:
+    def progress_marker(self) -> int | None:
         """Markers written. Rounds of the tail are no progress: a new one tells each topic's controller something in any case."""
         return self.markers or None
 

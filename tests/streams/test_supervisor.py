@@ -48,7 +48,7 @@ class Job:
     waits_for: threading.Event | None = None
     hangs: Callable[[], tuple[Job, BaseException] | None] = lambda: None
     gives_up: Callable[[], None] = lambda: None
-    how_far: int | None = 0
+    progress_marker: int | None = 0
     places: Iterator[int | None] = field(default_factory=lambda: itertools.repeat(0))
     """How far it comes, by one `bring_up` after another."""
     topic: Topic = TOPIC
@@ -67,7 +67,7 @@ class Job:
 
     def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
         self.noted.append("up")
-        self.how_far = next(self.places)
+        self.progress_marker = next(self.places)
         while self.waits_for is not None and not self.waits_for.wait(0.01):
             if stopped():
                 return

@@ -116,7 +116,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         return f"fold of {self.acks} in {self._tables.cluster.name}"
 
     @property
-    def how_far(self) -> int | None:
+    def progress_marker(self) -> int | None:
         return self.done.cursors or None
 
     def _open(self, take_over: bool) -> OpenFold:

@@ -200,7 +200,7 @@ class _TopicWork(QueryWork[_Consumer]):
         return self._before if last is None else self._before + last.subscription.done
 
     @property
-    def how_far(self) -> Hashable:
+    def progress_marker(self) -> Hashable:
         return self.done.acknowledged or None
 
     def note(self, opened: _Consumer) -> None:
