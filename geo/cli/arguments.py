@@ -25,11 +25,11 @@ EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, also what is na
 TOPIC_FORM = "persistent://tenant/namespace/name"
 
 Run = Callable[[argparse.Namespace, Output], int]
-"""What a verb does: gets the parsed arguments, returns the exit code."""
+"""Runs a verb: gets the parsed arguments, returns the exit code."""
 
 
 class _Once(argparse._StoreAction):
-    """Of what has one value. Given twice, nobody knows which one was meant."""
+    """Stores an option that has one value. If it is given twice nobody knows which one was meant."""
 
     was_given = False
 
@@ -41,7 +41,7 @@ class _Once(argparse._StoreAction):
 
 
 class Parser(argparse.ArgumentParser):
-    """Of `geo`, and so of each verb. What it does not know it names on one line that moves no cursor."""
+    """Parser of `geo`, and so of each verb. It names an unknown word on one line that moves no cursor."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -148,7 +148,7 @@ def add_running(parser: argparse.ArgumentParser, default: str = AVAILABLE_NOW, a
 
 
 def was_cut_short(args: argparse.Namespace) -> bool:
-    """Whether a signal ended what was to end by itself, so that there may be more to do."""
+    """Tells whether a signal ended a run that was to end by itself, so that there may be more to do."""
     return bool(args.was_stopped) and getattr(args, "trigger", None) == AVAILABLE_NOW
 
 
@@ -224,7 +224,7 @@ def start_position(text: str) -> Any:
 
 
 A_TIME = "2026-11-21T12:00:00Z, -90m, -1d, today or yesterday"
-"""What a time looks like, for a help."""
+"""Forms of a time, for a help."""
 
 
 def start(text: str) -> Any:

@@ -72,7 +72,7 @@ def state_of(tables: ClusterTables, report: LoadReport, timeout_s: float) -> str
 
 
 def usages_of(tables: ClusterTables, reports: Mapping[str, LoadReport], placement: Placement) -> dict[str, float]:
-    """How busy each broker is that is up, as a fraction."""
+    """Derives how busy each broker is that is up, as a fraction."""
     up = {name: one for name, one in reports.items() if state_of(tables, one, placement.broker_timeout_s) == UP}
     return {name: one.load.max_usage(placement.settings) for name, one in up.items()}
 
@@ -140,7 +140,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
 
 
 def _list_alone(args: argparse.Namespace, output: Output, clusters: Mapping[str, ClusterTables]) -> int:
-    """Of a cluster that no brokers share: who runs it, or what of it."""
+    """Lists who runs a cluster that no brokers share, or some of it."""
     tables, every = clusters[args.cluster], clusters.values()
     found = region_processes(RegionHolders(tables))
     output.data(list(map(process_as_json, found)))

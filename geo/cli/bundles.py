@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 _WAIT_S, _LOOK_S = 60.0, 0.5
 
 _ANSWER_S = 10.0
-"""How long the registry of a link's source is waited for."""
+"""Seconds that the registry of a link's source is waited for."""
 
 
 def add_bundles(verbs: Verbs, does: str) -> None:
@@ -110,7 +110,7 @@ def _positions(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the tables say of bundles now. `brokers` are all that are known, `usages` are those of the brokers that are up."""
+    """Tables of bundles as they are now. `brokers` are all that are known, `usages` are those of the brokers that are up."""
 
     bundles: Mapping[str, Bundles]
     assigned: Mapping[str, Assigned]
@@ -135,7 +135,9 @@ class _Seen:
 
 
 def _topics(config: Config, target: str, tables_of: Callable[[str], ClusterTables]) -> set[str]:
-    """The full names of the topics that a cluster has, and of those that its links are to bring from sources that can be read."""
+    """The full names of the topics that a cluster has, and of those that its links are to replicate from sources that can be
+    read.
+    """
     tables = tables_of(target)
     found, gone = {one.topic for one in registered_topics(tables)}, deleted_topics(tables)
     sources = {link.source: partial(_registered, tables_of(link.source)) for link in config.inbound(target)}
@@ -277,7 +279,7 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
 
 
 def _wait(tables: ClusterTables, placement: Placement, request: BundleRequest, before: str, wait_s: float) -> Became:
-    """What has become of the request once that ends, or after the time."""
+    """Waits for the end of the request, or for so long, and returns what has become of it."""
     deadline = time.monotonic() + wait_s
     while True:
         seen = _Seen.of(tables, placement)

@@ -1,7 +1,7 @@
-"""Names that the shell may put behind an option: clusters and links, of the configuration; topics and subscriptions, of a small file that is made
-anew beside the answer. Who asks has that at once, without Spark, and no store is waited for.
+"""Names that the shell may put behind an option: clusters and links, of the configuration; topics and subscriptions, of a small
+file that is made again beside the answer. Who asks has an answer at once, without Spark, and no store is waited for.
 
-    python -m geo.cli.completion FILE        makes that file of a configuration's clusters
+python -m geo.cli.completion FILE        makes that file of a configuration's clusters
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from geo.names import Topic
 from geo.now import now_us
 
 FRESH_S = 10.0
-"""Names that are older are made anew, while they are told."""
+"""Age of names above which they are read again, while those of before are shown."""
 
 
 class NameOf(Enum):
-    """Of what a name is."""
+    """Kind of thing that a name is of."""
 
     CLUSTER, SOURCE, TARGET, TOPIC, SUBSCRIPTION = range(5)
 
@@ -47,11 +47,11 @@ _OPTIONS = {
 }
 _OF_VERB = {("failover", "--from"): NameOf.CLUSTER, ("failover", "--to"): NameOf.CLUSTER, ("rebuild", "--from"): NameOf.CLUSTER}
 _ARGUMENTS = {("explain",): NameOf.TOPIC, ("topics", "describe"): NameOf.TOPIC, ("clusters", "remove"): NameOf.CLUSTER}
-"""What follows these verbs, beside options and their values."""
+"""Names that follow these verbs, beside options and their values."""
 
 
 def asked(words: Sequence[str]) -> NameOf | None:
-    """Of what a name is that may stand behind these words (without `geo`). None: no name may."""
+    """Finds the kind of name that may stand behind these words (without `geo`). None: no name may."""
     words = spelled(words) if len(words) > 1 else words
     last = words[-1] if words else ""
     if last.startswith("-"):

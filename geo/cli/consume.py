@@ -138,7 +138,7 @@ def _refuse_of_one_topic(args: argparse.Namespace, *, many: bool) -> None:
 
 
 def _which(ack: str) -> Listener:
-    """Of some messages those that `--ack` acknowledges."""
+    """Makes the listener that acknowledges, of some messages, those of `--ack`."""
     if ack in ("all", "none"):
         return lambda messages: messages if ack == "all" else None
     try:

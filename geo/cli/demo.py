@@ -29,7 +29,7 @@ from geo.errors import GeoError, UsageError
 
 TOPIC = "persistent://demo/nyc/flights"
 AIRPORTS = {"eu": ("EWR",), "us": ("JFK", "LGA")}
-"""Which departures each region writes: Newark's 120,835 in eu, the other two airports' 215,941 in us."""
+"""Departures that each region writes: Newark's 120,835 in eu, the other two airports' 215,941 in us."""
 
 FILES = 6
 """Pieces in which each region's flights arrive: one per two months, each a commit."""

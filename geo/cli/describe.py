@@ -57,7 +57,7 @@ def describe(args: argparse.Namespace, output: Output) -> int:
 
 
 def _in_cluster(tables: ClusterTables, topic: Topic) -> Iterator[dict[str, Any]]:
-    """What a cluster has of a topic; nothing if it has none of it."""
+    """Describes what a cluster has of a topic; nothing if it has none of it."""
     log = tables.log(topic)
     seen = log.look()
     registered = next((one for one in known_topics(tables) if one.topic == topic and not one.is_deleted), None)
@@ -79,7 +79,9 @@ def _in_cluster(tables: ClusterTables, topic: Topic) -> Iterator[dict[str, Any]]
 
 
 def _policies(config: Config, topic: Topic) -> Iterator[dict[str, str]]:
-    """What the configuration says of the topic, and where. Of some the first policy that matches says all, of others the first that says one."""
+    """Lists the topic's policies in the configuration, and where they stand. Of some the first policy that matches counts
+    alone, of others the first that has a value.
+    """
     matching = list(config.matching(topic))
     for name, (of_first, says, default) in _POLICIES.items():
         key = name if name in TopicPolicy.__slots__ else f"{name}_s"
@@ -102,4 +104,4 @@ _POLICIES: dict[str, tuple[bool, Callable[[Any], str], str]] = {
     "dispatch_rate": (False, _rate, "as of each link"),
     "replicate_subscription_state": (False, lambda shared: str(shared).lower(), "true"),
 }
-"""By key: whether the first match alone counts, how it is shown, and what holds where none says it."""
+"""Policies by key: whether the first match alone counts, how the value is shown, and the value where no policy has one."""

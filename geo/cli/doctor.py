@@ -50,7 +50,7 @@ def exit_code(found: Sequence[Symptom], fail_on: Level | None) -> int:
 _COLOURS: Mapping[Level, Colour | None] = {"ok": None, "warn": Colour.WARNS, "error": Colour.BAD}
 
 _INDENT = 6
-"""Of what is below a level."""
+"""Columns by which the lines below a level are indented."""
 
 
 def _lines(one: Symptom) -> Iterator[Line]:

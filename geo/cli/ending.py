@@ -1,4 +1,4 @@
-"""What a signal makes of a run of the command line. Pure; `signals.py` does it."""
+"""Decides what a signal makes of a run of the command line. Pure; `signals.py` does it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 
 class AskedBy(Enum):
-    """By whom it was asked to end."""
+    """Origin of the request to end."""
 
     MANAGER = auto()
     """SIGTERM, of a service manager: it has time, which the manager measures."""
@@ -15,7 +15,7 @@ class AskedBy(Enum):
 
 
 class Does(Enum):
-    """What follows, in this order."""
+    """Steps that follow a signal, in this order."""
 
     END_SOON = auto()
     """Say that it is stopping, and what a second Ctrl-C does; end the process some seconds from now, whatever still runs: as after a kill,
@@ -33,8 +33,10 @@ class Does(Enum):
 
 
 def on_signal(asked: AskedBy, interrupts: int, *, can_stop: bool, launches: bool) -> tuple[Does, ...]:
-    """What follows when somebody asks who has pressed Ctrl-C so often before. `can_stop`: the run ends by itself when it is asked. `launches`:
-    the main thread starts Spark: pyspark, if it is left, takes from the Java machine what that waits for, which then stays for ever."""
+    """Decides what follows a signal after so many presses of Ctrl-C. `can_stop`: the run ends by itself when it is asked.
+    `launches`: the main thread starts Spark: pyspark, if it is left, takes from the Java machine what that waits for, which
+    then stays for ever.
+    """
     if asked is AskedBy.MANAGER:
         return (Does.STOP,)
     if interrupts:

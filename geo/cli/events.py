@@ -31,10 +31,12 @@ from geo.schemas import EVENTS
 from geo.text import show
 
 LOOK_S, REMOTE_LOOK_S = 1.0, 5.0
-"""How often `--follow` looks."""
+"""Seconds between two looks of `--follow`."""
 
 LATE = timedelta(hours=2)
-"""What is written later than that behind newer events is not followed. (Of a region that could not be read for longer all is.)"""
+"""Age up to which an event that is written behind newer ones is followed. (Of a region that could not be read for longer all
+is.)
+"""
 
 HEAD = ("TIME", "CLUSTER", "KIND", "SUBJECT", "CHANGE", "REASON", "BY")
 
@@ -176,6 +178,8 @@ def fields_of(one: Event, config: str) -> dict[str, Any]:
 
 
 def _reason(one: Event, config: str) -> str | None:
-    """What to do is as it is typed for the configuration of who reads it: who noted it may have another, elsewhere."""
+    """Adds to the reason what to do, as it is typed for the configuration of who reads it: who noted the event may have
+    another, elsewhere.
+    """
     why, mark, do = (one.reason or "").partition("Do: ")
     return f"{why}{mark}{typed(do, config)}" or None

@@ -19,8 +19,9 @@ from geo.times import from_us
 
 
 def finding_as_json(one: Finding, now_us: int, config: str) -> dict[str, Any]:
-    """What every screen says of how something is doing, in these words. `level`: of what is no problem, as a rest of an hour, it is ok. `do`: verbs are as
-    they are typed for a configuration."""
+    """Gives the words that every screen has for how something is doing. `level`: of what is no problem, as a rest of an hour,
+    it is ok. `do`: verbs are as they are typed for a configuration.
+    """
     return {
         "health": one.health, "level": one.level if one.is_problem(now_us) else "ok", "since": None if one.since_us is None else from_us(one.since_us), "code": one.code,
         "reason": one.reason or None, "do": None if one.do is None else typed(one.do, config),
@@ -28,7 +29,7 @@ def finding_as_json(one: Finding, now_us: int, config: str) -> dict[str, Any]:
 
 
 def lag_as_json(lag: Lag | None, prefix: str = "") -> dict[str, Any]:
-    """How far a link is behind, each name with a prefix where it stands among others. None: nobody knows."""
+    """Gives the lag of a link, each name with a prefix where it stands among others. None: nobody knows."""
     return {f"{prefix}{name}": value if lag else None for name, value in said(lag or Lag()).items()}
 
 
@@ -51,7 +52,7 @@ def since(since_us: int | None, now_us: int) -> str | None:
 
 
 _INDENT = 11
-"""Of a problem's lines below its first."""
+"""Columns by which a problem's lines below its first are indented."""
 
 
 def problem_lines(one: Problem, now_us: int, config: str) -> Iterator[Line]:

@@ -21,10 +21,10 @@ else:
     _StreamHandler = logging.StreamHandler  # in Python 3.10 it takes no type
 
 RUN_ID = uuid.uuid4().hex[:12]
-"""Of this process: the same in each line of its log."""
+"""Id of this process: the same in each line of its log."""
 
 SAID = ("cluster", "source", "target", "topic", "work", "versions", "messages", "seconds", "reason")
-"""What a line may say beside its text. Who logs gives it as `extra`, with the `event`."""
+"""Fields that a line may have beside its text. Who logs gives them as `extra`, with the `event`."""
 
 FIELDS = ("ts", "level", "event", *SAID, "run_id", "logger", "message")
 """All fields of a line in JSON; those that say nothing are left out."""
@@ -66,9 +66,9 @@ class LogHandler(_StreamHandler):
         self.setFormatter(JsonFormatter() if as_json else TextFormatter())
         self.addFilter(lambda record: record.name != "root")  # py4j says there what Ctrl-C interrupted
         self.draws = not as_json and stream.isatty()
-        """Whether this is a terminal that a person reads."""
+        """True if the stream is a terminal that a person reads."""
         self.progress = ""
-        """What was said last of how far something has come."""
+        """The last line of progress."""
         self.first: Callable[[], None] | None = None
         """Says what comes before all else."""
         self._is_drawn = False

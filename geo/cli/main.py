@@ -104,7 +104,7 @@ def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
 
 
 def _full_disk(args: argparse.Namespace, error: Exception) -> str:
-    """Which disk is full: where an error says so, else as it seems."""
+    """Names the disk that is full: where an error says so, else as it seems."""
     from geo.cli.running import full_disk
     from geo.config import load
 

@@ -1,4 +1,4 @@
-"""Which verbs change something, and the event by which each tells who asked for what, and what came of it."""
+"""Verbs that change something, and the event by which each tells who asked for what, and what came of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WRITES: Mapping[str, EventKind] = {
         EventKind.VERB,
     ),
 }
-"""By noun and verb. Others only look, or run on, and tell what they do themselves."""
+"""Kinds of events by noun and verb. Other verbs only look, or run on, and note their events themselves."""
 
 RUNS: Mapping[str, EventKind] = dict.fromkeys(("broker", "replicate"), EventKind.OWNER)
 """Those of which it is told alone that they were refused, or failed: what they do they tell themselves, and a broker that ran also why it ended."""
@@ -45,7 +45,7 @@ _NOT_TOLD = {"--where"}
 """Arguments whose value may be of a person."""
 
 _ENDED = {0: "", 1: " failed", 3: " refused", 130: " interrupted"}
-"""By exit code. What is wrongly asked for (2) changed nothing."""
+"""Endings by exit code. What is wrongly asked for (2) changed nothing."""
 
 
 def note_verb(
@@ -78,7 +78,7 @@ def note_verb(
 
 
 def _typed(arguments: Sequence[str]) -> Iterable[str]:
-    """What a person typed, without the configuration's place and what is not told."""
+    """The words that a person typed, without the configuration's place and what is not to be noted."""
     words = iter(arguments)
     for word in words:
         name, is_joined, _ = word.partition("=")

@@ -72,7 +72,7 @@ def verify(args: argparse.Namespace, output: Output) -> int:
 
 
 def _of_a_part(args: argparse.Namespace, *, quick: bool = False) -> str:
-    """What an event of it says of that it was not of all there is: nobody takes it for that."""
+    """Words by which an event says that a verb looked at a part only: nobody takes it for the whole."""
     return " (ends alone)" if quick else " (some topics)" if args.topic != ALL_TOPICS else ""
 
 

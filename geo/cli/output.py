@@ -1,4 +1,4 @@
-"""How the command line prints: text for people or JSON with stable keys, data on stdout, the log on stderr."""
+"""Output of the command line: text for people or JSON with stable keys, data on stdout, the log on stderr."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 class UnprintedError(GeoError):
-    """What is to be shown cannot be written where stdout leads: a disk is full. Of this package, so that no message is to blame for it."""
+    """A result cannot be written where stdout leads: a disk is full. An error of this package, so that no message is to blame
+    for it.
+    """
 
 
 class NobodyReadsError(UnprintedError):
@@ -39,8 +41,9 @@ class NobodyReadsError(UnprintedError):
 
 
 def ready_streams() -> None:
-    """What the encoding of stdout has not is escaped. Those of stdin, stdout and stderr that are closed lead nowhere: each gets its own number, which is
-    the first that is free."""
+    """Lets stdout escape what its encoding has not. Those of stdin, stdout and stderr that are closed lead nowhere: each gets
+    its own number, which is the first that is free.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # as long as this process
@@ -49,7 +52,7 @@ def ready_streams() -> None:
 
 
 def _has_all_characters() -> bool:
-    """Whether stdout can show any text."""
+    """Tells whether stdout can show any text."""
     return codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
 
 
@@ -103,18 +106,19 @@ def _member(name: str, value: Any) -> tuple[str, Any]:
 
 
 _TIMES = ("at", "since")
-"""How the names of times end."""
+"""Ends of the names of times."""
 
 
 class Colour(Enum):
-    """Of what is shown on a terminal."""
+    """Colour on a terminal."""
 
     BAD, WARNS, GOOD, HEAD = 31, 33, 32, 1
 
 
 class Line(NamedTuple):
-    """What people read on a line. Of those into which it is wrapped the first has its colour, and the others begin at column `indent`; None: a little
-    further than it does."""
+    """A line for people. Of those into which it is wrapped the first has its colour, and the others begin at column `indent`;
+    None: a little further than it does.
+    """
 
     text: str
     colour: Colour | None = None
@@ -122,7 +126,7 @@ class Line(NamedTuple):
 
 
 _FURTHER = 2
-"""By so many columns the lines into which one is wrapped are indented further than that."""
+"""Columns by which the further lines of a wrapped line are indented."""
 
 _CLEAR = "\x1b[H\x1b[2J"
 """To a terminal: all is empty, and what comes begins at the top."""
@@ -171,7 +175,9 @@ class Output:
         return typed(text, self.config) if self.config else text
 
     def lines(self, lines: Iterable[Line]) -> None:
-        """As `text`, in colours, and verbs as they are. All that is for people is printed here, so that nothing in it moves a cursor, brings a colour or begins a line."""
+        """Prints as `text`, in colours, and verbs as they are. All that is for people is printed here, so that no text moves a
+        cursor, sets a colour or begins a line.
+        """
         if not self.as_json:
             for line, colour in fitted(lines, self.width):
                 _print(self._painted(line, colour))
@@ -191,7 +197,7 @@ class Output:
 
 
 def _colour_of(cells: Sequence[str]) -> Colour | None:
-    """Of a row in which something has stopped, or waits to be tried again."""
+    """Colour of a row in which something has stopped, or waits to be tried again."""
     return Colour.BAD if "FAILED" in cells else Colour.WARNS if "DELAYED" in cells else None
 
 
@@ -213,8 +219,9 @@ def table_lines(head: Sequence[str], rows: Sequence[Sequence[object]], width: in
 
 
 def fitted(lines: Iterable[Line], width: int | None) -> Iterator[tuple[str, Colour | None]]:
-    """Lines as they are shown: each as several that are no wider than `width` (None: any width is right), unless a word is, so that a name or a path can
-    be copied whole, and without characters that are none to read."""
+    """Fits lines into `width` columns (None: any width is right), each as several lines. A longer word stays whole, so that a
+    name or a path can be copied. Characters that are none to read are left out.
+    """
     for text, colour, indent in lines:
         said = printable(text)
         if width is None or len(said) <= width:

@@ -128,7 +128,9 @@ def list_policies(args: argparse.Namespace, output: Output) -> int:
 def _now(
     tables: ClusterTables, placement: Placement, kind: str, found: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """What follows of policies now: of isolation which brokers may own the namespaces that have bundles, of anti-affinity which are to."""
+    """Derives what follows of policies now: of isolation the brokers that may own the namespaces that have bundles, of
+    anti-affinity those that are to.
+    """
     if kind == ANTI_AFFINITY:
         assigned = read_assignments(tables)
         return {name: {"brokers": brokers_of(name, assigned)} for name in found}

@@ -1,4 +1,4 @@
-"""What is said in the log of a run that takes long: that it began, before anything large is imported; each minute how it goes; how it ended."""
+"""Log of a run that takes long: that it began, before anything large is imported; each minute how it goes; how it ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LONG = {
 """Verbs that take long, and what each says of Spark."""
 
 _FOLLOWS = ("publish", "consume", "subscriptions fold", "subscriptions sync")
-"""Of these only what does not end by itself."""
+"""Verbs of which only what does not end by itself is logged."""
 
 _GIVEN_BY = "PYSPARK_GATEWAY_PORT"
 
@@ -45,11 +45,13 @@ DRAWN_S = 1.0
 
 
 FIRST_S = 0.8
-"""After so long it tells people that it has started, or before anything else is said. Who is refused sooner hears why, and nothing else."""
+"""Seconds after which a run tells people that it has started, or before anything else is said. Who is refused sooner reads why,
+and nothing else.
+"""
 
 
 class RunLog:
-    """Of one call of the command line; of one that is short nothing is said. As a context: says its end, with `code` and `reason`."""
+    """Log of one call of the command line; a short call logs nothing. As a context: logs its end, with `code` and `reason`."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         asked = _asked(arguments)
@@ -64,7 +66,7 @@ class RunLog:
         self._status: Callable[[], str] | None = None
         self._speaks = True
         self._first: str | None = None
-        """What its first line says, until that is said."""
+        """The first line, until it is logged."""
         if self.is_long:
             self._first = f"geo {self.verb} started: {_what_runs(asked, arguments)}"
             self.configure(verbose=asked.verbose, as_json=asked.output == "json")
@@ -80,12 +82,13 @@ class RunLog:
         self._handler.first = self._begin
 
     def follow(self, counts: Callable[[], Counts], status: Callable[[], str] | None = None, *, speaks: bool = True) -> None:
-        """What it has done since its start, for heartbeats and its end. `status`: what else a heartbeat says. Not `speaks`: the run says
-        each minute itself how it goes."""
+        """Sets where the counts since the start are, for heartbeats and the end. `status`: what else a heartbeat says. Not
+        `speaks`: the run says each minute itself how it goes.
+        """
         self._counts, self._status, self._speaks = counts, status, speaks
 
     def say(self, line: str) -> None:
-        """What the run says of itself."""
+        """Logs a line of the run about itself."""
         self._say("status", line)
 
     def changed(self, line: str, work: str, state: State, reason: str | None, fields: Mapping[str, object]) -> None:
@@ -144,7 +147,7 @@ class RunLog:
                 before, told_at = self._done(), now
 
     def _done(self) -> Counts:
-        """As `follow` was told. What is said ends nothing that runs."""
+        """Asks the counts of `follow`. A fault of theirs ends nothing that runs."""
         with suppress(Exception):
             return self._counts()
         return {}
@@ -164,7 +167,7 @@ class RunLog:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    """What of the arguments a start line says, without the parser of the verb, whose module is large."""
+    """Reads those of the arguments that a start line says, without the parser of the verb, whose module is large."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("verb", nargs="?", default="")
     parser.add_argument("does", nargs="?", default="")
@@ -204,7 +207,7 @@ def _found(given: str | None) -> FoundConfig | None:
 
 
 def _configured(given: str | None) -> str:
-    """Which configuration it is, by what it was found, and by what two are told apart."""
+    """Names the configuration: by what it was found, and by what two are told apart."""
     path, by = _found(given) or (given, None)
     found = "" if path == given else f"{by}, "
     try:

@@ -43,13 +43,13 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _NOISE = ("WARNING: Using incubator modules:", "Starting Streaming TransformWithState", "Streaming TransformWithState")
-"""How lines begin that Java and Spark's Python workers write to stderr, and that nobody can act on."""
+"""Beginnings of lines that Java and Spark's Python workers write to stderr, and that nobody can act on."""
 
 _CONTEXTS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers by which PySpark prints an error as JSON, kilobytes of it, before it raises it."""
 
 _LAST_WORDS_S = 2.0
-"""How long what a Spark that does not start still has to say is waited for."""
+"""Seconds that the last words of a Spark that does not start are waited for."""
 
 
 def start_spark(name: str, config: Config, *locations: str | None) -> SparkSession:
@@ -91,7 +91,7 @@ def start_spark(name: str, config: Config, *locations: str | None) -> SparkSessi
 
 
 def _writing(number: int, like: Any) -> TextIO:
-    """As stdout or stderr, to this file descriptor. It is closed when nobody has it any more: a thread may be about to print."""
+    """Opens this file descriptor as stdout or stderr. It is closed when nobody has it any more: a thread may be about to print."""
     return open(number, "w", encoding=like.encoding, errors=like.errors)
 
 
@@ -104,7 +104,7 @@ def _pass_on(read: int) -> None:
 
 
 def starting(name: str, config: Config) -> StartSpark:
-    """As `start_spark`, when it is first called; the same session each time."""
+    """Starts Spark as `start_spark`, when it is first called; the same session each time."""
     lock, started = threading.Lock(), list["SparkSession"]()
 
     def start() -> SparkSession:
@@ -149,7 +149,7 @@ class LookedAt:
     def read_each(
         self, read: Callable[[ClusterTables], Iterable[T]], *, alone: bool = False
     ) -> tuple[list[T], list[dict[str, Any]]]:
-        """As `Regions.read_each`, with a row of each cluster that cannot be read."""
+        """Reads as `Regions.read_each`, with a row of each cluster that cannot be read."""
         found, unreadable = self.regions.read_each(read, alone=alone)
         return found, [unreadable_row(name, why) for name, why in unreadable.items()]
 
@@ -211,7 +211,7 @@ def with_disk(line: str, clusters: Iterable[Cluster]) -> str:
 
 
 def missing_roots(config: Config) -> list[str]:
-    """Of each cluster on a disk here of which the root is not there, a line that says so: nothing was written yet, or the root is wrong."""
+    """Lists clusters on a disk here of which the root is not there, a line each: nothing was written yet, or the root is wrong."""
     roots = {name: cluster.root for name, cluster in config.clusters.items() if cluster.root is not None}
     gone = {name: root for name, root in roots.items() if (place := local_path(root)) is not None and not place.exists()}
     return [
@@ -232,8 +232,9 @@ def name_missing_sources(config: Config, target: str) -> None:
 def run_in_cluster(
     args: argparse.Namespace, output: Output, name: str, make: Callable[..., Any], told: Callable[[Any], str], **more: Any
 ) -> int:
-    """Run until it is done or stopped, with the arguments `--cluster` and those of `add_running`, what `make` makes of a session, a
-    configuration and its cluster; say what it did, and why what is `unfinished` is not done. Returns the exit code."""
+    """Run until it is done or stopped, with the arguments `--cluster` and those of `add_running`. `make` gets a session, a
+    configuration and its cluster. Say what was done, and why what is `unfinished` is not done. Returns the exit code.
+    """
     parse_trigger(args.trigger)
     config = load_for(args)
     running = make(start_spark(name, config), config, args.cluster, trigger=args.trigger, take_over=args.take_over, **more)

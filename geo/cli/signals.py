@@ -23,10 +23,12 @@ END_S = 2.0
 """After Ctrl-C the process ends by then: nothing that it leaves is worse than what a kill leaves."""
 
 _SAY_S = 0.2
-"""What has ended by then does not say that it is stopping."""
+"""Seconds within which a run may end without a word that it is stopping."""
 
 _HEARD_S = 0.2
-"""What the main thread has not heard by then it is told behind its back: it is in a call that does not come back, such as one to a store."""
+"""Seconds after which the main thread is stopped behind its back: it is in a call that does not come back, such as one to a
+store.
+"""
 
 _CANCEL_S = 0.25
 """Between two times that Spark's jobs are cancelled: what runs begins others meanwhile."""
@@ -39,7 +41,7 @@ _launches = False
 
 
 class Signals:
-    """What this process does at signals, as a context."""
+    """Handling of signals by this process, as a context."""
 
     def __init__(self, on_end: Callable[[int], None], end: Callable[[int], object]) -> None:
         """`end` ends the process, with an exit code; `on_end` is called before that is done in the middle of something."""
@@ -47,9 +49,11 @@ class Signals:
         self._stop: Callable[[], None] | None = None
         self._interrupts = 0
         self._before: dict[str, Any] = {}
-        """What signals did that do something else now."""
+        """Handlers of before, by signal, that are replaced now."""
         self._came = self._heard = self._heard_late = 0
-        """How often Ctrl-C came, was heard, and was heard by another thread of which the main thread hears later."""
+        """Counts of Ctrl-C: how often it came, was handled, and was handled by another thread of which the main thread learns
+        later.
+        """
         self._wakes: socket.socket | None = None
         self._woke_before = -1
 

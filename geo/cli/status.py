@@ -113,7 +113,7 @@ def _link_as_json(one: LinkLine) -> dict[str, Any]:
 
 
 def screen(found: Status, version: str, width: int | None, config: str) -> Iterator[Line]:
-    """What people see, for a terminal of that width (None: there is none), with verbs as they are typed for a configuration."""
+    """The screen for a terminal of that width (None: there is none), with verbs as they are typed for a configuration."""
     count = len(found.problems)
     told = counted(count, "problem") if count else "no problem"
     stamp = f"{shown_time(from_us(found.at_us))}  geo {version}".rstrip()
@@ -199,7 +199,7 @@ def _subscriptions(one: SubscriptionsLine) -> str:
 
 
 def _behind(found: Sequence[SubscriptionFacts | OfVersions], what: str, unknown: int) -> str:
-    """How many are behind, and which is furthest; and of how many nobody knows."""
+    """Counts those that are behind, and names the one that is furthest; and of how many nobody knows."""
     told = ""
     if found:
         worst = found[0]

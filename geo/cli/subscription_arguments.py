@@ -30,7 +30,7 @@ def add_start(p: argparse.ArgumentParser, does: str) -> None:
 
 
 def is_many(args: argparse.Namespace) -> bool:
-    """Whether a glob stands for several."""
+    """Tells whether a glob stands for several."""
     return is_glob(args.topic) or is_glob(args.subscription)
 
 

@@ -200,7 +200,7 @@ def reset(args: argparse.Namespace, output: Output) -> int:
 
 
 def _rehearsed(args: argparse.Namespace, config: Config, spark: StartSpark, wanted: list[Subscribed]) -> str:
-    """What a reset would do. Of several those that would be refused are left out."""
+    """Rehearses a reset. Of several those that would be refused are left out."""
     found = []
     for topic, name in wanted:
         with suppress(*(GeoError,) * is_many(args)):
@@ -278,8 +278,9 @@ def _wanted(args: argparse.Namespace, *, of_versions: bool = False) -> tuple[Con
 
 
 def _read_known(args: argparse.Namespace) -> tuple[Config, Topic]:
-    """As `read_named`, before Spark starts for it. Raises UsageError if no cluster knows the subscription, or only others know one that links bring
-    here (one of versions is a cluster's own); not while one cannot be read."""
+    """Reads as `read_named`, before Spark starts for it. Raises UsageError if no cluster knows the subscription, or only others
+    know one that links replicate to this one (one of versions is a cluster's own); not while one cannot be read.
+    """
     config, topic = read_named(args)
     looked, name = LookedAt("geo subscriptions", config, "auto"), args.subscription
 
@@ -376,7 +377,7 @@ def _whole(one: Standing) -> Iterator[str]:
 
 
 def _short(one: Standing) -> Iterator[str]:
-    """Of one of many: what somebody has to look at, and what a failover would do."""
+    """Lines for one subscription of many: what somebody has to look at, and what a failover would do."""
     where = f"{one.topic} in {one.cluster}"
     for peer in one.peers:
         if peer.behind and not peer.unreadable:  # what cannot be read is said of all
@@ -393,7 +394,7 @@ def _to_look_at(one: Standing) -> Iterator[str]:
 
 
 def failover_line(cluster: str, ready: Readiness) -> str:
-    """What a failover would do if the cluster were lost now."""
+    """Line for what a failover would do if the cluster were lost now."""
     if ready.repeated is None:
         return f"if {cluster} is lost now: {ready.why}"
     missing = f", and lack {counted(ready.missing, 'message')} that wait" if ready.missing else ""

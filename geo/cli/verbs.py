@@ -1,4 +1,4 @@
-"""Which verbs there are, and the words of Pulsar's and Kafka's tools that stand for one. Pure."""
+"""Verbs that there are, and the words of Pulsar's and Kafka's tools that stand for one. Pure."""
 
 from __future__ import annotations
 
@@ -90,10 +90,11 @@ _OF_NO_CONFIGURATION = ("balance", "demo", "init")
 _VERB = re.compile(
     rf"(?<![\w./`-])geo (?!{'|'.join(_OF_NO_CONFIGURATION)})(?:(?:{'|'.join(NOUNS)}) [a-z]+|(?:{'|'.join(VERBS)}))(?![\w-]|(?: [a-z]+)? --config)"
 )
-"""How a verb of this program begins in a text. One in backticks is mentioned, and not to be typed."""
+"""Beginning of a verb of this program in a text. One in backticks is mentioned, and not to be typed."""
 
 
 def typed(do: str, config: str) -> str:
-    """What to do: each verb in it is as it is typed for a configuration. That stands behind its name, since where it ends prose may follow.
-    One that has it stays."""
+    """Completes a text of what to do: each verb in it is as it is typed for a configuration. The option stands behind the
+    verb's name, since where the verb ends prose may follow. A verb that has it stays.
+    """
     return _VERB.sub(lambda verb: f"{verb[0]} --config {shlex.quote(config)}", do)

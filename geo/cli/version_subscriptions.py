@@ -1,4 +1,4 @@
-"""What `geo subscriptions …` and `geo failover` do with version subscriptions: consumers that only know versions of a topic's log."""
+"""Verbs `geo subscriptions …` and `geo failover` for version subscriptions: consumers that only know versions of a topic's log."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def sync(args: argparse.Namespace, output: Output) -> int:
 
 
 def listed(tables: ClusterTables, one: VersionSubscription) -> dict[str, Any]:
-    """As JSON."""
+    """The subscription as JSON."""
     named = {"topic": str(one.topic), "subscription": one.subscription, "cluster": tables.cluster.name, "mode": "version"}
     progress = {"finished": one.finished, "checkpoint": one.checkpoint, "table_id": one.table_id}
     return {**named, **progress, "replicated": one.replicated, "backlog_versions": changes.versions_behind(tables, one)}
