@@ -41,7 +41,7 @@ def broker(args: argparse.Namespace, output: Output) -> int:
         if ends:  # for programs it says all at its end, as one document
             output.text(line)
         else:
-            output.line({"time": utc_now(), **_fields(report)})
+            output.line({"time": utc_now(), **_fields(report, output)})
         if output.as_json or not ends:  # what people read on stdout is not said twice
             args.run.changed(line, report.kind.value, report.state, report.reason, report.fields)
 
@@ -66,12 +66,17 @@ def broker(args: argparse.Namespace, output: Output) -> int:
         args.tells_itself = True
         reports = runner.run()
     if ends:
-        output.data([_fields(report) for report in reports])
+        output.data([_fields(report, output) for report in reports])
     return 1 if any(report.state in (State.FAILED, State.DELAYED) for report in reports) else 0
 
 
-def _fields(report: BrokerReport) -> dict[str, object]:
-    return {"kind": report.kind.value, "state": report.state.value, "reason": report.reason, **report.fields}
+def _fields(report: BrokerReport, output: Output) -> dict[str, object]:
+    return {
+        "kind": report.kind.value,
+        "state": report.state.value,
+        "reason": report.reason and output.typed(report.reason),
+        **report.fields,
+    }
 
 
 def _line(report: BrokerReport) -> str:

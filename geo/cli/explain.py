@@ -60,10 +60,10 @@ def _as_json(one: Explained, now_us: int, config: str) -> dict[str, Any]:
     decision, status, cursor, messages = one.decision, one.status, one.cursor, one.messages
     return {
         "link": f"{one.source}->{one.target}", "replicated": decision.replicated,
-        "decision": {"set_by": decision.level, "where": decision.where, "reason": decision.reason, "do": decision.do and typed(decision.do, config)},
+        "decision": {"set_by": decision.level, "where": decision.where, "reason": typed(decision.reason, config), "do": decision.do and typed(decision.do, config)},
         "cannot_be_read": one.unread,
         "newest_messages": None if messages.since_us is None else {"for_target": messages.to_target, "for_others": messages.to_others},
-        "state": status and status.state.value, "reason": status and status.reason,
+        "state": status and status.state.value, "reason": status and status.reason and typed(status.reason, config),
         "source_version": status and status.at, "source_newest": status and status.newest, "in_sync": status and status.in_sync,
         **lag_as_json(None if status is None else status.lag, "lag_"),
         "finding": one.finding and finding_as_json(one.finding, now_us, config),
@@ -104,13 +104,13 @@ def _standing(one: Explained, now_us: int, config: str) -> list[str]:
         of = "" if status.newest is None else f" of {status.newest}"
         at = "nobody knows where" if status.at is None else f"version {status.at}{of}"
         is_told = one.finding is not None and one.finding.health is not Health.OK
-        why = f": {status.reason}" if status.reason and not is_told else ""
+        why = f": {typed(status.reason, config)}" if status.reason and not is_told else ""
         said.append(f"    {status.state.value}, at {at}, {_behind(status.lag)}{why}")
     if (finding := one.finding) is not None and finding.health is not Health.OK:
         when = since(finding.since_us, now_us)
         code = "" if finding.code is None else f": {finding.code.value}"
         said.append(
-            f"    {finding.health.value}{'' if when is None else f' since {when}'}{code}{finding.reason and f': {finding.reason}'}"
+            f"    {finding.health.value}{'' if when is None else f' since {when}'}{code}{finding.reason and f': {typed(finding.reason, config)}'}"
         )
         said += [] if finding.do is None else [f"      do: {typed(finding.do, config)}"]
     if (cursor := one.cursor) is not None:

@@ -24,7 +24,7 @@ def finding_as_json(one: Finding, now_us: int, config: str) -> dict[str, Any]:
     """
     return {
         "health": one.health, "level": one.level if one.is_problem(now_us) else "ok", "since": None if one.since_us is None else from_us(one.since_us), "code": one.code,
-        "reason": one.reason or None, "do": None if one.do is None else typed(one.do, config),
+        "reason": typed(one.reason, config) or None, "do": None if one.do is None else typed(one.do, config),
     }  # fmt: skip
 
 
@@ -67,6 +67,7 @@ def problem_lines(one: Problem, now_us: int, config: str) -> Iterator[Line]:
         f"since {since(first.since_us, now_us) or 'an unknown time'}",
     ]
     reason = first.reason if one.count <= 1 else f"{first.subject}: {first.reason}"  # of others the numbers are others
+    reason = typed(reason, config)
     why = f"{first.code.value}: {reason}" if first.code is not None else reason
     yield Line("  ".join(part for part in (*parts, why) if part), colour, _INDENT)
     more = first.topic if one.count > 1 or first.do is None else None

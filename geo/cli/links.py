@@ -37,6 +37,7 @@ from geo.cli.running import (
     stop_on_signals,
     with_disk,
 )
+from geo.cli.verbs import typed
 from geo.config import load
 from geo.config.model import Config
 from geo.delta.driver import Reads
@@ -169,7 +170,7 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
         stop_on_signals(args, runner.stop)
         health.wait(LOOKS_S)
         reports = runner.run()
-    output.data([{**r.fields, "state": r.state.value, "reason": r.reason} for r in reports])
+    output.data([{**r.fields, "state": r.state.value, "reason": r.reason and output.typed(r.reason)} for r in reports])
     if not reports:
         output.text(f"nothing to replicate into {args.cluster}: its sources have no matching topic yet")
     return 1 if any(r.state in (State.FAILED, State.DELAYED) for r in reports) else 0
@@ -243,7 +244,9 @@ def _show_status(args: argparse.Namespace, output: Output, config: Config, late:
     away = [link for one in unreadable for link in config.inbound(one["cluster"])]
     statuses = [one for one, _ in found]
     every, of_in_sync = high_watermarks(statuses, away, in_sync=False), high_watermarks(statuses, away, in_sync=True)
-    rows = [{**_status(one, every, of_in_sync), "finding": finding_as_json(how, now, args.config)} for one, how in found]
+    rows = [
+        {**_status(one, every, of_in_sync, args.config), "finding": finding_as_json(how, now, args.config)} for one, how in found
+    ]
     output.data([*sorted(rows, key=lambda row: (row["topic"], row["link"])), *unreadable])
     head = ("TOPIC", "LINK", "HEALTH", "SINCE", "STATE", "IN SYNC", "LAG", "BYTES", "SECONDS", "VERSION", "OF", "REASON")
     output.table(
@@ -290,10 +293,10 @@ def _lag(lag: Lag | None) -> tuple[str, ...]:
     return *counts, "?" if lag.seconds is None else f"{more}{lag.seconds:,.1f}"
 
 
-def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks) -> dict[str, Any]:
+def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks, config: str) -> dict[str, Any]:
     lag, key = one.lag, (one.link.source, one.topic)
     return {
-        "link": one.link.name, "topic": str(one.topic), "state": one.state.value, "reason": one.reason,
+        "link": one.link.name, "topic": str(one.topic), "state": one.state.value, "reason": one.reason and typed(one.reason, config),
         "source_version": one.at, "source_newest": one.newest, "in_sync": one.in_sync,
         **lag_as_json(lag, "lag_"),
         "expired": one.expired, "impossible": one.impossible,
@@ -360,7 +363,7 @@ def list_links(args: argparse.Namespace, output: Output) -> int:
         requests = read_requests(tables)
         lags = {(one.link.source, str(one.topic)): one.lag for one in link_statuses(tables, looked.clusters, config, glob)}
         return [
-            ({"link": f"{source}->{tables.cluster.name}", "topic": topic, **_told(state, requests),
+            ({"link": f"{source}->{tables.cluster.name}", "topic": topic, **_told(state, requests, args.config),
               "source_version": state.cursor.version if state.cursor else None, "floors": state.floors, "expired": state.expired,
               **lag_as_json(lag := lags.get((source, topic)), "lag_")}, lag)
             for (source, topic), state in read_links(tables).items()
@@ -377,9 +380,9 @@ def list_links(args: argparse.Namespace, output: Output) -> int:
     return say_unreadable(output, unreadable) or int(any(row["state"] == State.FAILED.value for row, _ in found))
 
 
-def _told(row: LinkState, requests: Requests) -> dict[str, str | None]:
+def _told(row: LinkState, requests: Requests, config: str) -> dict[str, str | None]:
     state, reason = told_state(row, requests, row.source, Topic.parse(row.topic))
-    return {"state": state.value, "reason": reason}
+    return {"state": state.value, "reason": reason and typed(reason, config)}
 
 
 def rebuild_cluster(args: argparse.Namespace, output: Output) -> int:

@@ -107,7 +107,12 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
         there = all_topics(tables, (Topic.parse(topic) for _, topic in links))
         listed = [one for one in there if not one.is_deleted and topic_glob_matches(glob, one.topic)]
         failed.extend(
-            {"link": f"{source}->{tables.cluster.name}", "topic": topic, "cluster": tables.cluster.name, "reason": state.reason}
+            {
+                "link": f"{source}->{tables.cluster.name}",
+                "topic": topic,
+                "cluster": tables.cluster.name,
+                "reason": state.reason and output.typed(state.reason),
+            }
             for (source, topic), state in sorted(links.items())
             if state.state is State.FAILED and topic_glob_matches(glob, Topic.parse(topic))
         )
@@ -130,7 +135,7 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
     ]  # fmt: skip
     output.table(("TOPIC", "CLUSTER", "KIND", "MESSAGES", "VERSION", "REPLICATION CLUSTERS"), rows)
     output.text(*(f"{r['topic']} in {r['cluster']}: {r['lacks']}" for r in found if r["lacks"] is not None))
-    output.lines(Line(output.typed(f"{r['link']} {r['topic']}: FAILED: {r['reason']}"), Colour.BAD) for r in failed)
+    output.lines(Line(f"{r['link']} {r['topic']}: FAILED: {r['reason']}", Colour.BAD) for r in failed)
     output.text(*missing_roots(looked.config))
     return say_unreadable(output, unreadable) or int(bool(failed) or any(r["lacks"] is not None for r in found))
 

@@ -9,11 +9,15 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geo.cli.broker import _fields
 from geo.cli.explain import event_lines, lines
+from geo.cli.findings import finding_as_json
+from geo.cli.output import Output
 from geo.config.model import Cluster, Config, Link, TopicPolicy
 from geo.config.reader import parse
 from geo.delta.actions import Actions, Effect
 from geo.delta.commits import Commit
+from geo.fleet.broker import BrokerReport, WorkKind
 from geo.journal.event_rate import Event, EventKind
 from geo.log.kept_policies import kept
 from geo.log.ledgers import Batch, LedgerKey, Span
@@ -156,3 +160,14 @@ def test_events_are_a_line_each() -> None:
                   "why. Do: geo links restart --source us", "ops@vm3: geo broker", 3)  # fmt: skip
     told = "RUNNING -> FAILED (3 times)  SOURCE_RECREATED: why. Do: geo links restart --config geo.yaml --source us  ops@vm3: geo broker"
     assert event_lines([event], "geo.yaml") == [f"  2026-11-28T03:12:04Z  eu  LINK  us->eu {ORDERS}  {told}"]
+
+
+def test_a_reason_names_verbs_to_programs_as_they_are_typed() -> None:
+    reason = "it was dropped. Then: geo links resolve --source us --target eu"
+    typed = "it was dropped. Then: geo links resolve --config /etc/geo.yaml --source us --target eu"
+    failed = Finding(str(ORDERS), "us->eu", str(ORDERS), Health.FAILED, None, Reason.SOURCE_RECREATED, reason, None)
+    assert finding_as_json(failed, NOW_US, "/etc/geo.yaml")["reason"] == typed
+    report = BrokerReport(WorkKind.LINK, "us->eu", State.FAILED, reason, 0, {})
+    output = Output(as_json=True)
+    output.config = "/etc/geo.yaml"
+    assert _fields(report, output)["reason"] == typed
