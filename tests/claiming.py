@@ -18,8 +18,10 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
+from geo.coordination.claiming import claim
 from geo.coordination.claims import Owner, fence_name
-from geo.coordination.ownership import Ownership, claim, producer_runner, release
+from geo.coordination.ownership import Ownership, release
+from geo.coordination.runners import producer_runner
 from geo.delta.process import Process
 from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError

@@ -59,7 +59,8 @@ def _act(host: str, path: str, role: str, name: str) -> int:
     from pyspark.sql import SparkSession
 
     from geo.config import load
-    from geo.coordination.ownership import claim, release
+    from geo.coordination.claiming import claim
+    from geo.coordination.ownership import release
     from geo.delta.driver import Driver
     from geo.delta.process import this_process
     from geo.errors import GeoError

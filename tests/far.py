@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from geo.config import load
 from geo.config.model import DispatchRate
-from geo.coordination.ownership import claim, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
 from geo.crash import CrashPoint, arm, watched
 from geo.delta.arrow_rows import rows_table
 from geo.delta.driver import Driver, Reads

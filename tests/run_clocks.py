@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.coordination.ownership import owners_of
+from geo.coordination.owners import owners_of
 from geo.fleet.assignments import read_assignments
 from geo.fleet.load_reports import read_reports
 from geo.replication.link_table import read_links

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from geo.coordination.ownership import claim, giving_back
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import giving_back
 from geo.faults import Tried
 from geo.now import now_us
 from geo.ops import link_health

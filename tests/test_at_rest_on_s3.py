@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.coordination.claiming import claim
 from geo.coordination.claims import OWNED, Owner
-from geo.coordination.ownership import Runner, claim, release
+from geo.coordination.ownership import release
+from geo.coordination.runners import Runner
 from geo.coordination.signs import forget, sign, signs
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta import held_files

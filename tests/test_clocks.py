@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.coordination.ownership import origin_runners, owners_of
+from geo.coordination.owners import owners_of
+from geo.coordination.runners import origin_runners
 from tests.clock_actor import end, run, start
 from tests.clock_world import clock_world, ready
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.coordination.ownership import owned_now
+from geo.coordination.owners import owned_now
 from geo.crash import CrashPoint
 from geo.delta.commits import Kind
 from tests.crashing import dies_at, points

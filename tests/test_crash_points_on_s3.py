@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from geo.coordination.ownership import claim, filling_runners, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
+from geo.coordination.runners import filling_runners
 from geo.crash import CrashPoint, InjectedCrash, arm, watched
 from geo.delta.commits import EXPIRED
 from geo.errors import AlreadyOwnedError

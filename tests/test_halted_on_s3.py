@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from geo.coordination.claiming import claim
 from geo.coordination.claims import fence_name
-from geo.coordination.ownership import claim, owner_of, producer_runner, release
+from geo.coordination.owners import owner_of
+from geo.coordination.ownership import release
+from geo.coordination.runners import producer_runner
 from geo.crash import CrashPoint
 from geo.delta.commits import commit_file
 from geo.delta.delta_log import read_folder, remove_below

@@ -130,7 +130,7 @@ def test_a_backfill_that_was_stopped_with_its_files_copied_and_taken_over_adds_n
 
 def _until_owned_by_another(stale: GeoProcess, world: World, generation: int) -> None:
     """The taker has raised the generation: from here it needs the table's lock, which the stopped runner holds."""
-    from geo.coordination.ownership import owned_now
+    from geo.coordination.owners import owned_now
 
     stale.until(lambda: any(one.generation > generation for one in owned_now(world.tables("eu"))))
 

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geo.config import load
 from geo.config.model import Config, Publication
-from geo.coordination.ownership import Ownership, claim
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import Ownership
 from geo.delta.arrow_rows import rows_table
 from geo.delta.table import Table
 from geo.fleet.replicator import Replicator

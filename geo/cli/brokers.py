@@ -17,7 +17,7 @@ from geo.config.placement import MIB, Placement
 from geo.config.yaml_nodes import suggestion
 from geo.coordination.holders import RegionHolders
 from geo.coordination.liveness import silent_s
-from geo.coordination.ownership import broker_runner
+from geo.coordination.runners import broker_runner
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.errors import UsageError

@@ -6,7 +6,7 @@ names of those who owned something there tell whose it is.
 
 from __future__ import annotations
 
-from geo.coordination.ownership import RunnerName
+from geo.coordination.runners import RunnerName
 from geo.journal.cluster import ClusterTables, Identity, other_cluster_error
 from geo.schemas import OWNERS, TOPICS
 from geo.schemas.table import CLUSTER_PROPERTY

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from geo.coordination.claims import Owner
-from geo.coordination.ownership import Ownership, Runner, broker_runner
+from geo.coordination.ownership import Ownership
+from geo.coordination.runners import Runner, broker_runner
 from geo.crash import CrashPoint, reach
 from geo.delta.process import Process
 from geo.fleet.placement.averages import Averages, decode, encode

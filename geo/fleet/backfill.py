@@ -22,7 +22,9 @@ from pyspark.sql.types import StructField, StructType
 
 from geo.config import read
 from geo.config.model import Config, DispatchRate, Link
-from geo.coordination.ownership import Ownership, Runner, claim, filling_runners, giving_back, origin_runners
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import Ownership, giving_back
+from geo.coordination.runners import Runner, filling_runners, origin_runners
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Kind

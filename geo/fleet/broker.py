@@ -22,8 +22,10 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import NUM_FETCHERS, Config, DispatchRate, Link, Publication
 from geo.config.placement import Placement
+from geo.coordination.claiming import claim
 from geo.coordination.heartbeat import restart_housekeeper
-from geo.coordination.ownership import Ownership, broker_runner, claim, giving_back
+from geo.coordination.ownership import Ownership, giving_back
+from geo.coordination.runners import broker_runner
 from geo.errors import FencedError, UsageError
 from geo.faults import Tried, reason_of
 from geo.fleet.config_file import ConfigFile

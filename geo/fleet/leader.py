@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 
 from geo.config.placement import Placement
+from geo.coordination.claiming import claim
 from geo.coordination.claims import Owner
 from geo.coordination.holders import RegionHolders
-from geo.coordination.ownership import Ownership, broker_runner, claim, release
+from geo.coordination.ownership import Ownership, release
+from geo.coordination.runners import broker_runner
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.errors import AlreadyOwnedError, FencedError

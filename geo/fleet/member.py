@@ -14,17 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from geo.config.placement import Placement
+from geo.coordination.claiming import claim
 from geo.coordination.liveness import Signs
-from geo.coordination.ownership import (
-    Ownership,
-    RunnerKind,
-    RunnerName,
-    claim,
-    owned_now,
-    owner_of,
-    release,
-    version_sync_runner,
-)
+from geo.coordination.owners import owned_now, owner_of
+from geo.coordination.ownership import Ownership, release
+from geo.coordination.runners import RunnerKind, RunnerName, version_sync_runner
 from geo.coordination.storage_clock import storage_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.process import Process

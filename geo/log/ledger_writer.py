@@ -14,8 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from geo.config.model import Config
+from geo.coordination.claiming import claim
 from geo.coordination.clock import Stamp, jumped, refuse, why_wrong
-from geo.coordination.ownership import Ownership, Rows, claim, producer_runner, release
+from geo.coordination.ownership import Ownership, Rows, release
+from geo.coordination.runners import producer_runner
 from geo.crash import CrashPoint, reach
 from geo.delta.table import Table
 from geo.errors import SourceChangedError, UnknownAnswerError, UnsafeError

@@ -14,7 +14,8 @@ from functools import cached_property
 
 from geo.config.model import Config
 from geo.coordination.claims import Owner
-from geo.coordination.ownership import RunnerKind, RunnerName, named_owners
+from geo.coordination.owners import named_owners
+from geo.coordination.runners import RunnerKind, RunnerName
 from geo.coordination.storage_clock import checked_now_us
 from geo.delta.cut import HOLDS_S, KEEP, KEEP_S, Cut, LogReader, cut_below
 from geo.delta.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below

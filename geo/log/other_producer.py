@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Config
-from geo.coordination.ownership import owner_of, producer_runner, refuse_living
+from geo.coordination.owners import owner_of, refuse_living
+from geo.coordination.runners import producer_runner
 from geo.delta.commits import Commit
 from geo.delta.history import CommitName
 from geo.delta.predicate import Among, Compare

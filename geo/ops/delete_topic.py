@@ -12,7 +12,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config
-from geo.coordination.ownership import Ownership, claim, filling_runners, giving_back, named_owners, origin_runners, refuse_living
+from geo.coordination.claiming import claim
+from geo.coordination.owners import named_owners, refuse_living
+from geo.coordination.ownership import Ownership, giving_back
+from geo.coordination.runners import filling_runners, origin_runners
 from geo.crash import CrashPoint, reach
 from geo.delta.predicate import Among
 from geo.disk import local_path

@@ -14,7 +14,7 @@ from geo.config.model import Config, Link
 from geo.coordination.claims import Liveness, Owner
 from geo.coordination.holder import Holder
 from geo.coordination.holders import RegionHolders
-from geo.coordination.ownership import origin_runners
+from geo.coordination.runners import origin_runners
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.scan import few_added
 from geo.delta.store import read_each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from geo.coordination.holder import Holder
 from geo.coordination.holders import RegionHolders
-from geo.coordination.ownership import RunnerKind, RunnerName
+from geo.coordination.runners import RunnerKind, RunnerName
 from geo.delta.process import Process
 from geo.ops.region_process import RegionProcess
 from geo.times import in_us

@@ -13,8 +13,11 @@ from pyspark.sql import SparkSession
 
 from geo.asking import ask_all
 from geo.config.model import Config
+from geo.coordination.claiming import claim
 from geo.coordination.claims import Owner
-from geo.coordination.ownership import Runner, RunnerKind, claim, giving_back, named_owners, refuse_living
+from geo.coordination.owners import named_owners, refuse_living
+from geo.coordination.ownership import giving_back
+from geo.coordination.runners import Runner, RunnerKind
 from geo.crash import CrashPoint, reach
 from geo.delta.predicate import Among
 from geo.disk import local_path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from geo.asking import Late
 from geo.config import read
 from geo.config.model import Config
-from geo.coordination.ownership import origin_runners
+from geo.coordination.runners import origin_runners
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.driver import Reads
 from geo.faults import Tried, wrong_of

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from geo.coordination.claims import Owner
 from geo.coordination.holders import RegionHolders
-from geo.coordination.ownership import RunnerKind, RunnerName
+from geo.coordination.runners import RunnerKind, RunnerName
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.scan import data_files
 from geo.journal.cluster import ClusterTables

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from geo.coordination.ownership import Ownership, claim, owned_now, release
+from geo.coordination.claiming import claim
+from geo.coordination.owners import owned_now
+from geo.coordination.ownership import Ownership, release
 from geo.crash import CrashPoint
 from geo.delta.history import CommitName
 from geo.delta.tail import REMOTE_LOOK_S

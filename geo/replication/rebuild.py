@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config, Link
-from geo.coordination.ownership import claim, filling_runners, giving_back, origin_runners, refuse_producers
+from geo.coordination.claiming import claim
+from geo.coordination.owners import refuse_producers
+from geo.coordination.ownership import giving_back
+from geo.coordination.runners import filling_runners, origin_runners
 from geo.crash import CrashPoint, reach
 from geo.delta.predicate import Among, Predicate
 from geo.errors import UsageError

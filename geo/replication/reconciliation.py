@@ -14,7 +14,9 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 
 from geo.config.model import Start
-from geo.coordination.ownership import Ownership, Runner, claim, giving_back, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import Ownership, giving_back, release
+from geo.coordination.runners import Runner
 from geo.crash import CrashPoint, reach
 from geo.delta.actions import Touched
 from geo.delta.history import CommitName

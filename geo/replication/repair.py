@@ -10,7 +10,8 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config, Link, Start
-from geo.coordination.ownership import claim, giving_back
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import giving_back
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint
 from geo.delta.store import meanwhile

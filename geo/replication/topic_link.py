@@ -15,7 +15,8 @@ from datetime import datetime
 from functools import partial
 
 from geo.config.model import Config, Link, Start
-from geo.coordination.ownership import Ownership, Runner, filling_runners, origin_runners
+from geo.coordination.ownership import Ownership
+from geo.coordination.runners import Runner, filling_runners, origin_runners
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.history import CommitName

@@ -16,7 +16,8 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from geo.coordination.ownership import Ownership, Runner, producer_runner
+from geo.coordination.ownership import Ownership
+from geo.coordination.runners import Runner, producer_runner
 from geo.delta.cut import LogReader
 from geo.delta.history import CommitName
 from geo.ids import Position

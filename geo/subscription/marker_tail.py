@@ -20,7 +20,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from geo.config.model import Config
-from geo.coordination.ownership import Ownership, RunnerKind, named_owners
+from geo.coordination.owners import named_owners
+from geo.coordination.ownership import Ownership
+from geo.coordination.runners import RunnerKind
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Commit, Kind
 from geo.delta.history import CommitName, parted

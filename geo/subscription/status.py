@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from geo.config import read
 from geo.config.model import Config
-from geo.coordination.ownership import subscription_prefix
+from geo.coordination.runners import subscription_prefix
 from geo.delta.engine import Scan
 from geo.delta.predicate import Among
 from geo.delta.scan import scan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geo.coordination.holders import RegionHolders
-from geo.coordination.ownership import version_sync_runner
+from geo.coordination.runners import version_sync_runner
 from geo.delta.commits import Commit, Kind
 from geo.delta.scan import added_where
 from geo.delta.table import Table

@@ -14,7 +14,9 @@ from threading import Thread
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config
-from geo.coordination.ownership import Ownership, claim, release, version_sync_runner
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import Ownership, release
+from geo.coordination.runners import version_sync_runner
 from geo.errors import RetryableError
 from geo.journal.cluster import ClusterTables, connect
 from geo.journal.events import events_of

@@ -22,7 +22,7 @@ from threading import Event, Lock
 
 from pyspark.sql import SparkSession
 
-from geo.coordination.ownership import owned_now
+from geo.coordination.owners import owned_now
 from geo.delta.process import Process
 from geo.fleet.assignments import read_bundles
 from geo.fleet.load_reports import UP, read_reports

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from geo.coordination.ownership import broker_runner, claim, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
+from geo.coordination.runners import broker_runner
 from geo.errors import FencedError, RetryableError
 from geo.names import Topic
 from geo.replication.link_table import read_links

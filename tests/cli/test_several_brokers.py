@@ -15,7 +15,9 @@ import pytest
 
 from geo.cli import running
 from geo.cli.main import main
-from geo.coordination.ownership import Ownership, broker_runner, claim, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import Ownership, release
+from geo.coordination.runners import broker_runner
 from geo.delta.driver import Driver
 from geo.fleet import load_reports
 from geo.fleet.assignments import bundle_runner, leader_runner, read_owners, write_orders

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from geo.cli.main import main
 from geo.cli.output import fitted, to_json
 from geo.cli.status import as_json, screen
+from geo.coordination.claiming import claim
 from geo.coordination.claims import OWNED, Liveness, Owner
 from geo.coordination.holder import Holder
-from geo.coordination.ownership import broker_runner, claim
+from geo.coordination.runners import broker_runner
 from geo.names import Topic
 from geo.ops.health import Finding, Health
 from geo.ops.region_process import RegionProcess

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster
-from geo.coordination.ownership import (
+from geo.coordination.runners import (
     Runner,
     RunnerKind,
     RunnerName,

@@ -22,7 +22,9 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.config.model import Cluster
-from geo.coordination.ownership import Runner, claim, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
+from geo.coordination.runners import Runner
 from geo.crash import CrashPoint
 from geo.delta import table as table_module
 from geo.delta import writer

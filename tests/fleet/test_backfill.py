@@ -15,7 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from geo.coordination.ownership import Ownership, claim, filling_runners, origin_runners, owners_of, release
+from geo.coordination.claiming import claim
+from geo.coordination.owners import owners_of
+from geo.coordination.ownership import Ownership, release
+from geo.coordination.runners import filling_runners, origin_runners
 from geo.crash import CrashPoint
 from geo.delta.scan import few_rows
 from geo.errors import AlreadyOwnedError, FencedError, OffsetFileError, UsageError

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from geo.coordination.ownership import owned_now
+from geo.coordination.owners import owned_now
 from geo.crash import CrashPoint
 from geo.names import Topic
 from geo.replication.link_table import read_links

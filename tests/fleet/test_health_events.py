@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from geo.coordination.ownership import broker_runner, claim
+from geo.coordination.claiming import claim
+from geo.coordination.runners import broker_runner
 from geo.fleet.health_events import HealthEvents
 from geo.journal.event_rate import Event, EventKind
 from geo.journal.events import SETTING, events_of, flush_all, read_events, this_writer

@@ -10,7 +10,8 @@ from contextlib import ExitStack
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.coordination.ownership import claim, owned_now, owners_of
+from geo.coordination.claiming import claim
+from geo.coordination.owners import owned_now, owners_of
 from geo.crash import CrashPoint, InjectedCrash, arm
 from geo.delta.process import Process
 from geo.errors import AlreadyOwnedError

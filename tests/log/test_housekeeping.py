@@ -15,8 +15,10 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config
 from geo.coordination import heartbeat
+from geo.coordination.claiming import claim
 from geo.coordination.heartbeat import keep_alive, leave
-from geo.coordination.ownership import Runner, claim, release
+from geo.coordination.ownership import release
+from geo.coordination.runners import Runner
 from geo.coordination.signs import signs
 from geo.coordination.storage_clock import renew
 from geo.delta.process import Process, this_process

@@ -16,7 +16,9 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config, Link, TopicPolicy
-from geo.coordination.ownership import claim, origin_runners, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
+from geo.coordination.runners import origin_runners
 from geo.delta.delta_log import count_data_files, newest_version, read_folder, remove_below
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver

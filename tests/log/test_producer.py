@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo.coordination.ownership import owned_now
+from geo.coordination.owners import owned_now
 from geo.crash import CrashPoint
 from geo.errors import SourceChangedError, UnsafeError
 from geo.log.ledger_table import LedgerTable

@@ -15,7 +15,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config
-from geo.coordination.ownership import broker_runner, claim, producer_runner, release, version_sync_runner
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
+from geo.coordination.runners import broker_runner, producer_runner, version_sync_runner
 from geo.delta.process import this_process
 from geo.journal.cluster import connect, connect_later
 from geo.names import Topic

@@ -10,7 +10,8 @@ import pytest
 
 from geo.cli.main import main
 from geo.config.model import Config
-from geo.coordination.ownership import claim, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
 from geo.log.ledger_writer import LedgerWriter
 from geo.log.topics import ensure_topic
 from geo.names import Topic

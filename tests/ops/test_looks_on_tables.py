@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from geo.coordination.ownership import claim, fences_of, owned_now, producer_runner, release
+from geo.coordination.claiming import claim
+from geo.coordination.owners import owned_now
+from geo.coordination.ownership import fences_of, release
+from geo.coordination.runners import producer_runner
 from geo.coordination.signs import record
 from geo.log.topics import Registered
 from geo.now import now_us, utc_now

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from geo.coordination.claiming import claim
 from geo.coordination.claims import Liveness
 from geo.coordination.holder import Holder
 from geo.coordination.holders import RegionHolders
-from geo.coordination.ownership import broker_runner, claim, release
+from geo.coordination.ownership import release
+from geo.coordination.runners import broker_runner
 from geo.fleet.health_events import HealthEvents
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import EventKind

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.coordination.ownership import claim, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
 from geo.errors import UnsafeError, WrongClockError
 from geo.fleet.backfill import backfill
 from geo.replication.link_table import read_links

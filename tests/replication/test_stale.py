@@ -18,9 +18,12 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.coordination import storage_clock
+from geo.coordination.claiming import _write_fences, claim
 from geo.coordination.claims import fence_name
 from geo.coordination.holders import RegionHolders
-from geo.coordination.ownership import Ownership, Runner, _write_fences, claim, origin_runners, owners_of, release
+from geo.coordination.owners import owners_of
+from geo.coordination.ownership import Ownership, release
+from geo.coordination.runners import Runner, origin_runners
 from geo.coordination.signs import signs
 from geo.coordination.storage_clock import renew
 from geo.crash import CrashPoint

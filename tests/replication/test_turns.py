@@ -11,7 +11,8 @@ from unittest import mock
 
 import pytest
 
-from geo.coordination.ownership import claim, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
 from geo.delta.commits import Kind
 from geo.delta.engines.native.rows import MOST_ROWS
 from geo.fleet import rate

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geo.coordination.ownership import claim, version_sync_runner
+from geo.coordination.claiming import claim
+from geo.coordination.runners import version_sync_runner
 from geo.delta.history import CommitName
 from geo.ids import Position
 from geo.schemas import MARKERS

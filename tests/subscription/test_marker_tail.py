@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from geo.coordination.ownership import claim, filling_runners, release, version_sync_runner
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
+from geo.coordination.runners import filling_runners, version_sync_runner
 from geo.ids import Position
 from geo.replication.link_state import LinkRecord
 from geo.schemas import MARKERS

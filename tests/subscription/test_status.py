@@ -10,7 +10,9 @@ from datetime import timedelta
 import pytest
 
 from geo.cli.main import main
-from geo.coordination.ownership import claim, consumer_runner, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
+from geo.coordination.runners import consumer_runner
 from geo.delta.process import Process
 from geo.schemas import OWNERS
 from geo.subscription.acks.consumers import ConsumerState, lacking_shares

@@ -14,7 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from geo.coordination.ownership import claim, release, version_sync_runner
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
+from geo.coordination.runners import version_sync_runner
 from geo.delta.driver import Reads
 from geo.delta.process import Process
 from geo.errors import UsageError

@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo import crash
-from geo.coordination.ownership import claim, version_sync_runner
+from geo.coordination.claiming import claim
+from geo.coordination.runners import version_sync_runner
 from geo.crash import CrashPoint
 from geo.errors import AlreadyOwnedError, RetryableError
 from geo.log.partitioned import create_single

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from geo.coordination.claims import Liveness, Owner, fence_generation
 from geo.coordination.holder import Holder
-from geo.coordination.ownership import RunnerKind, RunnerName, fences_of, owned_now
+from geo.coordination.owners import owned_now
+from geo.coordination.ownership import fences_of
+from geo.coordination.runners import RunnerKind, RunnerName
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.process import Process
 from geo.journal.cluster import ClusterTables

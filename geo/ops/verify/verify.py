@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from geo.config import read
 from geo.config.model import Config, Link
-from geo.coordination.ownership import RunnerKind, named_owners
+from geo.coordination.owners import named_owners
+from geo.coordination.runners import RunnerKind
 from geo.coordination.storage_clock import checked_now_us
 from geo.delta.table import Table
 from geo.errors import UsageError

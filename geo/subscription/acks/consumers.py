@@ -8,7 +8,8 @@ from enum import Enum
 from geo.coordination.claims import Liveness, Owner
 from geo.coordination.holder import Holder
 from geo.coordination.holders import RegionHolders
-from geo.coordination.ownership import name_of_share, owners_of, subscription_prefix
+from geo.coordination.owners import owners_of
+from geo.coordination.runners import name_of_share, subscription_prefix
 from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 

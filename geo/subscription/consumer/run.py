@@ -10,7 +10,9 @@ import math
 import threading
 import time
 
-from geo.coordination.ownership import Ownership, Runner, claim, consumer_runner, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import Ownership, release
+from geo.coordination.runners import Runner, consumer_runner
 from geo.crash import CrashPoint, reach
 from geo.delta.small_batch import MOST_HELD_BYTES, hold_on_driver
 from geo.delta.tail import Tail, Turn, look_every_s

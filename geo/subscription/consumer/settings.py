@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from geo.config.model import Config, Start
-from geo.coordination.ownership import name_of_share
+from geo.coordination.runners import name_of_share
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables
 from geo.names import DEAD_LETTERS, Topic, check_cluster

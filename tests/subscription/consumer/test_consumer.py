@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField
 
 from geo import crash
-from geo.coordination.ownership import producer_runner
+from geo.coordination.runners import producer_runner
 from geo.crash import CrashPoint
 from geo.delta import tail
 from geo.delta.history import LOOK_BACK

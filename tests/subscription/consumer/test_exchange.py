@@ -10,7 +10,9 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo.coordination.ownership import claim, consumer_runner, release
+from geo.coordination.claiming import claim
+from geo.coordination.ownership import release
+from geo.coordination.runners import consumer_runner
 from geo.crash import CrashPoint
 from geo.errors import AlreadyOwnedError, FencedError, UnsafeError, UsageError
 from geo.ids import LedgerId
