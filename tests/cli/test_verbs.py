@@ -81,7 +81,11 @@ def test_nouns_that_list_have_such_a_verb() -> None:
 _OF_ALL = ("clusters", "links", "topics", "subscriptions")
 
 
-_TYPED = ("bash", "text", "")
+_TYPED = ("bash", "text", "ini", "")
+_COMMAND = re.compile(r"^(?:\$ |ExecStart=|(?:[\d*/]+ +){5}| +)?(?:/\S*/|\./run )?geo +(.*)$", re.MULTILINE)
+"""As a shell, a unit of systemd's, a crontab and `geo init` have it."""
+_GOES_ON = re.compile(r" (?:[|>&]|\d>)")
+"""Where the shell goes on with what a verb has said."""
 _PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"]
 
 
@@ -99,8 +103,8 @@ def test_verbs_and_options_that_a_page_names_are_there(page: Path) -> None:
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
 def test_what_a_page_lets_people_type_is_understood(page: Path) -> None:
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-        for typed in re.findall(r"^(?:\$ )?(?:\./run )?geo +(.*)$", block, re.MULTILINE) if language in _TYPED else ():
-            words = spelled(shlex.split(typed.partition(" | ")[0], comments=True))
+        for typed in _COMMAND.findall(block) if language in _TYPED else ():
+            words = spelled(shlex.split(_GOES_ON.split(typed)[0], comments=True))
             _parser(words[0]).parse_args(words)  # ends the run with what is wrong, if something is
 
 
