@@ -12,7 +12,9 @@ from geo.times import from_us, in_us, shown_time
 
 
 def there_last(events: Iterable[Event], source: str) -> int | None:
-    """By events of links from it: it was read for one that began to run, or that had any health but AWAY. None: no event tells."""
+    """Finds when a source was there last, by events of links from it: it was read for a link that began to run, or that had any
+    health but AWAY. None: no event tells.
+    """
     return max((in_us(one.at) for one in events if one.subject.startswith(f"{source}->") and _was_read(one)), default=None)
 
 

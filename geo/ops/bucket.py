@@ -1,4 +1,4 @@
-"""What a store tells of a bucket, asked by botocore: obstore has no such calls. Only reads."""
+"""Settings of a bucket, asked by botocore: obstore has no such calls. Only reads."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ _CONNECT_S, _ANSWER_S = 5, 10
 _NO_RIGHT = ("AccessDenied", "AllAccessDisabled", "403")
 _NO_CALL = ("NotImplemented", "MethodNotAllowed", "NotSupported", "501", "405")
 _NONE = ("NoSuchLifecycleConfiguration", "ReplicationConfigurationNotFoundError")
-"""What a store says of a bucket that has no such settings."""
+"""Answers of a store about a bucket that has no such settings."""
 
 
 def look_at(port: ObjectStore, where: str, root: str, buckets: set[str]) -> Generator[Symptom, None, HeldClock | None]:
-    """What is to be said of the settings of a root's bucket. `buckets`: those in which a cluster of the configuration has its root. Returns
-    this host's clock held against the store's; None: the store did not tell."""
+    """Judges the settings of a root's bucket. `buckets`: those in which a cluster of the configuration has its root. Returns
+    this host's clock held against the store's; None: the store did not tell.
+    """
     if find_spec("botocore") is None:
         what = "the bucket's region, versioning, lifecycle rules and replication, and the store's clock, were not looked at: that takes boto3"
         yield Symptom("warn", where, what, "pip install boto3")
@@ -96,7 +97,9 @@ class _Questions:
 
     @cached_property
     def _client(self) -> Any:
-        """By the same keys, from the same places as obstore takes them from, which reads no files of Amazon's programs."""
+        """Makes a client with the same keys, from the same places as obstore takes them from, which reads no files of Amazon's
+        programs.
+        """
         from botocore import UNSIGNED
         from botocore.config import Config
         from botocore.session import Session
@@ -132,7 +135,7 @@ class _Questions:
 
 @cache
 def _loader() -> Any:
-    """What reads botocore's descriptions of services, of which it keeps what it read: a tenth of a second."""
+    """Makes the reader of botocore's descriptions of services, which keeps what it read: a tenth of a second."""
     from botocore.loaders import create_loader
 
     return create_loader()

@@ -1,7 +1,7 @@
-"""What the settings of a bucket mean for the tables in it. Pure.
+"""Judges what the settings of a bucket mean for the tables in it. Pure.
 
-Files below a root are a table's until this program removes them: whatever else expires, archives or brings some of them breaks its tables.
-What a store does not tell is not known, and never said to be fine.
+Files below a root are a table's until this program removes them: whatever else expires, archives or restores some of them
+breaks its tables. A setting that a store does not tell is not known, and never said to be fine.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ReplicationRule:
 
 @dataclass(frozen=True, slots=True)
 class BucketSettings:
-    """What a store told of a bucket. `clock` is this host's, held against the time of its answers."""
+    """Settings of a bucket, as its store told them. `clock` is this host's, held against the time of its answers."""
 
     region: str | Unknown
     versioning: str | Unknown
@@ -71,7 +71,7 @@ class Place:
 
 
 def judged(found: BucketSettings, place: Place, buckets: Collection[str]) -> Iterator[Symptom]:
-    """What is to be said of each setting, the good ones too. `buckets`: those in which a cluster of the configuration has its root."""
+    """Judges each setting, the good ones too. `buckets`: those in which a cluster of the configuration has its root."""
     yield from _of_clock(found.clock, place.where)
     yield from _of_region(found.region, place)
     yield from _of_versioning(found, place)
@@ -190,10 +190,10 @@ def _unknown(where: str, what: str, unknown: Unknown, fix: str) -> Symptom:
 
 
 def _covers(prefix: str, root: str) -> bool:
-    """Whether all keys that begin as those below the root begin with the prefix."""
+    """Tells whether all keys that begin as those below the root begin with the prefix."""
     return root.startswith(prefix)
 
 
 def _touches(prefix: str, root: str) -> bool:
-    """Whether a key may begin with both."""
+    """Tells whether a key may begin with both."""
     return _covers(prefix, root) or prefix.startswith(root)

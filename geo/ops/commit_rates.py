@@ -1,4 +1,4 @@
-"""How fast a log grows, by its newest commits: reads them, for whoever shows it. What they tell is decided by `topic_stats.rates`."""
+"""Reads the newest commits of a log, for whoever shows how fast it grows. The rates are derived by `topic_stats.rates`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _FIRST_PAGE, _LARGEST_PAGE = 16, 512
 
 
 def newest_commits(log: Table, newest: int, since_us: int) -> tuple[list[Commit], bool]:
-    """The commits of a log that came since a time by their writers' clocks, oldest first, MOST_COMMITS of them at most (MOST_FAR where each may be a
-    request), and a few of before; and whether those are all."""
+    """The commits of a log that came since a time by their writers' clocks, oldest first, and a few of before; and whether
+    those are all. There are MOST_COMMITS of them at most (MOST_FAR where each may be a request).
+    """
     found: list[Commit] = []
     size, last, most = _FIRST_PAGE, newest, MOST_COMMITS if log.is_near else MOST_FAR
     while last >= 0 and len(found) < most:
@@ -35,7 +36,9 @@ def newest_commits(log: Table, newest: int, since_us: int) -> tuple[list[Commit]
 
 
 def rests(came_us: int, now_us: int) -> bool:
-    """Whether nothing has come lately into a log whose newest commit came then, both by its storage's clock, whatever its writer's said."""
+    """Tells whether nothing has come lately into a log whose newest commit came then. Both times are by its storage's clock,
+    whatever its writer's said.
+    """
     return now_us - came_us > LATELY_S * 1e6 + CLOCK_TOLERANCE_US
 
 

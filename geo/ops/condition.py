@@ -11,7 +11,7 @@ from geo.names import Topic
 from geo.text import show
 
 _TOKEN = re.compile(r"\s*('(?:[^'\\]|\\.|'')*'|\d+(?:\.\d+)?|`[^`]*`|[A-Za-z_]\w*|<=>|<>|!=|<=|>=|==|[=<>(),])")
-"""Of conditions of the plain kind: names, numbers, texts, comparisons, lists."""
+"""Tokens of conditions of the plain kind: names, numbers, texts, comparisons, lists."""
 
 _WORDS = frozenset(["and", "or", "not", "in", "is", "null", "like", "between", "true", "false", "rlike", "ilike", "escape"])
 

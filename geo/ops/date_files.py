@@ -24,12 +24,12 @@ _RECENT_DAYS = 63
 """Spark is asked for these dates first: a log has most of its files there."""
 
 MOST_BYTES = 1024**3
-"""Of a file that a compaction makes: as Delta's own."""
+"""Largest file that a compaction makes: as Delta's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class DateFiles:
-    """What a topic log has of one publish_date."""
+    """Files that a topic log has of one publish_date."""
 
     day: date
     rows: int
@@ -38,7 +38,7 @@ class DateFiles:
 
 
 def date_files(table: Table) -> dict[date, DateFiles] | None:
-    """What a log has of each date, derived from its log alone; None where Spark is to say it."""
+    """Files of each date, derived from the log alone; None where Spark is to count them."""
     state = table.own_state()
     files = None if state is None else files_at(table, state)
     if files is None:
@@ -50,8 +50,9 @@ def date_files(table: Table) -> dict[date, DateFiles] | None:
 
 
 def counted_by_spark(table: Table) -> dict[date, int]:
-    """How many files each date has. Spark takes the files of a range of dates from the log; ranges are halved until each is a date.
-    Raises UnsafeError where it does not tell them apart."""
+    """Counts the files of each date. Spark takes the files of a range of dates from the log; ranges are halved until each is a
+    date. Raises UnsafeError where it does not tell them apart.
+    """
     rows = table.read()
 
     def count(first: date, last: date) -> int:

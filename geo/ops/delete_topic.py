@@ -42,8 +42,9 @@ _NOT_DONE = "Nothing was deleted."
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What went with a topic, or would go. `refused`: why it would not. `stays`: folders that cannot be removed from here: until
-    they are, the topic is not made again."""
+    """A topic that was deleted with what hangs on it, or would be. `refused`: why it would not. `stays`: folders that cannot be
+    removed from here: until they are, the topic is not made again.
+    """
 
     facts: TopicFacts
     refused: str | None = None
@@ -137,23 +138,23 @@ def _facts(tables: ClusterTables, holdings: Holdings, config: Config, topic: Top
 
 
 def _unended(tables: ClusterTables, topic: Topic) -> Unended | None:
-    """How far an earlier delete of the topic is."""
+    """Finds how far an earlier delete of the topic is."""
     one = next(one for one in known_topics(tables) if one.topic == topic)
     return one.unended or (Unended.REMOVES if one.is_deleted else None)
 
 
 def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: TopicFacts, *, lose: bool) -> Deleted:
-    """One topic, in this order, with a named crash point after each arrow:
+    """Delete one topic, in this order, with a named crash point after each arrow:
 
-    1. own every way into it, every producer and consumer of it → 2. see again what would be lost; say in the registry that it is
-    deleted → 3. whoever began meanwhile, under a name that nobody owned yet, is seen now, or sees the registry
+    1. own every way into it, every producer and consumer of it → 2. see again what would be lost; say in the registry that it
+    is deleted → 3. whoever began meanwhile, under a name that nobody owned yet, is seen now, or sees the registry
     (`Publisher._read_routes`); so does who deletes it in another cluster at the same time, who therefore counts no more as
     holding it. If there is one, the registry says the opposite again, else that it removes → 4. close its ledgers, let the rows
     of its links and requests go → 5. remove checkpoints and held rows, → 6. the log, at once for whoever looks → 7. say that it
     has ended, own nothing.
 
-    From 2 on links leave the topic alone, and nobody publishes to it or makes it anew before 7. So a half-deleted topic is never
-    taken for an empty one; a call after a death goes through all of it again.
+    From 2 on links leave the topic alone, and nobody publishes to it or makes it again before 7. So a half-deleted topic is
+    never taken for an empty one; a call after a death goes through all of it again.
     """
     topic, log = Topic.parse(facts.topic), tables.log(Topic.parse(facts.topic))
     ownership = _own(tables, config, topic)
@@ -182,7 +183,7 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
 
 
 def _is_refused(error: Exception) -> bool:
-    """Whether nothing is in flight after it."""
+    """Tells whether nothing is in flight after the error."""
     return isinstance(error, (UnsafeError, RetryableError)) and not isinstance(error, UnknownAnswerError)
 
 
@@ -252,7 +253,7 @@ def _remove(tables: ClusterTables, clusters: Iterable[str], topic: Topic, owners
 
 
 def _is_there(tables: ClusterTables, folder: str) -> bool:
-    """Whether there is a folder, on a storage that Spark reaches."""
+    """Tells whether there is a folder, on a storage that Spark reaches."""
     assert local_path(folder) is None, "this process removes it"
     try:
         tables.spark.read.option("recursiveFileLookup", "true").text(folder)

@@ -76,8 +76,9 @@ _NO_SESSION = [Symptom("ok", "session", "was not looked at")]
 
 @dataclass
 class _Region:
-    """What was found of a region, until there was a `fault`. `ahead_us`: how far this host's clock is ahead of its storage's; None: that was not
-    found. `links`: how those are doing that lead into it. `events`: those of health. `listed`: its subscriptions."""
+    """Facts of a region, until there was a `fault`. `ahead_us`: how far this host's clock is ahead of its storage's; None: that
+    was not found. `links`: how those are doing that lead into it. `events`: those of health. `listed`: its subscriptions.
+    """
 
     symptoms: list[Symptom] = field(default_factory=list)
     fault: BaseException | None = None
@@ -96,7 +97,7 @@ class _Region:
 
     @classmethod
     def answered(cls, answer: Future[_Region]) -> _Region:
-        """What was found of one that may not have answered."""
+        """Takes the facts of a region that may not have answered."""
         try:
             return answer.result()
         except faults_here() as error:
@@ -126,7 +127,7 @@ def examine(spark: SparkSession | None, config: Config, regions: Regions, write_
 
 
 def _of_place(tables: ClusterTables, config: Config, *, writes: bool) -> _Region:
-    """Of where a region lies, whether or not there is one."""
+    """Looks at the place of a region, whether or not there is one."""
     one = _Region()
     return one.look(
         partial(_storage, tables),
@@ -227,14 +228,14 @@ def _storage(tables: ClusterTables) -> Iterator[Symptom]:
 
 
 def _clock(tables: ClusterTables, one: _Region) -> Iterator[Symptom]:
-    """Of a local disk, by a file without a name; of an object store `_store` tells it."""
+    """Judges the clock by a file without a name on a local disk; of an object store `_store` does."""
     if tables.is_near:
         one.ahead_us = now_us() - storage_now_us(tables, writes=False)
         yield of_host(f"cluster {tables.cluster.name}", one.ahead_us)
 
 
 def _region(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config) -> Iterator[Symptom]:
-    """Whether it is where the configuration says, of one that may be new."""
+    """Tells whether a region is where the configuration says, also one that may be new."""
     if known_topics(tables):
         return
     name, place = tables.cluster.name, tables.place
@@ -247,7 +248,7 @@ def _region(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config
 
 
 def _is_to_be_brought(link: Link, source: ClusterTables, config: Config) -> bool:
-    """Whether something is in a link's source for so long that its target should have it."""
+    """Tells whether something is in a link's source for so long that its target should have it."""
     with Tried():  # of a source that cannot be read its own findings tell
         now_us = storage_now_us(source, writes=False)
         return any(

@@ -1,7 +1,7 @@
 """`geo erase`: take the content of some messages out of one cluster's log (the right to erasure).
 
-The rows stay, with their ids and times and nothing else: a message that was removed altogether would be a hole in its ledger,
-which everywhere else means a loss, and the next reconcile would fetch it again.
+The rows stay, with their ids and times and nothing else. A message that was removed altogether would be a hole in its ledger.
+Everywhere else that means a loss, and the next reconcile would fetch it again.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from geo.text import first_line
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """How many messages were erased, or would be."""
+    """Count of messages that were erased, or would be."""
 
     topic: str
     cluster: str
     messages: int
     version: int | None
     files_gone_after: str
-    """How long the files with the old content are still there for versions of before (a retention, as the table has it)."""
+    """Time for which the files with the old content are still there for versions of before (a retention, as the table has it).
+    """
 
 
 def erase(spark: SparkSession, config: Config, cluster: str, topic: Topic, where: str, *, dry_run: bool = False) -> Erased:

@@ -22,7 +22,7 @@ from geo.text import counted
 
 
 class OfRegistry(Protocol):
-    """What a registry says of a topic (geo.log.topics.Registered)."""
+    """Registry's row of a topic (geo.log.topics.Registered)."""
 
     @property
     def replication_clusters(self) -> tuple[str, ...] | None: ...
@@ -45,8 +45,10 @@ class DecidedBy(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether the link replicates the topic, who says so and where. `replicated` None: nobody knows, since what would say so cannot be
-    read; then there is no `level`. `do`: what a person does who wants it otherwise. None: that is not said in a verb."""
+    """Answer whether the link replicates the topic, who says so and where. `replicated` None: nobody knows, since what would
+    say so cannot be read; then there is no `level`. `do`: what a person does who wants it otherwise. None: that is not said in
+    a verb.
+    """
 
     replicated: bool | None
     level: DecidedBy | None
@@ -57,8 +59,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Addressed:
-    """Of the messages that some commits of a source published there: how many are for the target, and for others only. `since_us`: when the
-    oldest of these commits was made; None: there are none."""
+    """Counts of the messages that some commits of a source published there: those for the target, and those for others only.
+    `since_us`: when the oldest of these commits was made; None: there are none.
+    """
 
     to_target: int = 0
     to_others: int = 0
@@ -66,7 +69,7 @@ class Addressed:
 
 
 def addressed(commits: Iterable[Commit], rule: Rule) -> Addressed:
-    """As the records of these commits say."""
+    """Counts by the records of these commits."""
     to_target = to_others = 0
     since_us: int | None = None
     for commit in commits:
@@ -96,10 +99,11 @@ def decide(
     told: str | None = None,
     messages: Addressed | None = None,
 ) -> Decision:
-    """Whether a topic crosses from one cluster to another, and why.
+    """Decides whether a topic crosses from one cluster to another, and why.
 
-    `found`: what the source knows of it; None: nothing. `unread`: why the source cannot be read. `unclear`: why its link does not carry a topic
-    of which nobody knows where it may go. `told`: what its log in the source keeps of its policies. `messages`: what was published lately, as far as that is known.
+    `found`: what the source knows of it; None: nothing. `unread`: why the source cannot be read. `unclear`: why its link does
+    not carry a topic of which nobody knows where it may go. `told`: what its log in the source keeps of its policies.
+    `messages`: what was published lately, as far as that is known.
     """
     link = next((one for one in config.links if (one.source, one.target) == (source, target)), None)
     if link is None:

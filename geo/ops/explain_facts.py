@@ -1,4 +1,4 @@
-"""What `explain.decide` goes by, read once from every cluster that can be read; and where the link stands. Reads only."""
+"""Facts for `explain.decide`, read once from every cluster that can be read; and where the link stands. Reads only."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ class CommitAt:
 
 @dataclass(frozen=True, slots=True)
 class CursorAt:
-    """Where a link stands: `source` is the commit of the source up to which the target holds everything, `brought` the commit of the target
-    that says so. None of either: it is gone by now. `owner`: who runs the link, and why not if nobody does."""
+    """Place of a link: `source` is the commit of the source up to which the target holds everything, `brought` the commit of
+    the target that says so. None of either: it is gone by now. `owner`: who runs the link, and why not if nobody does.
+    """
 
     version: int
     source: CommitAt | None
@@ -65,7 +66,7 @@ class CursorAt:
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """How far the link was behind so many minutes ago, 0: now; `lag` None: both logs do not tell of that any more, or one cannot be read."""
+    """Lag of the link so many minutes ago, 0: now; `lag` None: both logs do not tell of that any more, or one cannot be read."""
 
     minutes_ago: int
     lag: Lag | None
@@ -88,14 +89,14 @@ class Explained:
     unread: str | None = None
 
     def is_problem(self, now_us: int) -> bool:
-        """Whether a person has to do something, or nobody knows."""
+        """Tells whether a person has to do something, or nobody knows."""
         is_bad = self.finding is not None and self.finding.is_problem(now_us)
         return self.decision.replicated is None or self.unread is not None or is_bad
 
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """What a cluster says of a topic. `unread`: why it cannot be read."""
+    """Facts of a topic in a cluster. `unread`: why it cannot be read."""
 
     found: Registered | None = None
     rows: Mapping[str, LinkState] | None = None
@@ -107,8 +108,9 @@ class _Cluster:
 def explain(
     clusters: Mapping[str, ClusterTables], config: Config, topics: Sequence[Topic], glob: str
 ) -> dict[Topic, list[Explained]]:
-    """Of each of some topics, all of which match `glob`: of each way between two clusters that has a link, and of each other on which the
-    topic's messages would have to go."""
+    """Explains each of some topics, all of which match `glob`: of each way between two clusters that has a link, and of each
+    other on which the topic's messages would have to go.
+    """
     said = {name: _look(tables, clusters, topics) for name, tables in clusters.items()}
     linked = {(link.source, link.target): link for link in config.links}
     standing: dict[tuple[Topic, str, str], tuple[LinkStatus, Finding]] = {}
@@ -132,7 +134,7 @@ def explain(
 
 
 def events_of(clusters: Mapping[str, ClusterTables], topics: Sequence[Topic]) -> dict[Topic, list[Event]]:
-    """By topic the newest events of the last day that are about it, oldest first, of the clusters that can be read."""
+    """The newest events of the last day by topic, oldest first, of the clusters that can be read."""
     found: dict[Topic, list[Event]] = {topic: [] for topic in topics}
     for tables in clusters.values():
         with Tried():
@@ -144,7 +146,7 @@ def events_of(clusters: Mapping[str, ClusterTables], topics: Sequence[Topic]) ->
 
 
 def _look(tables: ClusterTables, clusters: Mapping[str, ClusterTables], topics: Sequence[Topic]) -> dict[Topic, _Cluster]:
-    """What it says of each topic."""
+    """Reads a cluster's facts of each topic."""
     with Tried(OtherClusterError) as tried:
         refuse_gone(tables, clusters.values())
         links = read_links(tables).items()

@@ -14,7 +14,7 @@ from geo.streams.life import State
 from geo.times import in_us
 
 _HEALTH = {State.FAILED.value: Health.FAILED, State.DELAYED.value: Health.STALLED}
-"""By the state in which an event leaves a work: those in which it does not go on."""
+"""Health by the state in which an event leaves a work: those in which it does not go on."""
 
 FLICKERS_US = 60 * 1_000_000
 """A work that is tried again runs for a moment before it fails again. That does not end what has been so."""

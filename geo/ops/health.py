@@ -1,7 +1,7 @@
-"""How a link's topic, or a cluster, is doing: one word for each, what it is judged by, and what a person does about it. Pure: no Spark,
-clock or I/O.
+"""Health of a link's topic, or of a cluster: one word for each, what it is judged by, and what a person does about it. Pure: no
+Spark, clock or I/O.
 
-Who is behind, and for how long, tells nothing by itself: what is judged is how it moved. The rules are those of Burrow, of Kafka's
+The lag of a link, and its age, tell nothing by themselves: judged is how it moved. The rules are those of Burrow, of Kafka's
 consumers, for cursors of ours.
 """
 
@@ -25,7 +25,7 @@ PAUSED_LONG_US = 24 * 3600 * 1_000_000
 
 
 class Health(str, Enum):
-    """How it is doing. Worst first."""
+    """Health of a thing. Worst first."""
 
     AWAY = "AWAY"
     """Others' tables mention it, and it is not there; or it does not answer, so nothing is known of it."""
@@ -62,11 +62,11 @@ _FINE = (Health.OK, Health.CATCHING_UP)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one thing is doing.
+    """Health of one thing.
 
-    `subject`: what it is, as it is shown: a topic of a link, or a cluster. `since_us`: since when it has been so, in microseconds
-    since 1970, by the clock of who says so; None: nobody knows. `code` and `reason` (a sentence): why; None and empty where there is
-    nothing to say. `do`: the verb to type, whole, or what else a person does; None: nothing.
+    `subject`: what it is, as it is shown: a topic of a link, or a cluster. `since_us`: since when it has been so, in
+    microseconds since 1970, by the clock of who says so; None: nobody knows. `code` and `reason` (a sentence): why; None and
+    empty where there is nothing to say. `do`: the verb to type, whole, or what else a person does; None: nothing.
     """
 
     subject: str
@@ -78,29 +78,32 @@ class Finding:
     reason: str
     do: str | None
     there_us: int | None = None
-    """Of what is AWAY when it was there last, as far as is known."""
+    """Time when a thing that is AWAY was there last, as far as is known."""
 
     @property
     def shown(self) -> str:
-        """What it is, with its link."""
+        """Name of the thing, with its link."""
         return self.subject if self.link is None else f"{self.link} {self.subject}"
 
     def is_problem(self, now_us: int) -> bool:
-        """Whether a person has to do something. A rest that somebody wanted is one after a day, and if nobody knows for how long it has been."""
+        """Tells whether a person has to do something. A rest that somebody wanted is a problem after a day, and if nobody knows
+        for how long it has been.
+        """
         if self.health is Health.PAUSED:
             return self.since_us is None or now_us - self.since_us > PAUSED_LONG_US
         return self.health not in _FINE
 
     @property
     def level(self) -> Level:
-        """How bad it is, if it is a problem."""
+        """Severity, if it is a problem."""
         is_waited_for = self.health in _WARNS and self.code not in (Reason.LAG_LIMIT, Reason.IMPOSSIBLE_ROWS)
         return "ok" if self.health in _FINE else "warn" if is_waited_for else "error"
 
 
 SAMPLES, APART_US = 10, 60 * 1_000_000
-"""What a link is judged by, from the history of its commits: so many looks, a minute apart, the last of now. As many as Burrow takes. A turn that
-takes as long hangs (timetable.HANGS_S)."""
+"""Looks into the history of its commits by which a link is judged, a minute apart, the last of now. As many as Burrow takes. A
+turn that takes as long hangs (timetable.HANGS_S).
+"""
 
 _WINDOW_US = (SAMPLES - 1) * APART_US
 
@@ -110,12 +113,13 @@ _GRACE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class LinkNow:
-    """What the tables say of a topic of a link now.
+    """A topic of a link as the tables have it now.
 
-    `state`, `reason`, `code`, `since_us`: of its row, and whether it was asked to pause. `lag` None: its source cannot be read. `away`: why that,
-    or the target, is not there or cannot be read. `rewound`: why the source is not the one that was read; STALE_CURSOR: the target is not the one
-    that was written. `stale`: why its next start compares both logs, though it has a cursor. `unbegun`: it has never run, and begins at the end of what there is.
-    `left_out`: rows that no producer can have written, which it left out and nobody has accepted, and since when there are some; None: nobody knows.
+    `state`, `reason`, `code`, `since_us`: of its row, and whether it was asked to pause. `lag` None: its source cannot be read.
+    `away`: why that, or the target, is not there or cannot be read. `rewound`: why the source is not the one that was read;
+    STALE_CURSOR: the target is not the one that was written. `stale`: why its next start compares both logs, though it has a
+    cursor. `unbegun`: it has never run, and begins at the end of what there is. `left_out`: rows that no producer can have
+    written, which it left out and nobody has accepted, and since when there are some; None: nobody knows.
     """
 
     source: str
@@ -139,7 +143,7 @@ class LinkNow:
 
     @property
     def ends(self) -> str:
-        """Of a verb that is about it."""
+        """Options of a verb that is about this topic of the link."""
         return f"--source {self.source} --target {self.target} --topic {self.topic}"
 
     def finding(self, health: Health, since_us: int | None, code: Reason | None, reason: str, do: str | None) -> Finding:
@@ -148,13 +152,14 @@ class LinkNow:
 
 @dataclass(frozen=True, slots=True)
 class LinkBefore:
-    """What is read besides of one that is not at rest.
+    """History of a link's topic that is not at rest.
 
-    `samples`: as many as there are of SAMPLES, oldest first, the last of now. `moved_us`, `behind_us`: when it came to where it stands, and since
-    when the target lacks something; None: nothing tells. `compared_us`: its newest step of a comparison. `stands_us`: since when, or since
-    before, it has stood where it does. `owner`: who runs it, or ran it last; None: nobody ever did. `by_broker`: that one is, or was, its target's
-    broker. `begun_us`: when it began; None: long ago, or others began in vain just before. `broker`: of its target; None: it never had one.
-    `rests_us`: how long it rests between two runs, where it runs by a schedule.
+    `samples`: as many as there are of SAMPLES, oldest first, the last of now. `moved_us`, `behind_us`: when it came to its
+    place, and since when the target lacks something; None: nothing tells. `compared_us`: its newest step of a comparison.
+    `stands_us`: since when, or since before, it has been at its place. `owner`: who runs it, or ran it last; None: nobody ever
+    did. `by_broker`: that one is, or was, its target's broker. `begun_us`: when it began; None: long ago, or others began in
+    vain just before. `broker`: of its target; None: it never had one. `rests_us`: how long it rests between two runs, where it
+    runs by a schedule.
     """
 
     samples: Sequence[Sample] = ()
@@ -170,7 +175,9 @@ class LinkBefore:
 
 
 def judge_now(link: LinkNow) -> Finding | None:
-    """What is clear without a look at what was before; None: it lacks something, and is to be judged by that (`judge`)."""
+    """Judges what is clear without a look at what was before. None: the topic lacks something, and is to be judged by that
+    (`judge`).
+    """
     found = _judged_now(link)
     return None if found is None else _with_left_out(link, found)
 
@@ -217,8 +224,9 @@ def _judged_now(link: LinkNow) -> Finding | None:
 
 
 def judge(link: LinkNow, before: LinkBefore, now_us: int) -> Finding:
-    """How a topic of a link is doing that lacks something, or may: by who runs it, and by how its cursor and what it lacks have moved. (Any other as
-    `judge_now`.)"""
+    """Judges a topic of a link that lacks something, or may: by who runs it, and by how its cursor and what it lacks have
+    moved. (Any other as `judge_now`.)
+    """
     return judge_now(link) or _with_left_out(link, _judged(link, before, now_us))
 
 
@@ -315,7 +323,7 @@ def _stalled(link: LinkNow, before: LinkBefore, since_us: int | None, now_us: in
 
 
 def _measures(samples: Sequence[Sample]) -> list[int]:
-    """What was lacking at each, in messages where all of them tell that, else in versions."""
+    """Measures what was lacking at each sample, in messages where all of them tell that, else in versions."""
     messages = [one.lag.messages for one in samples if one.lag.complete and one.lag.messages is not None]
     return messages if len(messages) == len(samples) else [one.lag.versions or 0 for one in samples]
 
@@ -343,11 +351,11 @@ _UNREAD = (
     Reason.SOURCE_GONE, Reason.SOURCE_UNREADABLE, Reason.TARGET_GONE, Reason.REGISTRY_EMPTY, Reason.NO_ANSWER, Reason.NO_BUCKET, Reason.NO_RIGHT,
     Reason.KEYS_REFUSED, Reason.STORAGE, Reason.MISNAMED,
 )  # fmt: skip
-"""As what a runner meets what is away."""
+"""Codes with which a runner meets a place that is away."""
 
 
 def _met_away(link: LinkNow) -> int | None:
-    """As the function, of what is away: a fault of another kind tells nothing of that."""
+    """Derives since when its runner has met what is away: a fault of another kind tells nothing of that."""
     return _of_fault(link) if link.code is None or link.code in _UNREAD else None
 
 
@@ -390,8 +398,10 @@ def _lacks(link: LinkNow) -> str:
 
 
 def longest_rest_us(runs: Sequence[tuple[int, int]], ended_us: int) -> int | None:
-    """The longest time for which a link rested between two runs, by the claims under which it brought something, each with the time of that, in
-    order. None: it was run once, as far as is known, or its last run, which ended then, took longer: it runs on and on, and was away once."""
+    """The longest time for which a link rested between two runs. `runs`: in order, the claims under which it replicated
+    something, each with the time of that. None: it was run once, as far as is known; or its last run, which ended then, took
+    longer: it runs on and on, and was away once.
+    """
     longest = max((later - earlier for (was, earlier), (now, later) in pairwise(runs) if now != was), default=None)
     if longest is None:
         return None

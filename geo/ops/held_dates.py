@@ -1,7 +1,7 @@
-"""Which expired dates of a topic log somebody has still to read, so that they stay: links out of the cluster, and for
+"""Expired dates of a topic log that somebody has still to read, so that they stay: links out of the cluster, and for
 acknowledgements the fold. Reads only.
 
-How far each link has come is read from the link's own table, in its target.
+The place of each link is read from the link's own table, in its target.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def held_dates(
 def _held_by(
     config: Config, tables: ClusterTables, link: Link, topic: Topic, table: Table, due: Sequence[date], now: datetime
 ) -> Held | None:
-    """Which of the dates `due` the link has not read to the end; None if it has."""
+    """Finds which of the dates `due` the link has not read to the end; None: it has read all."""
     try:
         target = tables.beside(config.cluster(link.target))
         target.refuse_other_cluster()  # what another one's links have read says nothing of this one's
@@ -83,7 +83,7 @@ def _held_by(
 
 
 def _unfolded(tables: ClusterTables, acks: Topic, table: Table, due: Sequence[date]) -> Held | None:
-    """Which of the dates `due` hold acknowledgements that are not all in younger compact records; None if none does."""
+    """Finds which of the dates `due` hold acknowledgements that are not all in younger compact records; None: none does."""
     cursors = {f"{row['topic']}/{row['subscription']}": row for row in tables.journal(CURSORS).newest()}
 
     def needed(row: Row) -> bool:

@@ -1,4 +1,4 @@
-"""Which messages of a topic the clusters hold, as facts for a removal. Reads only."""
+"""Messages of a topic that the clusters hold, as facts for a removal. Reads only."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from geo.times import from_us, in_us
 
 
 class Holdings:
-    """What clusters hold of topics, asked during one removal, each time as it is now.
+    """Holdings of clusters, asked during one removal, each time as they are now.
 
-    How long a cluster takes to say what there is, is limited; one that could not be asked once counts as away from then on. How
-    long its log is read is not limited: a large log is no reason to be away. A log is read once a version.
+    The time in which a cluster lists its topics is limited. One that could not be asked once counts as away from then on. The
+    time for its log is not limited: a large log is no reason to be away. A log is read once a version.
     """
 
     def __init__(self, others: Mapping[str, ClusterTables]) -> None:
@@ -38,11 +38,12 @@ class Holdings:
         self._others = others
         self._away: dict[str, str] = {}
         self._read: dict[tuple[str, Topic], tuple[str, int, Extents]] = {}
-        """What a log held when it was read last, with its table and version, by cluster and topic."""
+        """Content of a log when it was read last, with its table and version, by cluster and topic."""
 
     def only_in(self, tables: ClusterTables, config: Config, topic: Topic) -> OnlyThere:
-        """What a cluster has of a topic, not expired, and no other one that can be read. Where a topic is deleted, or being
-        deleted, nobody holds it."""
+        """Finds what a cluster has of a topic, not expired, and no other one that can be read. Where a topic is deleted, or
+        being deleted, nobody holds it.
+        """
         seen = tables.log(topic).look()
         mine = {} if seen is None else self._held(tables, topic, seen, config.policy(topic).message_ttl_s)
         if not mine:

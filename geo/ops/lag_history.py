@@ -1,9 +1,10 @@
-"""How far a topic of a link was behind its source at any time that both logs still tell of. Pure: no Spark, clock or I/O.
+"""Lag of a link's topic at any time that both logs still tell of. Pure: no Spark, clock or I/O.
 
-It is what `geo links status` would have said then: where the source ended is in its commits, where the link stood in the target's, which
-carry its cursors, and in its rows. When a commit came is what its writer says (`Commit.committed_us`): the clock of the host of a producer,
-of a link. One that is more than CLOCK_TOLERANCE_US off its storage's writes nothing, so of two regions two times are compared that may be
-that far apart; as a rule milliseconds. Within a log time does not go back.
+It is what `geo links status` would have said then. The end of the source is in its commits. The place of the link is in the
+target's commits, which carry its cursors, and in its rows. The time of a commit is what its writer says
+(`Commit.committed_us`): the clock of the host of a producer, of a link. One that is more than CLOCK_TOLERANCE_US off its
+storage's writes nothing, so of two regions two times are compared that may be that far apart; as a rule milliseconds. Within a
+log time does not go back.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How it was at one time. `cursor`: where the link stood; None: it had brought nothing, or stood in another table. `newest`: where its
-    source ended."""
+    """State of the link at one time. `cursor`: its place; None: it had replicated nothing, or read another table. `newest`: the
+    end of its source.
+    """
 
     at_us: int
     cursor: int | None
@@ -54,13 +56,13 @@ class Sample:
 
     @property
     def is_zero(self) -> bool:
-        """Whether the target lacked nothing, for sure."""
+        """Tells whether the target lacked nothing, for sure."""
         return self.lag.complete and self.lag.messages == 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Stood:
-    """Where a link stood from some time on; `until` the next of these. `begins_at_end`: of what was there nothing was due."""
+    """Place of a link from some time on; `until` the next of these. `begins_at_end`: of what was there nothing was due."""
 
     at_us: int
     cursor: int
@@ -73,8 +75,9 @@ class LagHistory:
     def __init__(
         self, link: str, rule: Rule, source: Read, target: Read | None, rows: Sequence[Recorded], *, starts_at_end: bool = False
     ) -> None:
-        """`target` None: there is no such table. `rows`: those of the link that are still there, in their order; none between two of them
-        is gone. `starts_at_end`: the link brings what comes after its start."""
+        """`target` None: there is no such table. `rows`: those of the link that are still there, in their order; none between
+        two of them is gone. `starts_at_end`: the link replicates what comes after its start.
+        """
         self._dues = [due_of(one, rule) for one in source.commits]
         self._came = source.times
         self._versions = [one.version for one in source.commits]
@@ -87,7 +90,9 @@ class LagHistory:
         self.since_us = max(told, self._stood[0].at_us) if self._stood and told is not None else None
 
     def at(self, time_us: int) -> Sample | None:
-        """How it was then; None before `since_us`: nothing tells. What is not `complete` was cleaned up since, and may have been more."""
+        """State of the link at that time; None before `since_us`: nothing tells. What is not `complete` was cleaned up since,
+        and may have been more.
+        """
         if self.since_us is None or time_us < self.since_us:
             return None
         stood = self._stood[bisect_right(self._stood, time_us, key=lambda one: one.at_us) - 1]
@@ -113,7 +118,7 @@ class LagHistory:
         return None
 
     def stands_since(self, now_us: int) -> int | None:
-        """Since when, or since before, the link has stood where it does; None: nothing tells where that is."""
+        """Time since when, or since before, the link has been at its place; None: nothing tells where that is."""
         moved_us = self.moved_at(now_us)
         return moved_us if moved_us is not None or not self._stood or self._stood[0].at_us > now_us else self._stood[0].at_us
 
@@ -150,7 +155,7 @@ def _stood(
     *,
     starts_at_end: bool,
 ) -> list[_Stood]:
-    """Where the link stood, in the order of time, by its rows and its own commits in its target, as far as they tell."""
+    """Places of the link, in the order of time, by its rows and its own commits in its target, as far as they tell."""
     first = None if target is None or not target.commits else target.commits[0].version
     # What happened: a row was written, or a commit brought a cursor. A row counts for the commits above the one that it names.
     events: list[tuple[int, int, Recorded | tuple[int, CommitName]]] = [
@@ -191,6 +196,6 @@ def _own(link: str, target: Read) -> list[tuple[int, int, LinkRecord]]:
 
 
 def runs_of(link: str, target: Read, rows: Sequence[Recorded]) -> list[tuple[int, int]]:
-    """By which claims a link was run, each with a time at which it brought or recorded something, in the order of time."""
+    """Claims by which a link was run, each with a time at which it replicated or recorded something, in the order of time."""
     of_commits = [(record.generation, at_us) for _, at_us, record in _own(link, target)]
     return sorted([*of_commits, *((one.state.generation, one.at_us) for one in rows)], key=lambda one: one[1])

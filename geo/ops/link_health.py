@@ -1,7 +1,7 @@
-"""How the topics of the links into a cluster are doing: reads what `health` judges them by.
+"""Health of the topics of the links into a cluster: reads what `health` judges them by.
 
-Of what is in sync nothing is read beside what `link_statuses` has. Of what is not it is who runs it, and how its cursor and its lag have
-moved. It looks only, and needs no Spark where tables are native.
+Of what is in sync nothing is read beside what `link_statuses` has. Of what is not the owner is read, and how its cursor and its
+lag have moved. It looks only, and needs no Spark where tables are native.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _STARTS, _STARTS_LATELY_US = 2, 2 * SAMPLES * APART_US
 """So many starts within twenty minutes are those of a person, or of a broker that moved."""
 
 _TELL_BEFORE = (Health.PAUSED, Health.FAILED, Health.REWOUND)
-"""What is clear now, and whose lag of before is asked for all the same."""
+"""Healths that are clear now, and whose lag of before is asked for all the same."""
 
 _RESTS = (Reason.ASKED_TO_PAUSE, Reason.PLACED_ELSEWHERE)
 
@@ -62,9 +62,10 @@ def link_findings(
     only: Collection[tuple[str, Topic]] | None = None,
     before: LinksBefore | None = None,
 ) -> Iterator[tuple[LinkStatus, Finding, LagHistory | None]]:
-    """Of each of `link_statuses` how it is doing, and the history that tells it; None where nothing had to be looked at. Since when is
-    told by events of the target where nothing else tells. Raises as that. `before`: what
-    the target tells, for who asks it for more."""
+    """Judges each of `link_statuses`, and gives the history that tells it; None where nothing had to be looked at. Since when
+    is told by events of the target where nothing else tells. Raises as that. `before`: what the target tells, for who asks it
+    for more.
+    """
     before = before or LinksBefore(target)
     links = {(link.source, link.target): link for link in config.inbound(target.cluster.name)}
 
@@ -98,7 +99,9 @@ def _now(status: LinkStatus) -> LinkNow:
 
 
 class LinksBefore:
-    """What the tables of a cluster tell of its inbound links before now. What is of all of them is read once, when it is first needed."""
+    """History of a cluster's inbound links, as its tables tell it. What is of all of them is read once, when it is first
+    needed.
+    """
 
     def __init__(self, target: ClusterTables) -> None:
         self._target, self.holders = target, RegionHolders(target)
@@ -126,7 +129,7 @@ class LinksBefore:
         )
 
     def of(self, link: Link, topic: Topic, history: LagHistory | None, now_us: int) -> LinkBefore:
-        """What a link's topic is judged by besides of what it is now."""
+        """History by which a link's topic is judged, besides what it is now."""
         owner = self.owner(link, topic)
         rests_us = None if link.expect_every_s is None else link.expect_every_s * 1_000_000
         if rests_us is None and owner is not None and owner.liveness is Liveness.ENDED:
@@ -146,8 +149,9 @@ class LinksBefore:
         )
 
     def there_us(self, link: Link, status: LinkStatus) -> int | None:
-        """When a source that is not there now was there last: by the events of the target, and where that is near by the newest commit that the link
-        brought. None: nothing tells."""
+        """Time when a source that is not there now was there last: by the events of the target, and where that is near by the
+        newest commit that the link replicated. None: nothing tells.
+        """
         found, row = [there_last(self._events, link.source)], status.row
         with Tried():
             log = self._target.log(status.topic)
@@ -165,7 +169,7 @@ class LinksBefore:
 
     @cached_property
     def _events(self) -> list[Event]:
-        """Of how links went, as long as they are kept."""
+        """Events of links, as long as they are kept."""
         return events_told(self._target, EventKind.HEALTH, EventKind.LINK)
 
     @cached_property
@@ -192,7 +196,7 @@ class LinksBefore:
         return claims[-1] if claims and len(lately) <= _STARTS else None
 
     def owner(self, link: Link, topic: Topic) -> Holder | None:
-        """Who brings what of a link's origins, or did last; None: nobody ever did."""
+        """Process that replicates some of a link's origins, or did last; None: nobody ever did."""
         runners = origin_runners(frozenset(link.origins), topic, self._target.cluster.name)
         owners = [one for runner in runners if (one := self.holders.newest.get(runner.name)) is not None]
         if not owners:
@@ -213,7 +217,7 @@ class LinksBefore:
         return min(found, key=lambda one: (one.is_dead, one.liveness is Liveness.HALTED), default=None)
 
     def _longest_rest_us(self, link: Link, topic: Topic, ended_us: int) -> int | None:
-        """As the function, of a link whose last run ended then, as far as its rows and the commits of its target tell."""
+        """Longest rest of a link whose last run ended then, as far as its rows and the commits of its target tell."""
         log = self._target.log(topic)
         if (seen := log.look()) is None:
             return None
@@ -223,7 +227,9 @@ class LinksBefore:
 
 
 def _from(rows: Sequence[Recorded], since_us: int, least_source: int, least_target: int) -> Sequence[Recorded]:
-    """The rows from the last one at or before a time on, or from that on above whose versions no more are read than may be."""
+    """The rows from the last one at or before a time on. They begin later where more versions would have to be read than may
+    be.
+    """
     first = max((at for at, one in enumerate(rows) if one.at_us <= since_us), default=0)
     for at in range(first, len(rows) - 1):
         cursor, target = rows[at].state.cursor, rows[at].state.target

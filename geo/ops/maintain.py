@@ -37,8 +37,9 @@ from geo.times import from_us
 log = logging.getLogger(__name__)
 
 MARGIN = timedelta(hours=1)
-"""By how much the removal of a date trails the expiry of its last message: two clusters' clocks may differ, and what one has
-removed the other must not send again."""
+"""Time by which the removal of a date trails the expiry of its last message: two clusters' clocks may differ, and what one has
+removed the other must not send again.
+"""
 
 SMALL_FILES = 16
 """A date with more files than this, of less than 128 MB on average, is compacted."""
@@ -46,7 +47,7 @@ SMALL_FILES = 16
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What was done for one table, or would be. `log`: what was cut off its log; None where Delta does it by itself."""
+    """Work that was done for one table, or would be. `log`: what was cut off its log; None where Delta does it by itself."""
 
     table: str
     expired: tuple[DateFiles, ...] = ()

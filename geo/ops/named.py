@@ -1,4 +1,4 @@
-"""What a verb names and where that is: the partitions of a topic, and a refusal by name of what is nowhere."""
+"""Names that a verb is given: the partitions of a topic, and a refusal by name of what is nowhere."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ class Named:
 
     @property
     def glob(self) -> str:
-        """What stands for `topics`."""
+        """Glob that stands for `topics`."""
         return glob_of(str(self.topic), self._read[0])
 
     def require(self) -> list[Topic]:
-        """As `topics`. Raises UsageError if no cluster has it; not while one cannot be read, which may be the one that has it."""
+        """Gives `topics`. Raises UsageError if no cluster has it; not while one cannot be read, which may be the one that has
+        it.
+        """
         found, away = self._read
         if not away and found.isdisjoint(self.topics):
             self._refuse()

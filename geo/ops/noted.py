@@ -1,4 +1,4 @@
-"""What events of regions tell of how these and their links were doing, and since when. Reads only."""
+"""Health of regions and their links as their events tell it, and since when. Reads only."""
 
 from __future__ import annotations
 

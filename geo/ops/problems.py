@@ -1,4 +1,6 @@
-"""What a person has to do something about: findings that are one, worst first, and whether they make a verb fail. Pure."""
+"""Problems that a person has to do something about: findings that are one, worst first, and whether they make a verb fail.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,11 @@ def grouped(findings: Iterable[Finding], now_us: int) -> list[Problem]:
 THIS_HOST = "this host"
 
 Noted = Mapping[tuple[str, Reason], int]
-"""By subject and code: since when events tell that it is so, in microseconds since 1970."""
+"""Times by subject and code: since when events tell that it is so, in microseconds since 1970."""
 
 
 def at_risk(found: Symptom, topic: str | None = None) -> Finding | None:
-    """What is an error by a look, as a finding of what goes on by now; None: it is none."""
+    """Makes of an error that a look found a finding of what goes on by now; None: it is no error."""
     if found.level != "error" or found.code is None:
         return None
     return Finding(_subject(found), None, topic, Health.AT_RISK, found.since_us, found.code, found.what, found.fix)
@@ -57,7 +59,7 @@ def dated(found: Finding, noted: Callable[[], Noted]) -> Finding:
 
 
 def symptom_dated(found: Symptom, noted: Noted) -> Symptom:
-    """As `dated`."""
+    """Dates a symptom, as `dated` does a finding."""
     if found.since_us is not None or found.code is None or found.level == "ok":
         return found
     subject = THIS_HOST if found.code is Reason.CLOCK else _subject(found)
@@ -65,17 +67,17 @@ def symptom_dated(found: Symptom, noted: Noted) -> Symptom:
 
 
 def _subject(found: Symptom) -> str:
-    """As findings name it."""
+    """Subject as findings name it."""
     return found.where.removeprefix("cluster ")
 
 
 def worst_first(problems: Iterable[Problem]) -> list[Problem]:
-    """Of one health those that have been so for longest come first."""
+    """Sorts problems; of one health those that have been so for longest come first."""
     return sorted(problems, key=lambda one: (one.first.health.rank, _since(one.first), one.first.link or "", one.first.subject))
 
 
 def fails(levels: Iterable[Level], fail_on: Level) -> bool:
-    """Whether what was found makes the exit code 1, of a verb that fails on "warn" or on "error"."""
+    """Tells whether the findings make the exit code 1, of a verb that fails on "warn" or on "error"."""
     return any(level in ("error", fail_on) for level in levels)
 
 

@@ -28,10 +28,11 @@ class RegionProcess:
 
 
 def fault_of_region(cluster: str, processes: Sequence[RegionProcess]) -> Finding | None:
-    """What a person has to do about who runs a region, also where nothing is lacking yet. None: nothing.
+    """Decides what a person has to do about who runs a region, also where nothing is lacking yet. None: nothing.
 
-    A process that is halted keeps what it has from all others. A broker that died is missed unless somebody else runs something there; whoever ends
-    by itself gives up what it has. A process that ran links alone and died is missed as soon as one of these lacks something.
+    A process that is halted keeps what it has from all others. A broker that died is missed unless somebody else runs something
+    there; whoever ends by itself gives up what it has. A process that ran links alone and died is missed as soon as one of
+    these lacks something.
     """
     halted = [one for one in processes if one.holder.liveness is Liveness.HALTED]
     if halted:

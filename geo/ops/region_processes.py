@@ -10,7 +10,7 @@ from geo.ops.region_process import RegionProcess
 from geo.times import in_us
 
 _BROKERS = ("broker", "bundle", "leader", "version sync")
-"""How the names of runners begin that are a broker's."""
+"""Beginnings of the names of runners that are a broker's."""
 
 
 def region_processes(holders: RegionHolders) -> list[RegionProcess]:
@@ -35,7 +35,7 @@ def _of(process: Process | None, owned: list[Holder]) -> RegionProcess:
 
 
 def is_brokers(runner: str) -> bool:
-    """Whether a broker alone has a runner of this name."""
+    """Tells whether a broker alone has a runner of this name."""
     return runner.startswith(_BROKERS)
 
 

@@ -27,10 +27,12 @@ from geo.schemas import EVENTS, LINKS, OWNERS, REQUESTS, TOPICS, TableSchema
 T = TypeVar("T")
 
 ANSWERS_S, READ_S = 20.0, 300.0
-"""How long a region may take to answer at all: a store that refuses connections takes some fifteen seconds to be told. And to tell the rest."""
+"""Seconds that a region may take to answer at all: a store that refuses connections takes some fifteen seconds to be told. And
+to tell the rest.
+"""
 
 BY_SPARK_S = 180.0
-"""How long one may take to answer that Spark reads, which starts first."""
+"""Seconds that a region may take to answer that Spark reads, which starts first."""
 
 OF_LINKS = (TOPICS, LINKS, REQUESTS, OWNERS)
 OF_ALL = (*OF_LINKS, EVENTS)
@@ -70,7 +72,9 @@ class Regions:
         self._away: dict[str, BaseException] | None = None
 
     def ask(self, read: Callable[[ClusterTables], T]) -> dict[str, Future[T]]:
-        """What `read` returns or raises of each region; of one that does not answer at all, what is in its way. Each Future is done."""
+        """Asks each region: what `read` returns or raises; of one that does not answer at all, what is in its way. Each Future
+        is done.
+        """
         away = self._answer()
         asked = {name: partial(self._read, read, tables) for name, tables in self.clusters.items() if name not in away}
         answers = ask_all(asked, READ_S, self._late)
@@ -82,8 +86,10 @@ class Regions:
     def read_each(
         self, read: Callable[[ClusterTables], Iterable[T]], *, alone: bool = False
     ) -> tuple[list[T], dict[str, BaseException]]:
-        """What `read` finds in every region, all asked side by side and each within a time, and of each that cannot be read, why. Raises
-        OtherClusterError of one under a wrong name, unless each tells of itself `alone`: what others say of it would be about another place."""
+        """Collects what `read` finds in every region, all asked side by side and each within a time, and of each that cannot be
+        read, why. Raises OtherClusterError of one under a wrong name, unless each tells of itself `alone`: what others say of
+        it would be about another place.
+        """
         found, unreadable = list[T](), dict[str, BaseException]()
         for name, answer in self.ask(lambda tables: list(read(tables))).items():
             with Tried(*(() if alone else (OtherClusterError,))) as tried:
@@ -93,12 +99,14 @@ class Regions:
         return found, unreadable
 
     def ask_places(self, read: Callable[[ClusterTables], T]) -> dict[str, Future[T]]:
-        """As `ask`, of where each region lies, whatever is in the way of reading it. One that has not answered is not asked again."""
+        """Asks as `ask`, of where each region lies, whatever is in the way of reading it. One that has not answered is not
+        asked again.
+        """
         self._answer()
         return ask_all({name: partial(read, tables) for name, tables in self.given.items()}, READ_S, self._late)
 
     def within(self, what: str, read: Callable[[], T]) -> T:
-        """What `read` returns, of who reads them by `clusters`: within the same time."""
+        """Returns what `read` does, for a caller that reads regions by `clusters`: within the same time."""
 
         def seen() -> T:
             with self._as_seen():

@@ -1,4 +1,4 @@
-"""What a removal takes with it: which messages would be lost, and whether it is refused. Pure: no Spark, clock or I/O."""
+"""Judges a removal: which messages would be lost, and whether it is refused. Pure: no Spark, clock or I/O."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ Extents = Mapping[LedgerId, Extent]
 
 @dataclass(frozen=True, slots=True)
 class OnlyThere:
-    """What one log has of a topic and no other log that could be read: how many messages, and some ranges of them as
-    `origin:ledger:first-last`. Where a ledger has a hole, which is a fault, there may be fewer, never more. `away`: clusters that
-    cannot be read, with the reason; they may hold some of it."""
+    """Messages that one log has of a topic and no other log that could be read: how many, and some ranges of them as
+    `origin:ledger:first-last`. Where a ledger has a hole, which is a fault, there may be fewer, never more. `away`: clusters
+    that cannot be read, with the reason; they may hold some of it.
+    """
 
     messages: int = 0
     examples: tuple[str, ...] = ()
@@ -41,8 +42,9 @@ class OnlyThere:
 
 
 def only_there(mine: Extents, others: Sequence[Extents], away: Mapping[str, str] | None = None) -> OnlyThere:
-    """What `mine` has and none of the `others`. A ledger in which another log has a hole counts as if it had nothing of it,
-    unless both have the same entries."""
+    """Subtracts from `mine` what the `others` have. A ledger in which another log has a hole counts as if it had nothing of it,
+    unless both have the same entries.
+    """
     messages, examples = 0, list[str]()
     for ledger, extent in sorted(mine.items()):
         left: Ranges = ((extent.first, extent.last),)
@@ -71,13 +73,13 @@ class TopicFacts:
     lives: str | None
     """Who owns something of it and lives; None: nobody."""
     links: tuple[str, ...]
-    """Links that bring it here and have a row, by name."""
+    """Links that replicate it into this cluster and have a row, by name."""
     requests: int
     producers: tuple[str, ...]
     subscriptions: tuple[str, ...]
     """Known here and not deleted."""
     publications: tuple[str, ...]
-    """What the configuration lets the broker publish into it, by name."""
+    """Publications that the configuration lets the broker publish into it, by name."""
     unended: bool
     """It was deleted before, and that has not ended."""
     removes: bool
@@ -112,11 +114,11 @@ class LeftBehind:
 
 
 def lacking(of: str, logs: Mapping[str, Mapping[LedgerId, LedgerPart]], due: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """How many messages of the origin `of` each cluster lacks that another one holds, by cluster; ledgers have no holes. `logs`:
-    by cluster.
+    """Counts the messages of the origin `of` that each cluster lacks and another one holds, by cluster; ledgers have no holes.
+    `logs`: by cluster.
 
-    `due`: the clusters that are to get them, with the first entry wanted of each ledger (`origin:ledger`), if not the first. What
-    is below the first entry that a cluster has of a ledger has expired there.
+    `due`: the clusters that are to get them, with the first entry wanted of each ledger (`origin:ledger`), if not the first.
+    What is below the first entry that a cluster has of a ledger has expired there.
     """
     found: dict[str, int] = {}
     for cluster, floors in due.items():

@@ -44,17 +44,19 @@ from geo.text import first_line
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """What hangs on the removed cluster in another one. `away`: why that one cannot be read, or written; nothing was done
-    there."""
+    """Things in another cluster that hang on the removed one. `away`: why that one cannot be read, or written; nothing was done
+    there.
+    """
 
     cluster: str
     links: tuple[str, ...] = ()
-    """Topics that its link brought here."""
+    """Topics that its link replicated into this cluster."""
     requests: int = 0
-    """What was asked of that link and goes."""
+    """Requests to that link that go."""
     pauses: int = 0
     """Requests to pause it that stay as long as the configuration has the cluster: a process that still has the link goes by
-    them, and would begin it anew."""
+    them, and would begin it again.
+    """
     policies: tuple[str, ...] = ()
     """Topics whose replication clusters here name it."""
     lives: str | None = None
@@ -65,8 +67,9 @@ class InCluster:
 
 @dataclass(frozen=True, slots=True)
 class RemovedCluster:
-    """What a removal took, or would take. `unread`: why what only the cluster has is not known; None: it could be read.
-    `refused`: why it would not be done now."""
+    """Result of a removal, or of its rehearsal. `unread`: why what only the cluster has is not known; None: it could be read.
+    `refused`: why it would not be done now.
+    """
 
     cluster: str
     topics: tuple[LeftBehind, ...]
@@ -78,12 +81,12 @@ class RemovedCluster:
 def remove_cluster(
     spark: SparkSession, config: Config, name: str, *, lose: bool = False, dry_run: bool = False
 ) -> RemovedCluster:
-    """Let go, in every other cluster that can be read, of what hangs on the cluster `name`, whether or not it can be read, and
-    whether or not it still is in the configuration, which is not changed.
+    """Let go, in every other cluster that can be read, of what hangs on the cluster `name`. It need not be readable, nor be in
+    the configuration, which is not changed.
 
-    `lose`: also if it alone holds messages, or that is not known. `dry_run` looks and writes nothing. A kill at any point leaves
-    it to be called again. Raises UsageError for a cluster that nobody knows, UnsafeError, with the reasons, if somebody who lives
-    owns a way from it, or messages would be lost; then nothing was done.
+    `lose`: also if it alone holds messages, or that is not known. `dry_run` looks and writes nothing. A kill at any point
+    leaves it to be called again. Raises UsageError for a cluster that nobody knows. Raises UnsafeError, with the reasons, if
+    somebody who lives owns a way from it, or messages would be lost; then nothing was done.
     """
     require_delta(spark)
     others = {other: connect(spark, cluster) for other, cluster in config.clusters.items() if other != check_cluster(name)}
@@ -103,7 +106,7 @@ def remove_cluster(
 
 
 def refuse_unknown(clusters: Mapping[str, ClusterTables], config: Config, name: str) -> tuple[InCluster, ...]:
-    """What hangs on a cluster in each of the others. Raises UsageError for one that nobody knows."""
+    """Finds what hangs on a cluster in each of the others. Raises UsageError for one that nobody knows."""
     others = {other: tables for other, tables in clusters.items() if other != check_cluster(name)}
     found = _look(others, name, is_configured=name in config.clusters)
     if not any(one.links or one.requests or one.policies for one in found):
@@ -123,7 +126,7 @@ def _look(others: Mapping[str, ClusterTables], name: str, *, is_configured: bool
 
 
 def _hangs_in(tables: ClusterTables, name: str, *, is_configured: bool) -> InCluster:
-    """What hangs on the cluster `name` in another one."""
+    """Finds what hangs on the cluster `name` in another one."""
     tables.refuse_no_folder()
     links = _links(tables, name)
     lives = None
@@ -148,8 +151,9 @@ def _links(tables: ClusterTables, name: str) -> dict[str, LinkState]:
 
 
 def _ways(tables: ClusterTables, name: str, links: Collection[LinkState]) -> list[tuple[Runner, Owner]]:
-    """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link brings,
-    backfills beside it too; with who has, or had, each."""
+    """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link
+    replicates, backfills beside it too; with who has, or had, each.
+    """
     brought = {(origin, state.topic) for state in links for origin in state.origins}
     return [
         (way.runner, owner)
@@ -167,8 +171,9 @@ def _left_behind(
     there: Mapping[str, ClusterTables],
     read_before: Sequence[Topic],
 ) -> tuple[tuple[LeftBehind, ...], str | None]:
-    """Of each topic of the cluster what only it has, and what others still lack; and why the first is not known. `there`: those
-    of the others that can be read, `read_before`: topics that their links have read of it."""
+    """Finds of each topic of the cluster what only it has, and what others still lack; and why the first is not known. `there`:
+    those of the others that can be read, `read_before`: topics that their links have read of it.
+    """
     if name not in config.clusters:
         return (), f"{config.path} does not say any more where it is"
     tables, topics, why = connect(spark, config.cluster(name)), list(read_before), None
@@ -189,8 +194,9 @@ def _left_behind(
 
 
 def _topics_of(tables: ClusterTables, *, was_read: bool) -> list[Topic]:
-    """What the cluster has. Raises RetryableError where that is not there, of a cluster that links have read too (`was_read`) if
-    it is empty."""
+    """Topics of the cluster. Raises RetryableError where that is not there, of a cluster that links have read too (`was_read`)
+    if it is empty.
+    """
     tables.refuse_no_folder()
     place = None if tables.location is None else local_path(tables.location)
     if place is not None and not place.exists():

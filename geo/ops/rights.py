@@ -1,5 +1,5 @@
-"""What the keys of a cluster may do below its root on an object store: each verb is tried. Only whoever asks for it has something written, in a
-folder of its own, which is empty again at the end.
+"""Tries what the keys of a cluster may do below its root on an object store: each verb. Only whoever asks for it has something
+written, in a folder of its own, which is empty again at the end.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from geo.ops.symptom import Symptom
 from geo.text import first_line
 
 _OF_ALL_VERBS = re.compile(r": no (answer|keys|trust): |NoSuchBucket|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch")
-"""What is no right's fault, and is said of each verb: nothing more is asked then."""
+"""Faults that are no right's, and are said of each verb: nothing more is asked then."""
 
 
 def rights(root: WritePath, where: str, write_check: str, *, writes: bool) -> Iterator[Symptom]:
-    """What may be listed and read below a root, and if it `writes` also put, put if absent and deleted, and whether the store keeps what it
-    promises of that. `write_check` is the verb that writes. Raises OSError where the store does not answer, does not know these keys or has no
-    such bucket."""
+    """Tries what may be listed and read below a root. If it `writes` it also puts, puts if absent and deletes, and probes
+    whether the store keeps what it promises of that. `write_check` is the verb that writes. Raises OSError where the store does
+    not answer, does not know these keys or has no such bucket.
+    """
     may: list[str] = []
     reads = (("list", "s3:ListBucket on the bucket", root.names), ("get", "s3:GetObject", (root / "store.json").get))
     for verb, right, ask in reads:
@@ -74,7 +75,7 @@ def _delete(*places: WritePath) -> None:
 
 
 def _is_left(place: WritePath) -> bool:
-    """Whether it is there, or may be."""
+    """Tells whether the object is there, or may be."""
     try:
         return place.is_there()
     except OSError:

@@ -1,5 +1,5 @@
-"""What somebody who is woken at three asks of all regions at once: what is wrong, since when, what is lost if a region is lost now, how
-every link goes. Facts of the regions in, one value out. Pure: no Spark, clock or I/O.
+"""Status of all regions at once, for somebody who is woken at three: what is wrong, since when, what is lost if a region is
+lost now, how every link goes. Facts of the regions in, one value out. Pure: no Spark, clock or I/O.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from geo.times import from_us, shown_time
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What has not crossed a link. `messages`: an upper bound, and a lower one if it is not `complete`. `seconds`: the age of the oldest.
-    None: nobody knows."""
+    """Messages that have not crossed a link. `messages`: an upper bound, and a lower one if it is not `complete`. `seconds`:
+    the age of the oldest. None: nobody knows.
+    """
 
     messages: int | None = 0
     seconds: float | None = 0.0
@@ -37,11 +38,11 @@ class Backlog:
 
     @property
     def shown(self) -> Backlog:
-        """As people are told. A lower bound of 0 says nothing."""
+        """Backlog for people. A lower bound of 0 says nothing."""
         return self if self.complete else Backlog(self.messages or None, self.seconds or None, complete=False)
 
     def __add__(self, other: Backlog) -> Backlog:
-        """Of two topics. What is known of one is a lower bound if nothing is known of the other."""
+        """Backlog of two topics. What is known of one is a lower bound if nothing is known of the other."""
         known = [one.messages for one in (self, other) if one.messages is not None]
         ages = [one.seconds for one in (self, other) if one.seconds is not None]
         is_complete = self.complete and other.complete and len(known) == 2 and len(ages) == 2
@@ -64,7 +65,7 @@ class TopicOfLink:
     backlog: Backlog = UNKNOWN
     before: Backlog | None = None
     risks: tuple[Finding, ...] = ()
-    """Of its log in the source."""
+    """Risks of its log in the source."""
 
     @property
     def link(self) -> str:
@@ -105,8 +106,9 @@ class OfVersions:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What one region's tables say. `unreadable`: why they say nothing; all else is empty then. `topics`: that it has, those with
-    messages. `published`: messages a second, those that were published in it; None: not known."""
+    """Facts of one region, by its tables. `unreadable`: why they say nothing; all else is empty then. `topics`: that it has,
+    those with messages. `published`: messages a second, those that were published in it; None: not known.
+    """
 
     cluster: str
     unreadable: Wrong | None = None
@@ -118,9 +120,9 @@ class ClusterFacts:
     """Those into which somebody has published here, of those that no link is known to carry anywhere."""
     of_versions: tuple[OfVersions, ...] = ()
     host_ahead_us: int = 0
-    """How far this host's clock is ahead of its storage's; negative: behind."""
+    """Microseconds by which this host's clock is ahead of its storage's; negative: behind."""
     risks: tuple[Finding, ...] = ()
-    """What does not stop anything yet."""
+    """Findings that do not stop anything yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +139,10 @@ class StatusFacts:
 
 @dataclass(frozen=True, slots=True)
 class IfLost:
-    """What would be lost with a region that is lost at this moment: `backlog` is what no other region holds. `acks`: the
-    acknowledgements that none holds; what they acknowledge is delivered again. `alone`: topics that no link carries anywhere; None: nobody
-    knows."""
+    """Loss with a region that is lost at this moment: `backlog` is what no other region holds. `acks`: the acknowledgements
+    that none holds; what they acknowledge is delivered again. `alone`: topics that no link carries anywhere; None: nobody
+    knows.
+    """
 
     backlog: Backlog
     acks: Backlog
@@ -155,7 +158,7 @@ class ClusterLine:
 
 
 class Trend(str, Enum):
-    """How the lag of a link moved."""
+    """Movement of the lag of a link."""
 
     REST = "at rest"
     GROWING = "growing"
@@ -166,7 +169,7 @@ class Trend(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class LinkLine:
-    """How all topics of a link go, those of acknowledgements too."""
+    """Sum of all topics of a link, those of acknowledgements too."""
 
     source: str
     target: str
@@ -186,7 +189,9 @@ class LinkLine:
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """What moving all subscriptions from one region to another would deliver again, and leave out (None: not known)."""
+    """Effect of a move of all subscriptions from one region to another: what it would deliver again, and leave out (None: not
+    known).
+    """
 
     source: str
     target: str
@@ -282,14 +287,14 @@ def of_regions(facts: StatusFacts) -> list[Finding]:
 
 
 def _of_cluster(one: ClusterFacts) -> Finding:
-    """Of a region that cannot be read."""
+    """Finding of a region that cannot be read."""
     assert one.unreadable is not None
     code, what, do = one.unreadable.code, f"{one.cluster} cannot be read: {one.unreadable.what}", one.unreadable.do
     return Finding(one.cluster, None, None, Health.AWAY, None, code, what, do)
 
 
 def _wrong_clock(clusters: Iterable[ClusterFacts]) -> Iterator[Finding]:
-    """Of this host, by whose clock everything here is told."""
+    """Finding of this host, by whose clock everything here is told."""
     worst = max(clusters, key=lambda one: abs(one.host_ahead_us), default=None)
     if worst is not None and abs(worst.host_ahead_us) > CLOCK_TOLERANCE_US:
         what = of_host(f"cluster {worst.cluster}", worst.host_ahead_us)
@@ -297,7 +302,7 @@ def _wrong_clock(clusters: Iterable[ClusterFacts]) -> Iterator[Finding]:
 
 
 def _who_runs(clusters: Iterable[ClusterFacts], topics: Sequence[TopicOfLink]) -> Iterator[Finding]:
-    """Of regions whose processes died or are halted; not where a link of it tells that with the same verb."""
+    """Findings of regions whose processes died or are halted; not where a link of it tells that with the same verb."""
     told = {(one.target, one.finding.do) for one in topics}
     for one in clusters:
         found = fault_of_region(one.cluster, one.brokers)
@@ -328,12 +333,12 @@ _SOURCE_LACKS = (Reason.SOURCE_GONE, Reason.SOURCE_RECREATED, Reason.SOURCE_REST
 
 
 def _may_lack(topic: TopicOfLink) -> bool:
-    """Whether the source may lack what the target has of it."""
+    """Tells whether the source may lack what the target has of it."""
     return topic.finding.code in _SOURCE_LACKS or (topic.finding.health is Health.AWAY and not topic.backlog.complete)
 
 
 def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[TopicOfLink], away: Collection[str]) -> IfLost:
-    """What is held by one region alone. What one other region holds is not lost, however far the rest are behind."""
+    """Sums what is held by one region alone. What one other region holds is not lost, however far the rest are behind."""
     least: dict[Topic, Backlog] = {}
     unsure = set[Topic]()
     for topic in topics:
@@ -391,7 +396,7 @@ def _link(source: str, target: str, topics: Iterable[TopicOfLink], away: Collect
 
 
 STEADY = 0.05
-"""A lag that changed by less than this part of itself has not moved: a link that follows brings it in batches."""
+"""Part of itself by which a lag must change to have moved: a link that follows replicates in batches."""
 
 
 def _trend(now: Backlog, before: Backlog | None) -> Trend:

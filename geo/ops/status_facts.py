@@ -80,7 +80,7 @@ def status(config: Config | str | Path, topics: str | Topic = ALL_TOPICS, *, max
 
 
 def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:
-    """What the regions say now. One that cannot be read says why; what others know of it is told by them."""
+    """Reads the facts of all regions. One that cannot be read says why; what others know of it is told by them."""
     each = regions.ask(lambda tables: _read(tables, regions.clusters, config, glob))
     clusters, read = regions.clusters, list[ClusterFacts]()
     topics: list[TopicOfLink] = []
@@ -123,13 +123,13 @@ def regions_around(cluster: str, clusters: Mapping[str, ClusterTables], config: 
 def facts_of_topics(
     cluster: str, clusters: Mapping[str, ClusterTables], config: Config, only: Collection[tuple[str, Topic]]
 ) -> StatusFacts:
-    """As `read_facts`, of these topics, by their sources, of the links into one cluster."""
+    """Reads as `read_facts` these topics, by their sources, of the links into one cluster."""
     links = [(link.source, link.target) for link in config.links]
     return StatusFacts(now_us(), (), links, _some_topics(clusters[cluster], clusters, config, only, None))
 
 
 def facts_around(cluster: str, seen: Regions, config: Config, only: Collection[tuple[str, Topic]]) -> StatusFacts:
-    """As `facts_of_topics`, and of the regions themselves that are seen."""
+    """Reads as `facts_of_topics`, and the facts of the regions themselves."""
     links = [(link.source, link.target) for link in config.links]
     read, topics = list[ClusterFacts](), list[TopicOfLink]()
 
@@ -190,7 +190,7 @@ def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: 
 
 
 def _of_region(tables: ClusterTables, brokers: Sequence[RegionProcess], events: Sequence[Event]) -> ClusterFacts:
-    """What is known of a region without a look at its topics."""
+    """Facts of a region without a look at its topics."""
     name, storage_us = tables.cluster.name, storage_now_us(tables, writes=False)
     second_ones = second.refused(name, events, [one.since_us for one in brokers if not one.holder.is_dead], storage_us)
     living = {one.name for one in brokers if not one.holder.is_dead}
@@ -205,7 +205,7 @@ def _of_region(tables: ClusterTables, brokers: Sequence[RegionProcess], events: 
 
 
 def _risks_of_log(one: LinkStatus, clusters: Mapping[str, ClusterTables], config: Config) -> tuple[Finding, ...]:
-    """Of a log that a link reads: it was looked at."""
+    """Risks of a log that a link reads: it was looked at."""
     if one.lag is None:
         return ()
     log, found = clusters[one.link.source].log(one.topic), list[Finding | None]()
@@ -229,7 +229,7 @@ def _topic_of_link(
 
 
 _FOR_RUNNER = (State.RUNNING, State.STOPPED)
-"""States that a row keeps when its runner has died, or has begun and brought nothing yet."""
+"""States that a row keeps when its runner has died, or has begun and replicated nothing yet."""
 
 
 def _state(one: LinkStatus, running: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""What `geo doctor` found: one result. Pure."""
+"""One result of `geo doctor`. Pure."""
 
 from __future__ import annotations
 

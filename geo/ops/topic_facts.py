@@ -1,5 +1,6 @@
-"""What `topic_stats.py` goes by, read once from a cluster, and what becomes of it for each topic. Reads only; without Spark where tables are
-read without it."""
+"""Facts for `topic_stats.py`, read once from a cluster, and what becomes of them for each topic. Reads only; without Spark
+where tables are read without it.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +50,11 @@ class TopicStats:
     of_versions: dict[str, int | None]
     """Those of consumers that know only versions, by name, with how many versions of the log they have not finished; None: nobody knows."""
     lacks: str | None
-    """What should be there and is not, with its remedy."""
+    """Thing that should be there and is not, with its remedy."""
 
 
 def topic_stats(tables: ClusterTables, glob: str) -> list[TopicStats]:
-    """Of the topics of a cluster that match, by name."""
+    """Statistics of the topics of a cluster that match, by name."""
     known = all_topics(tables, (Topic.parse(topic) for _, topic in read_links(tables)))
     wanted = [one for one in known if not one.is_deleted and topic_glob_matches(glob, one.topic)]
     rows = _by_topic(tables.journal(LEDGERS).newest(topic=[str(one.topic) for one in wanted]), lambda row: str(row["topic"]))

@@ -1,5 +1,6 @@
-"""What `geo topics stats` tells of a topic in one cluster: how fast its log grows, how large it is, who writes and who reads it. Pure: no
-Spark, clock or I/O."""
+"""Statistics of a topic in one cluster, for `geo topics stats`: how fast its log grows, how large it is, who writes and who
+reads it. Pure: no Spark, clock or I/O.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from geo.log.ledgers import Batch
 from geo.names import MARKERS_PRODUCER
 
 LATELY_S = 60
-"""What came in so many seconds is what happens now."""
+"""Seconds within which a message counts as happening now."""
 
 WINDOWS_S = {"1m": LATELY_S, "1h": 3600}
 """Over how long rates are told, by what they are called: what happens now, and what is usual."""
@@ -19,8 +20,9 @@ WINDOWS_S = {"1m": LATELY_S, "1h": 3600}
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What came into a log a second, over the last `over_s` seconds: all messages, those of them that were published here and not replicated,
-    and bytes of files. None: commits do not say."""
+    """Rates of a log a second, over the last `over_s` seconds: all messages, those of them that were published here and not
+    replicated, and bytes of files. None: commits do not say.
+    """
 
     over_s: float
     messages: float | None
@@ -29,8 +31,10 @@ class Rates:
 
 
 def rates(commits: Sequence[Commit], now_us: int, window_s: float, *, reaches_back: bool) -> Rates | None:
-    """By the newest commits of a log, oldest first: what counts is when they were made, by their writers' clocks. Not `reaches_back`: older ones of this window were not read, or are gone, so the rates
-    are those since the oldest that is there. None: there is no time over which anything is known."""
+    """Derives rates from the newest commits of a log, oldest first: what counts is when they were made, by their writers'
+    clocks. Not `reaches_back`: older ones of this window were not read, or are gone, so the rates are those since the oldest
+    that is there. None: there is no time over which anything is known.
+    """
     since_us = now_us - int(window_s * 1e6)
     if not reaches_back and commits and commits[0].committed_us > since_us:
         since_us = commits[0].committed_us
@@ -52,8 +56,10 @@ def _per_s(counts: Sequence[int | None], over_s: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What a producer has published into a topic here, expired messages too. `ledgers`: those to which it goes on, `closed` those to which it does not.
-    `last_us`: when it last published; None: nothing yet, as far as is recorded. `runs`: it gives signs of life."""
+    """Messages that a producer has published into a topic here, expired ones too. `ledgers`: those to which it goes on,
+    `closed` those to which it does not. `last_us`: when it last published; None: nothing yet, as far as is recorded. `runs`: it
+    gives signs of life.
+    """
 
     producer: str
     messages: int
@@ -75,8 +81,9 @@ class OfLedger:
 
 
 def produced(rows: Sequence[OfLedger], commits: Sequence[Commit], running: frozenset[str]) -> list[Produced]:
-    """By name: what its rows recorded, which is some time ago, and what its newest commits say since. (A row is the newest of its source
-    partition: of one that began again in another ledger the older one is not counted.)"""
+    """Sums by name what a producer's rows recorded, which is some time ago, and what its newest commits say since. (A row is
+    the newest of its source partition: of one that began again in another ledger the older one is not counted.)
+    """
     ends = {(one.producer, one.ledger_id): one.end for one in rows}
     last: dict[str, int] = {}
     for row in rows:

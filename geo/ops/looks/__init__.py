@@ -1,1 +1,1 @@
-"""What `geo doctor` looks at, a file each. Reads only; of each the part that decides is pure."""
+"""Looks of `geo doctor`, a file each. Reads only; of each the part that decides is pure."""

@@ -12,7 +12,7 @@ _FIX = "set this host's clock (NTP)"
 
 
 def of_host(where: str, ahead_us: int) -> Symptom:
-    """What is to be said of a host whose clock is so far ahead of the storage's; negative: behind."""
+    """Judges a host whose clock is so far ahead of the storage's; negative: behind."""
     apart = f"this host's clock is {abs(ahead_us) // 1_000_000:,} s {'ahead of' if ahead_us > 0 else 'behind'} the storage's"
     if abs(ahead_us) > CLOCK_TOLERANCE_US:
         return Symptom("error", where, f"{apart}: here nothing is owned, replicated or verified", _FIX, Reason.CLOCK)
@@ -22,7 +22,7 @@ def of_host(where: str, ahead_us: int) -> Symptom:
 
 
 def of_regions(ahead_us: Mapping[str, int]) -> Iterator[Symptom]:
-    """What is to be said of the storages of clusters, by how far this host's clock is ahead of each."""
+    """Judges the storages of clusters, by how far this host's clock is ahead of each."""
     if len(ahead_us) < 2:
         return
     slow, fast = (pick(ahead_us, key=lambda name: ahead_us[name]) for pick in (max, min))

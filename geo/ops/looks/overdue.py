@@ -1,4 +1,4 @@
-"""What is to be done again and again, and was not for too long: comparing the regions, and keeping house. Pure."""
+"""Works that are to be done again and again, and were not for too long: comparing the regions, and keeping house. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ DUE_US = 8 * 86_400 * 1_000_000
 
 CLEAN = "clean"
 WHOLE = {EventKind.VERIFY: (CLEAN, "faults"), EventKind.MAINTAIN: ("done",)}
-"""How each ends of all topics; a verify that compares ends alone, and what is of some topics, end otherwise."""
+"""Endings of each that was of all topics; a verify that compares ends alone, and what is of some topics, end otherwise."""
 
 
 def overdue(cluster: str, events: Iterable[Event], begun_us: int, now_us: int) -> Iterator[Symptom]:
-    """What is to be said of when a cluster was verified and maintained last, by its events. `begun_us`: since when it has a topic."""
+    """Judges when a cluster was verified and maintained last, by its events. `begun_us`: since when it has a topic."""
     ended = dict.fromkeys((EventKind.VERIFY, EventKind.MAINTAIN), begun_us)
     done = set[EventKind]()
     found: Event | None = None

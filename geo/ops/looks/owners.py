@@ -19,15 +19,17 @@ from geo.reasons import Reason
 from geo.times import in_us, shown_time
 
 MOST_FENCES = 50
-"""Of so many runners the fences are looked at where that is a request each."""
+"""Runners whose fences are looked at, at most, where that is a request each."""
 
 CLAIMED_US = 60 * 1_000_000
 """A claim comes first, then its fence, and then those before it go: seconds later where Spark claims."""
 
 
 def of_owners(cluster: str, owned: Sequence[Holder], fault: Finding | None) -> Iterator[Symptom]:
-    """What is to be said of who owns runners of a cluster, of one process once; `fault`: of who runs all of it (`fault_of_region`). What that one's verb
-    ends is not said again. Who died and runs what nobody else misses is a warning: of what lacks something its link tells."""
+    """Judges who owns runners of a cluster, of one process once; `fault`: of who runs all of it (`fault_of_region`). What that
+    one's verb ends is not said again. Who died and runs what nobody else misses is a warning: of what lacks something its link
+    tells.
+    """
     if fault is not None:
         yield Symptom(fault.level, f"cluster {cluster}", fault.reason, fault.do or "", fault.code, fault.since_us, fault.health)
     by_process: dict[str, list[Holder]] = {}
@@ -49,7 +51,7 @@ def of_owners(cluster: str, owned: Sequence[Holder], fault: Finding | None) -> I
 
 
 def _goes_on(cluster: str, of_one: Sequence[Holder]) -> str:
-    """How what one process has goes on, by its verb where that is known."""
+    """Tells how the works of one process go on, by its verb where that is known."""
     names = [one.claim.runner for one in of_one]
     if not of_one[0].is_dead:
         return of_one[0].go_on
@@ -61,8 +63,9 @@ def _goes_on(cluster: str, of_one: Sequence[Holder]) -> str:
 
 
 def two_owners(tables: ClusterTables, living: Sequence[Owner]) -> Iterator[Symptom]:
-    """Of each runner, owned by who lives, for which there is another fence than that of its newest claim: two count themselves for its owner,
-    or nobody does. Who claims it at this moment is none."""
+    """Finds runners, owned by who lives, for which there is another fence than that of the newest claim: two count themselves
+    for the owner, or nobody does. Who claims one at this moment is none.
+    """
     if not tables.is_near and len(living) > MOST_FENCES:
         return
     if not (odd := [one for one in living if _other_fences(tables, one) is not None]):

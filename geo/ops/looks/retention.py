@@ -1,4 +1,4 @@
-"""Whether a topic's log keeps commits and files for as long as a link may be away, or has been. Pure."""
+"""Judges whether a topic's log keeps commits and files for as long as a link may be away, or has been. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADROOM = 2
 def of_log(
     where: str, properties: Mapping[str, str], longest_outage_s: float, how_to_set: Callable[[str, str], str]
 ) -> Iterator[Symptom]:
-    """What is to be said of a log's properties, which are others than those with which this program makes one."""
+    """Judges a log's properties that differ from those with which this program makes one."""
     for key, wanted in TOPIC_LOG.properties.items():
         have = properties.get(key)
         if key in RETENTION_PROPERTIES:
@@ -46,7 +46,7 @@ def of_log(
 def of_lag(
     where: str, properties: Mapping[str, str], behind_s: float, how_to_set: Callable[[str, str], str]
 ) -> Iterator[Symptom]:
-    """What is to be said of the log of a source, of which the oldest message that a link has not brought came `behind_s` seconds ago."""
+    """Judges the log of a source. `behind_s`: seconds since the oldest message came that a link has not replicated."""
     for key in RETENTION_PROPERTIES:
         days = retention_days(properties.get(key) or DELTAS_OWN[key])
         if days is not None and behind_s * HEADROOM > days * 86_400:

@@ -18,8 +18,9 @@ _BROKER = re.compile(r"broker (?:(\S+) )?of ")
 
 
 def refused(cluster: str, events: Iterable[Event], owned_since_us: Iterable[int], now_us: int) -> Iterator[Symptom]:
-    """What is to be said of who is refused again and again what others own in a cluster: once is told by its exit code alone. `owned_since_us`: since
-    when each process that lives there owns something; of one that came later it is over."""
+    """Judges processes that are refused again and again what others own in a cluster: once is told by the exit code alone.
+    `owned_since_us`: since when each process that lives there owns something; of one that came later it is over.
+    """
     told = [one for one in events if one.kind is EventKind.OWNER and one.reason_code is Reason.OWNED_ELSEWHERE]
     if not told or now_us - in_us(told[-1].at) > LATELY_US or all(us > in_us(told[-1].at) for us in owned_since_us):
         return

@@ -13,7 +13,7 @@ from geo.text import counted
 
 
 def references(config: Config) -> Iterator[Symptom]:
-    """Of each cluster, and of each group of Kafka's brokers, that refers to any."""
+    """Judges each cluster, and each group of Kafka's brokers, that refers to a secret."""
     for cluster in config.clusters.values():
         yield from of_cluster(cluster)
     for servers, settings in config.kafka.items():
@@ -21,7 +21,7 @@ def references(config: Config) -> Iterator[Symptom]:
 
 
 def of_cluster(cluster: Cluster) -> Iterator[Symptom]:
-    """As `references`, of a cluster's."""
+    """Judges the secrets of a cluster, as `references`."""
     yield from _of(f"cluster {cluster.name}", {**cluster.spark_conf, **cluster.storage})
 
 

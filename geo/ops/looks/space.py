@@ -19,7 +19,7 @@ LITTLE_BYTES, LITTLE_SHARE = 2**30, 0.05
 
 
 def free_space(tables: ClusterTables) -> Iterator[Symptom]:
-    """Of each local disk of a cluster, once."""
+    """Judges each local disk of a cluster, once."""
     where, seen = f"cluster {tables.cluster.name}", set[int]()
     for location in tables.cluster.locations:
         if (local := local_path(location)) is None:
@@ -32,7 +32,7 @@ def free_space(tables: ClusterTables) -> Iterator[Symptom]:
 
 
 def judged(where: str, path: Path, free: int, whole: int) -> Symptom:
-    """What is to be said of a disk with so many bytes, of which so many are free for this user."""
+    """Judges a disk with so many bytes, of which so many are free for this user."""
     told = f"{free / 2**30:,.1f} GiB of {whole / 2**30:,.1f} are free at {path}"
     if free < FULL_BYTES:
         what = f"{free / 2**20:,.0f} MiB are left at {path}: nothing more can be committed there soon"

@@ -37,8 +37,9 @@ class AsListed(Protocol):
 
 
 def forgotten(listed: Iterable[AsListed], now_us: int) -> Iterator[Symptom]:
-    """What is to be said of subscriptions as all clusters know them. One that all regions share counts by where least waits: to others less of what
-    was acknowledged may have come."""
+    """Judges subscriptions as all clusters know them. One that all regions share counts by where least waits: to others less of
+    what was acknowledged may have come.
+    """
     by_name: dict[tuple[str, str, str], list[AsListed]] = {}
     for one in listed:
         by_name.setdefault((one.topic, one.subscription, "" if one.replicated else one.cluster), []).append(one)

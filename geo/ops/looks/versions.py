@@ -17,7 +17,7 @@ from geo.version import program_version
 
 
 def of_tables(tables: ClusterTables) -> Iterator[Symptom]:
-    """Of each system table that this program does not know, or that cannot be read."""
+    """Judges each system table that this program does not know, or that cannot be read."""
     for schema in tables.there((*JOURNALS, MARKERS)):
         with Tried() as tried:
             tables.journal(schema).exists()
@@ -27,7 +27,7 @@ def of_tables(tables: ClusterTables) -> Iterator[Symptom]:
 
 
 def of_processes(tables: ClusterTables, living: Iterable[Owner]) -> Iterator[Symptom]:
-    """Of each process that owns something here, as `living` says, and runs another version of this program than this one."""
+    """Judges each process that owns something here, as `living` says, and runs another version of this program than this one."""
     if not (mine := program_version()):
         return  # a zip has none
     names = {process.name: process for one in living if (process := Process.decode(one.holder)) is not None}

@@ -26,8 +26,9 @@ AHEAD_US = 86_400 * 1_000_000
 
 
 def differing(logs: Iterable[T.StructType]) -> dict[str, Sequence[T.DataType]]:
-    """The types of columns that have another one in another log, by their names in small letters, if a value of one may be one of another: a wider
-    type that has not come everywhere, or one that a person accepted. Case tells no columns apart."""
+    """The types of columns that have another one in another log, by their names in small letters. A value of one may be one of
+    another: a wider type that has not come everywhere, or one that a person accepted. Case tells no columns apart.
+    """
     found: dict[str, dict[str, T.DataType]] = {}
     for column in (column for log in logs for column in log):
         found.setdefault(column.name.lower(), {})[column.dataType.simpleString()] = column.dataType
@@ -37,9 +38,9 @@ def differing(logs: Iterable[T.StructType]) -> dict[str, Sequence[T.DataType]]:
 def facts(rows: DataFrame, expired_before_us: int | None, now_us: int, kinds: Mapping[str, Sequence[T.DataType]]) -> DataFrame:
     """A log's rows, with what has to be known of each, at `now_us`. `kinds`: as `differing`.
 
-    Columns: the id, digest BINARY, and of the row alone: is_message, may_cross (marker rules), has_expired and is_impossible (no
-    producer can have written it, so no link brings it) BOOLEAN, replicate_to ARRAY<STRING>, publish_time TIMESTAMP. No BOOLEAN is
-    NULL.
+    Columns: the id, digest BINARY, and of the row alone: is_message, may_cross (marker rules), has_expired and is_impossible
+    (no producer can have written it, so no link replicates it) BOOLEAN, replicate_to ARRAY<STRING>, publish_time TIMESTAMP. No
+    BOOLEAN is NULL.
     """
     has_expired = F.lit(False)
     if expired_before_us is not None:
@@ -66,7 +67,7 @@ def addressed(replicate_to: Column, target: str) -> Column:
 
 
 def from_floor(floors: Mapping[str, int]) -> Column:
-    """Whether an entry is at or above its ledger's floor. A ledger without one begins at 0."""
+    """Condition that an entry is at or above its ledger's floor. A ledger without one begins at 0."""
     if not floors:
         return F.lit(True)
     # JSON, so that the plan holds one constant and not one expression for each of thousands of ledgers.

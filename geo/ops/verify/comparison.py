@@ -36,13 +36,13 @@ class Log:
 
 
 Promises = Mapping[str, Sequence[Promise]]
-"""Of one topic, by cluster."""
+"""Promises of one topic, by cluster."""
 
 TopicIn = tuple[Topic, str]
 """A topic in a cluster."""
 
 Registries = Mapping[str, Mapping[Topic, Registered]]
-"""By cluster and topic."""
+"""Registered topics, by cluster and topic."""
 
 _Stands = tuple[CommitName | None, Mapping[str, int] | None]
 
@@ -52,8 +52,9 @@ Way = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """What is read of all clusters before any log is. `pins`: the versions of the logs that are there, the early ones first; `floors`: how
-    links stand after the last of them, `now_us` the time then."""
+    """Facts that are read of all clusters before any log is. `pins`: the versions of the logs that are there, the early ones
+    first; `floors`: how links stand after the last of them, `now_us` the time then.
+    """
 
     config: Config
     clusters: Mapping[str, ClusterTables]
@@ -73,7 +74,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """What is counted where: rows for which `holds`, side by side. Category None counts what is as it should be."""
+    """Count of rows for which `holds`, side by side. Category None counts what is as it should be."""
 
     where: str
     category: Category | None
@@ -93,7 +94,7 @@ class _Ledger:
 
 
 _Counts = dict[tuple[str, Category | None], tuple[int, tuple[str, ...]]]
-"""How many, and examples, by where and category."""
+"""Counts and examples, by where and category."""
 
 
 def _least(spark: str) -> Column:
@@ -163,7 +164,7 @@ class Comparison:
             yield LinkResult(str(self._topic), link.name, state, version, both, findings)
 
     def overdue(self) -> dict[str, int]:
-        """By link, how many messages are no longer in flight."""
+        """Counts, by link, the messages that are no longer in flight."""
         return {link.name: found[0] for link in self._links if (found := self._found.get((_overdue(link.name), None)))}
 
     def clusters(self) -> Iterable[ClusterResult]:
@@ -177,10 +178,10 @@ class Comparison:
     # -- ledgers -------------------------------------------------------------------------------------------------------
 
     def _belonging(self, name: str) -> DataFrame:
-        """Rows of a log by which its ledgers are judged: its own, and messages that a link should have brought.
+        """Rows of a log by which its ledgers are judged: its own, and messages that a link should have replicated.
 
-        Without those that have expired: they are a prefix of their ledger (publish_time never decreases in it), and an
-        expiry may have dropped any part of it.
+        Without those that have expired: they are a prefix of their ledger (publish_time never decreases in it), and an expiry
+        may have dropped any part of it.
         """
         carried = F.col("origin").isin(*sorted(self._carried[name]))
         crossed = F.col("is_message") & addressed(F.col("replicate_to"), name) & from_floor(self._floors[name])

@@ -1,4 +1,4 @@
-"""What the ends and counts of ledgers say of logs beside each other. Pure; no content is known here.
+"""Compares logs by the ends and counts of their ledgers. Pure; no content is known here.
 
 An auditor shares no code with what it audits: see `verify.py`.
 """
@@ -49,12 +49,12 @@ def check_log(
 def check_link(
     link: Link, source: Parts, origins: Collection[Parts], early: Parts, late: Parts, floors: Mapping[str, int], *, vouched: bool
 ) -> tuple[int, tuple[Difference, ...]]:
-    """How many messages both logs can have, and what is in flight, missing and unexpected in the target.
+    """Counts the messages that both logs can have, and those that are in flight, missing and unexpected in the target.
 
-    `source` was pinned after `early`, so what that has beyond it no link can have brought; and before `late`, so what that lacks
-    was not published meanwhile. `origins`: the logs of the link's origins, pinned with the source. `floors`: the first entry
-    wanted, by ledger. `vouched`: the link had recorded that all of `source` was in the target, so that what lacks at the end is
-    missing, and not in flight.
+    `source` was pinned after `early`, so what that has beyond it no link can have replicated; and before `late`, so what that
+    lacks was not published meanwhile. `origins`: the logs of the link's origins, pinned with the source. `floors`: the first
+    entry wanted, by ledger. `vouched`: the link had recorded that all of `source` was in the target, so that what lacks at the
+    end is missing, and not in flight.
     """
     both, counts = 0, {category: dict[str, int]() for category in _OF_A_LINK}
     for ledger, part in sorted(source.items()):
@@ -75,8 +75,9 @@ def check_link(
 
 
 def overdue_in(link: Link, source: Parts, young: Parts, target: Parts, floors: Mapping[str, int]) -> int:
-    """How many messages that are in flight were published before a time: those that are not in `young`, which is what of `source`
-    was published since. In a ledger publish times never decrease."""
+    """Counts the messages in flight that were published before a time: those that are not in `young`, which is what of `source`
+    was published since. In a ledger publish times never decrease.
+    """
     count = 0
     for ledger, part in source.items():
         if ledger.origin in link.origins and _is_for(link.target, part):

@@ -30,7 +30,7 @@ def uncounted(topic: Topic, links: Sequence[Link], ends: Ends) -> Iterable[str]:
 def faults(
     topic: Topic, registries: Mapping[str, Mapping[Topic, Registered]], logs: Container[str], links: Sequence[Link], ends: Ends
 ) -> Iterable[str]:
-    """What is wrong with a topic in some cluster or link. `ends` tell what links have read and written."""
+    """Lists the faults of a topic in some cluster or link. `ends` tell what links have read and written."""
     for name, registry in registries.items():
         if (one := registry.get(topic)) is None or one.is_deleted:
             continue
@@ -48,7 +48,7 @@ def faults(
 
 
 def gone(config: Config, registries: Mapping[str, Mapping[Topic, Registered]], ends: Ends, now_us: int) -> Iterable[str]:
-    """Clusters that have nothing, though others have read them, or links are to bring them what is there."""
+    """Clusters that have nothing, though others have read them, or links are to replicate into them what is there."""
     for name, registry in registries.items():
         place = config.clusters[name].place
         readers = sorted({target for (target, source, _), end in ends.items() if source == name and end.version is not None})
@@ -59,7 +59,7 @@ def gone(config: Config, registries: Mapping[str, Mapping[Topic, Registered]], e
 
 
 def _is_due(config: Config, link: Link, registry: Mapping[Topic, Registered], now_us: int) -> bool:
-    """Whether a link is to bring a topic of its source, and not only since a moment ago."""
+    """Tells whether a link is to replicate a topic of its source, and not only since a moment ago."""
     return any(
         not (one.is_deleted or one.is_unclear or is_new(in_us(one.created_at), now_us))
         and link in config.links_of(topic, {link.source: one.replication_clusters})

@@ -1,4 +1,4 @@
-"""How far links say that they are, and until when what they have not brought is in flight. Pure."""
+"""Ends of links as they say themselves, and until when what they have not replicated is in flight. Pure."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ class End:
     updated_us: int | None = None
     """When it was written."""
     accepted: int = 0
-    """How many of the impossible ones somebody has accepted (`geo reconcile`)."""
+    """Count of the impossible ones that somebody has accepted (`geo reconcile`)."""
 
 
 Ends = dict[tuple[str, str, str], End]
-"""By target, source and topic."""
+"""Ends by target, source and topic."""
 
 
 def not_accepted(end: End | None, count: int) -> int:
-    """Of so many rows that no producer can have written, and that a link left out, those that are a fault: all, unless somebody has accepted as many
-    as it counted."""
+    """Counts, of the rows that no producer can have written and that a link left out, those that are a fault: all, unless
+    somebody has accepted as many as it counted.
+    """
     if end is None or end.impossible is None or end.impossible > end.accepted:
         return count
     return max(0, count - end.accepted)
@@ -60,8 +61,8 @@ def floors_by_target(topic: Topic, links: Iterable[Link], ends: Ends) -> Mapping
 
 
 def due_before_us(end: End | None, now_us: int, outage_s: int) -> int | None:
-    """Messages that were published before this time, in microseconds since 1970, and that a link has not brought, are no longer
-    in flight. None: there is no such time.
+    """Messages that were published before this time, in microseconds since 1970, and that a link has not replicated, are no
+    longer in flight. None: there is no such time.
 
     `end` is the link's newest row, None: it has never run. `outage_s`: nothing is in flight for longer than the longest outage
     that the configuration allows, unless somebody paused the link. A FAILED link is a fault by itself.

@@ -90,12 +90,12 @@ def _check(seen: Pinned, topic: Topic) -> TopicResult:
 
 
 def _possible(now_us: int) -> Predicate:
-    """The rows that a producer can have written: links bring no others."""
+    """The rows that a producer can have written: links replicate no others."""
     return HAS_ID & ~(Compare("publish_time", "<", TimeUs(0)) | Compare("publish_time", ">", TimeUs(now_us + AHEAD_US)))
 
 
 def _is_up_to(end: End, source: Table | None, version: int | None) -> bool:
-    """Whether the link has recorded that all of the source at that version was in the target."""
+    """Tells whether the link has recorded that all of the source at that version was in the target."""
     if source is None or version is None or end.version is None:
         return False
     return end.version >= version and end.table_id == source.table_id()

@@ -1,4 +1,4 @@
-"""What a verify found, as values, JSON and text. Pure: how it is found stands in `verify.py`."""
+"""Result of a verify, as values, JSON and text. Pure: how it is found stands in `verify.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLES = 5
 
 
 class Category(str, Enum):
-    """What can be said of a message that is not simply the same in both logs of a link."""
+    """Kind of message that is not simply the same in both logs of a link."""
 
     MISSING = "missing"
     UNEXPECTED = "unexpected"
@@ -112,11 +112,11 @@ class VerifyReport(Shown):
     by_content: bool = True
     """Messages were compared, each by all its columns; if not, ledgers were, by their ends and counts."""
     faults: tuple[str, ...] = ()
-    """What is wrong beside messages, each with what to do."""
+    """Faults beside messages, each with what to do."""
 
     @property
     def clean(self) -> bool:
-        """Whether no fault was found."""
+        """True if no fault was found."""
         return not self.faults and not any(self.total(category) for category in MEANING)
 
     @property
@@ -214,14 +214,14 @@ class VerifyReport(Shown):
 
 
 def _fields(result: LinkResult | ClusterResult, categories: Iterable[Category]) -> dict[str, object]:
-    """Of a result all but its findings, and how many there are of each category."""
+    """Fields of a result but for its findings, and how many there are of each category."""
     found = {finding.category: finding.count for finding in result.findings}
     said = {field.name: getattr(result, field.name) for field in fields(result) if field.name != "findings"}
     return said | {category.value: found.get(category, 0) for category in categories}
 
 
 def _counts_as_text(findings: Iterable[Difference]) -> str:
-    """Of a link. What hardly ever is there is named only where it is."""
+    """Counts of a link. What hardly ever is there is named only where it is."""
     found = {finding.category: finding.count for finding in findings}
     shown = (category for category in LINK_COUNTS if category is not Category.IMPOSSIBLE or category in found)
     return ", ".join(counted_as(category, found.get(category, 0)) for category in shown)

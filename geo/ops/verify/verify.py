@@ -1,9 +1,9 @@
 """Verify: every cluster's log of a topic against every other, by message id and content, under the routing rule.
 
-An auditor shares no code with what it audits: nothing that publishes, routes, replicates or reconciles is imported. (One
-file is shared, `geo/log/promises.py`: which recorded ends a log has to keep.)
-The rule is stated once more, from design section 5, and everything is derived from the tables alone: topic logs,
-`system/topics`, `system/links`, `system/ledgers` and `system/owners`. Only reads.
+An auditor shares no code with what it audits: nothing that publishes, routes, replicates or reconciles is imported. (One file
+is shared, `geo/log/promises.py`: which recorded ends a log has to keep.) The rule is stated once more, from design section 5.
+Everything is derived from the tables alone: topic logs, `system/topics`, `system/links`, `system/ledgers` and `system/owners`.
+Only reads.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """What was found of one topic."""
+    """Result of one topic."""
 
     links: Iterable[LinkResult]
     clusters: Iterable[ClusterResult]
@@ -79,8 +79,9 @@ def checked_now(clusters: Mapping[str, ClusterTables]) -> int:
 
 
 def read_ways(clusters: Mapping[str, ClusterTables]) -> set[Way]:
-    """Which origins that are no cluster now ever had a way into a topic of a cluster: of a cluster that was removed nothing else
-    tells. (Of others a claim may be that of a deletion.)"""
+    """Finds the origins that are no cluster now and ever had a way into a topic of a cluster: of a cluster that was removed
+    nothing else tells. (Of others a claim may be that of a deletion.)
+    """
     ways = (way for tables in clusters.values() for way, _ in named_owners(tables, RunnerKind.ORIGIN))
     return {(way.cluster, way.who, str(way.topic)) for way in ways if way.who not in clusters}
 
@@ -247,7 +248,7 @@ def pin(pool: ThreadPoolExecutor, logs: Mapping[TopicIn, Table]) -> dict[TopicIn
 
 
 def notes(topic: Topic, registered: Registries, logs: Container[str], links: Sequence[Link], ends: Ends) -> Iterable[str]:
-    """What a person should know beside the counts."""
+    """Notes for a person beside the counts."""
     gone = _deleted_in(topic, registered)
     for name in sorted(gone):
         unended = ", but its log is still there: run `geo topics delete` again" if name in logs else ""
