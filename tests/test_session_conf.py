@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.session import LOCAL_DEFAULTS, NEEDED_ALWAYS, SPARK_DEFAULTS, own_session
-from tests.processes import LEAST, environment
+from tests.processes import JAVA, LEAST, environment
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -147,7 +147,7 @@ def test_a_session_of_ones_own_whose_workers_lack_the_package_is_told_so_in_one_
     done = subprocess.run(
         [sys.executable, "-c", OWN_SESSION],
         cwd=tmp_path,
-        env={**given, "PYSPARK_PYTHON": bare if lacks else sys.executable},
+        env={**given, "JDK_JAVA_OPTIONS": JAVA, "PYSPARK_PYTHON": bare if lacks else sys.executable},
         capture_output=True,
         text=True,
     )

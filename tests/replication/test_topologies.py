@@ -53,8 +53,8 @@ def test_every_shape_ends_clean_though_links_are_stopped_at_random(
     for target in dict.fromkeys(link.target for link in world.config.links):
         world.replicate(target)  # what went through a hub after its turn
     world.assert_clean()
-    report = world.verify()
-    assert report.clean, "\n".join(report.lines())
+    for report in (world.verify_quick(), *([world.verify()] if shape == "hub" else [])):
+        assert report.clean, "\n".join(report.lines())
     assert (
         _origins(world, clusters[-1])
         == {
@@ -80,7 +80,7 @@ def test_a_message_for_a_cluster_behind_a_hub_must_name_the_hub(spark: SparkSess
 
 def test_a_cluster_leaves_a_running_mesh_and_what_it_wrote_stays(linked: World) -> None:
     linked.rewrite(("eu",), [])
-    report = linked.verify()
+    report = linked.verify_quick()
     assert report.clean, "\n".join(report.lines())
     assert any("us->eu replicated it once and no longer does" in note for note in report.notes)
     assert _origins(linked, "eu") == {"eu": 20, "us": 20}
