@@ -12,7 +12,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.config import load
-from geo.config.model import Config, Publication
+from geo.config.model import Config
+from geo.config.publication import Publication
 from geo.coordination.claiming import claim
 from geo.coordination.ownership import Ownership
 from geo.delta.arrow_rows import rows_table

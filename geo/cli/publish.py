@@ -11,7 +11,8 @@ from typing import get_args
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, duration, from_0, from_1_to
 from geo.cli.output import Output
 from geo.cli.running import before_change, load_for, start_spark, stop_on_signals
-from geo.config.model import Publication, SchemaChange
+from geo.config.choices import SchemaChange
+from geo.config.publication import Publication
 from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
 from geo.journal.events import events_of

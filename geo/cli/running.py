@@ -19,7 +19,8 @@ from geo.cli.logs import redirected_log
 from geo.cli.output import Output
 from geo.cli.signals import launching
 from geo.config import load
-from geo.config.model import Cluster, Config
+from geo.config.cluster import Cluster
+from geo.config.model import Config
 from geo.delta.driver import Reads
 from geo.disk import fullest, local_path
 from geo.errors import GeoError, NoSparkError

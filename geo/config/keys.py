@@ -7,8 +7,10 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 
-from geo.config.model import LEAST_CACHED, MOST_CACHED, Cluster, DispatchRate, Link, Publication, Snapshots, TopicPolicy
+from geo.config.cluster import Cluster
+from geo.config.model import LEAST_CACHED, MOST_CACHED, DispatchRate, Link, Snapshots, TopicPolicy
 from geo.config.placement import SHEDDERS, STRATEGIES, Placement
+from geo.config.publication import Publication
 from geo.times import duration_text
 
 

@@ -1,4 +1,4 @@
-"""What a configuration says, as one frozen tree that cannot exist wrong: clusters, links and policies.
+"""A configuration as one frozen tree that cannot exist wrong: its clusters and publications, links and policies.
 
 An origin reaches a cluster by one link only, otherwise its messages would arrive twice. Pure: no Spark, clock or I/O. The
 YAML form is in `reader.py`.
@@ -6,28 +6,26 @@ YAML form is in `reader.py`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from types import MappingProxyType
-from typing import Literal, cast, get_args
 
+from geo.config.choices import Carry, Start, Updates, check_carry, check_start, check_updates
+from geo.config.cluster import Cluster
 from geo.config.placement import Placement
+from geo.config.publication import Publication
 from geo.config.secret import Secret
-from geo.config.spark_conf import check_conf, contradictions, s3_settings
-from geo.config.storage_options import WORKSPACE, check_options, check_root, hadoop_settings, options_of_hadoop
-from geo.config.yaml_nodes import check_location, check_within, contains, suggestion
+from geo.config.spark_conf import contradictions
+from geo.config.yaml_nodes import check_within, contains, suggestion
 from geo.errors import ConfigError, UsageError
-from geo.locations import authority_of, scheme_of, storage_of
+from geo.locations import scheme_of
 from geo.names import (
     ACKS,
     ALL_TOPICS,
-    DEFAULT_PRODUCER,
     Topic,
     check_cluster,
     check_topic_glob,
-    check_user_producer,
     glob_names_system_topics,
     namespace_glob_matches,
     topic_glob_matches,
@@ -35,28 +33,11 @@ from geo.names import (
 from geo.text import show
 from geo.times import MAX_DURATION_S
 
-Start = Literal["earliest", "latest"]
-
-Carry = Literal["messages", "acks", "both"]
-"""What crosses a link: messages of topics, acknowledgements of subscriptions, or both."""
-
-SchemaChange = Literal["fixed", "grow"]
-"""What becomes of a typed topic when other columns are published into it: they are refused, or it gets them, and wider types."""
-
-Updates = Literal["allow", "deny"]
-"""Whether a link brings new columns and wider types of its source's topics."""
-
 Local = Mapping[str, Sequence[str] | None]
 """By cluster, the replication clusters that its own registry has for a topic; None or left out: it has none."""
 
 LONGEST_OUTAGE_S = 7 * 86_400
 """A week: somebody notices, and has time."""
-
-OWNER_TIMEOUT_S = 5 * 60
-"""An owner on another host that gave no sign of life for so long is replaced without a person: longer than a pause of garbage
-collection or a slow commit, and than clocks differ; the fence makes it safe if it lived after all."""
-
-LEAST_OWNER_TIMEOUT_S = 30
 
 REPLICA_LAG_MAX_S = 30
 """A cluster is in sync that lacks nothing older (Kafka's replica.lag.time.max.ms)."""
@@ -70,104 +51,6 @@ batches: with the most, and a thousand subscriptions that all wait, it is 3 MB o
 
 MOST_PENDING = 100
 """Timeout over frequency of snapshots. One more can be under way at once: that which is begun at the very timeout."""
-
-# Unity Catalog and Hive take more when quoted; these never need more than quoting.
-_IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """One region's storage: tables below `root`, or in `catalog`.`schema`; exactly one of the two. UsageError if not.
-
-    `root` and `checkpoints` are absolute paths or URIs, without a slash at the end. `storage` says how an S3 root is reached,
-    in object_store's words; where it is left out `spark_conf` says it.
-    """
-
-    name: str
-    root: str | None = None
-    catalog: str | None = None
-    schema: str | None = None
-    checkpoints: str = ""
-    # Not in the repr: that a value does not look secret is a guess.
-    spark_conf: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
-    storage: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
-    owner_timeout_s: int = OWNER_TIMEOUT_S
-
-    def __post_init__(self) -> None:
-        check_cluster(self.name)
-        what = f"cluster {self.name}: owner_timeout"
-        check_within(what, self.owner_timeout_s, LEAST_OWNER_TIMEOUT_S, MAX_DURATION_S, " s")
-        if (self.root is None) == (self.catalog is None):
-            raise UsageError(f"cluster {self.name}: expected either root, or catalog and schema")
-        if (self.catalog is None) != (self.schema is None):
-            raise UsageError(f"cluster {self.name}: catalog and schema belong together")
-        for identifier in (self.catalog, self.schema):
-            if identifier is not None:
-                check_identifier(identifier)
-        if not self.checkpoints:
-            if self.root is None:
-                raise UsageError(f"cluster {self.name}: checkpoints (a path or URI) is required with a catalog")
-            object.__setattr__(self, "checkpoints", f"{self.root}/checkpoints")
-        for location in self.locations:
-            check_location(location)
-        for tables in ("topics", "system"):
-            if self.root is not None and contains(f"{self.root}/{tables}", self.checkpoints):
-                raise UsageError(f"cluster {self.name}: checkpoints would lie among its tables, in <root>/{tables}")
-        for key, value in self.spark_conf.items():
-            check_conf(key, value)
-        object.__setattr__(self, "spark_conf", MappingProxyType(dict(self.spark_conf)))
-        object.__setattr__(self, "storage", MappingProxyType({name.lower(): value for name, value in self.storage.items()}))
-        try:
-            self._check_storage()
-        except UsageError as error:
-            raise UsageError(f"cluster {self.name}: {error}") from None
-
-    def _check_storage(self) -> None:
-        check_root(self.root or "")
-        if self.root is None or storage_of(self.root) != "s3a":
-            if self.storage:
-                raise UsageError("storage says how an S3 root is reached, and this cluster has none; take it out")
-            return
-        bucket = authority_of(self.root)
-        if storage_of(self.checkpoints) == "s3a" and authority_of(self.checkpoints) != bucket:
-            raise UsageError("checkpoints are in another bucket than root; keep them in the same one, or on a disk")
-        said = self.reached_at(self.root)
-        if self.storage and said:
-            raise UsageError(f"storage and spark_conf both say {next(iter(said))}, how S3 is reached; say it once")
-        check_options(self.reached)
-        if WORKSPACE in self.storage and storage_of(self.checkpoints) == "s3a" and not contains(self.root, self.checkpoints):
-            raise UsageError("Unity Catalog gives keys for what is below root; keep checkpoints there, or on a disk")
-
-    @property
-    def reached(self) -> Mapping[str, str | Secret]:
-        """How its S3 root is reached, wherever that is said, as `storage`; nothing of another one."""
-        if self.storage or self.root is None or storage_of(self.root) != "s3a":
-            return self.storage
-        return self.reached_at(self.root)
-
-    def reached_at(self, location: str) -> Mapping[str, str | Secret]:
-        """How a bucket is reached as `spark_conf` says it, as `storage`. Raises UsageError for what is known to Spark alone."""
-        return options_of_hadoop(s3_settings(self.spark_conf, authority_of(location)))
-
-    @property
-    def place(self) -> str:
-        """Where its tables are, as configured."""
-        return self.root or f"{self.catalog}.{self.schema}"
-
-    @property
-    def settings(self) -> Mapping[str, str | Secret]:
-        """What a session of Spark's needs to reach it."""
-        return {**hadoop_settings(self.storage, authority_of(self.root or "")), **self.spark_conf}
-
-    @property
-    def database(self) -> tuple[str, str] | None:
-        """Catalog and schema as the catalog compares them, with case folded."""
-        return (self.catalog.lower(), self.schema.lower()) if self.catalog and self.schema else None
-
-    @property
-    def locations(self) -> tuple[str, ...]:
-        """The folders that are this cluster's alone."""
-        return (self.checkpoints,) if self.root is None else (self.root, self.checkpoints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,48 +166,6 @@ class Snapshots:
         if not 1 <= self.timeout_s <= MOST_PENDING * self.frequency_s:
             raise UsageError(f"snapshots: timeout {self.timeout_s} s; allowed: 1 to {MOST_PENDING} times the frequency")
         check_within("snapshots: max_cached", self.max_cached, LEAST_CACHED, MOST_CACHED)
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """What a broker publishes into a topic of its cluster: JSON lines below the path `jsonl`; or the topic `kafka_topic` of
-    the Kafka brokers `kafka`, from `kafka_start` where nothing was read yet; or the Delta table `delta`, a path or a catalog's name, from `delta_start`:
-    with the text of its column `key` as the key, the rows of a commit in the order of `order_by`, and changes and deletes passed over where it is
-    `only_inserts`; columns and wider types that it gets the topic gets too, unless its `schema` is fixed. UsageError if not."""
-
-    cluster: str
-    topic: Topic
-    producer: str = DEFAULT_PRODUCER
-    jsonl: str | None = None
-    kafka: str | None = None
-    kafka_topic: str | None = None
-    kafka_start: Start = "earliest"
-    delta: str | None = None
-    delta_start: Start = "earliest"
-    key: str | None = None
-    order_by: tuple[str, ...] = ()
-    only_inserts: bool = False
-    schema: SchemaChange = "grow"
-
-    def __post_init__(self) -> None:
-        check_cluster(self.cluster), check_user_producer(self.producer)
-        if self.topic.is_system:
-            raise UsageError(f"{self.topic} is a system topic, into which delta-geo alone publishes")
-        if [self.jsonl, self.kafka, self.delta].count(None) != 2:
-            raise UsageError(f"{self.name}: expected one of jsonl, kafka (with kafka_topic) and delta")
-        if (self.kafka is None) != (self.kafka_topic is None):
-            raise UsageError(f"{self.name}: kafka and kafka_topic belong together")
-        if self.kafka is None and self.kafka_start != "earliest":
-            raise UsageError(f"{self.name}: kafka_start belongs to kafka")
-        check_schema_change(self.schema)
-        of_delta = self.delta_start != "earliest" or self.key or self.order_by or self.only_inserts or self.schema != "grow"
-        if self.delta is None and of_delta:
-            raise UsageError(f"{self.name}: delta_start, key, order_by, only_inserts and schema belong to delta")
-
-    @property
-    def name(self) -> str:
-        """Unique in a configuration: a producer of a topic goes on from one source only."""
-        return f"{self.topic} in {self.cluster} by {self.producer}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,31 +367,3 @@ def check_known(name: str, clusters: Collection[str]) -> str:
 
 def _unknown(name: str, clusters: Collection[str]) -> str:
     return f"cluster {show(name)} is unknown; clusters: {', '.join(clusters)}{suggestion(name, clusters)}"
-
-
-def check_start(text: str) -> Start:
-    return cast(Start, _one_of(get_args(Start), text, "start"))
-
-
-def check_carry(text: str) -> Carry:
-    return cast(Carry, _one_of(get_args(Carry), text, "carry"))
-
-
-def check_schema_change(text: str) -> SchemaChange:
-    return cast(SchemaChange, _one_of(get_args(SchemaChange), text, "schema"))
-
-
-def check_updates(text: str) -> Updates:
-    return cast(Updates, _one_of(get_args(Updates), text, "schema_updates"))
-
-
-def _one_of(allowed: Sequence[str], text: str, what: str) -> str:
-    if text not in allowed:
-        raise UsageError(f"{what} cannot be {show(text)}; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
-    return text
-
-
-def check_identifier(text: str) -> str:
-    if not _IDENTIFIER.fullmatch(text):
-        raise UsageError(f"{show(text)} is no identifier; allowed: ASCII letters, digits, _ and -, at most 255")
-    return text

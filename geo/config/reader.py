@@ -14,24 +14,12 @@ from typing import Any, TypeVar
 
 from yaml.nodes import MappingNode, Node, SequenceNode
 
+from geo.config.choices import check_carry, check_schema_change, check_start, check_updates
+from geo.config.cluster import Cluster, check_identifier
 from geo.config.keys import CLUSTERS, LINKS, PLACEMENT, PUBLISH, RATE, SNAPSHOTS, TOPICS, KeyKind, KeysOf
-from geo.config.model import (
-    Cluster,
-    Config,
-    DispatchRate,
-    Link,
-    Publication,
-    Snapshots,
-    TopicPolicy,
-    check_carry,
-    check_identifier,
-    check_known,
-    check_schema_change,
-    check_start,
-    check_updates,
-    problems,
-)
+from geo.config.model import Config, DispatchRate, Link, Snapshots, TopicPolicy, check_known, problems
 from geo.config.placement import BalancerSettings, Placement, parse_setting
+from geo.config.publication import Publication
 from geo.config.secret import SECRET_FORMS, Secret
 from geo.config.spark_conf import check_conf
 from geo.config.yaml_nodes import MAX_CHARACTERS, Reader, line_of, resolve_location

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.config.secret import Secret
 from geo.config.storage_options import PROFILE, WORKSPACE, WORKSPACE_TOKEN, check_options
 from geo.delta.object_store import ObjectStore

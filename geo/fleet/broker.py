@@ -20,8 +20,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from geo.config.model import NUM_FETCHERS, Config, DispatchRate, Link, Publication
+from geo.config.model import NUM_FETCHERS, Config, DispatchRate, Link
 from geo.config.placement import Placement
+from geo.config.publication import Publication
 from geo.coordination.claiming import claim
 from geo.coordination.heartbeat import restart_housekeeper
 from geo.coordination.ownership import Ownership, giving_back

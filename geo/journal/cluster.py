@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.config.secret import Secret, keep_silent
 from geo.delta.catalog_table import table_in_catalog
 from geo.delta.driver import Driver, Reads

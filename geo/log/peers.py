@@ -8,7 +8,8 @@ from datetime import date, datetime, time, timezone
 from functools import partial
 
 from geo.asking import ask_all
-from geo.config.model import Cluster, Config
+from geo.config.cluster import Cluster
+from geo.config.model import Config
 from geo.delta.files import check_folder
 from geo.delta.predicate import Among, Compare
 from geo.delta.table import Table

@@ -31,7 +31,9 @@ from pyspark.sql.types import (
 )
 
 from geo.config import read
-from geo.config.model import Config, Publication, SchemaChange, Start, check_schema_change
+from geo.config.choices import SchemaChange, Start, check_schema_change
+from geo.config.model import Config
+from geo.config.publication import Publication
 from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
 from geo.log.admission import refuse_internal

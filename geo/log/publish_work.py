@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from geo.config.model import Publication
+from geo.config.publication import Publication
 from geo.errors import GeoError
 from geo.journal.event_rate import EventKind
 from geo.journal.events import events_of

@@ -10,7 +10,7 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 from geo.asking import Late, ask, ask_all
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.coordination.signs import take_hands
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.driver import Driver

@@ -7,7 +7,8 @@ from concurrent.futures import Future
 from functools import partial
 
 from geo.asking import ask_all
-from geo.config.model import Cluster, Config
+from geo.config.cluster import Cluster
+from geo.config.model import Config
 from geo.delta.mirror import LOOKED_S, may_be_old
 from geo.faults import Tried
 from geo.journal.cluster import ClusterTables

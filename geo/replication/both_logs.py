@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo.config.model import Start
+from geo.config.choices import Start
 from geo.delta.actions import Touched
 from geo.delta.predicate import Among, Predicate
 from geo.delta.table import Table

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from geo.config.model import Link, Start
+from geo.config.choices import Start
+from geo.config.model import Link
 from geo.delta.actions import Touched, touched_by
 from geo.delta.commits import Commit, Kind
 from geo.delta.history import CommitName, Gone, parted, with_gaps

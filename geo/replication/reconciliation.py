@@ -13,7 +13,7 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame
 
-from geo.config.model import Start
+from geo.config.choices import Start
 from geo.coordination.claiming import claim
 from geo.coordination.ownership import Ownership, giving_back, release
 from geo.coordination.runners import Runner

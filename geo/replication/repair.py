@@ -9,7 +9,8 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from geo.config.model import Config, Link, Start
+from geo.config.choices import Start
+from geo.config.model import Config, Link
 from geo.coordination.claiming import claim
 from geo.coordination.ownership import giving_back
 from geo.coordination.storage_clock import checked_now_us

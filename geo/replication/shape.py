@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, LongType, StructField, StructType
 
-from geo.config.model import Updates
+from geo.config.choices import Updates
 from geo.delta.arrow_rows import columns_in
 from geo.delta.columns import Clash, Growth, goes_with, growth, is_same, sql_type
 from geo.delta.definition import nullable

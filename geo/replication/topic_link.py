@@ -14,7 +14,8 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from geo.config.model import Config, Link, Start
+from geo.config.choices import Start
+from geo.config.model import Config, Link
 from geo.coordination.ownership import Ownership
 from geo.coordination.runners import Runner, filling_runners, origin_runners
 from geo.coordination.storage_clock import checked_now_us

@@ -20,7 +20,7 @@ from geo.cli import running
 from geo.cli.events import HEAD, Followed, cells_of, fields_of
 from geo.cli.main import main
 from geo.cli.output import Line, Output, fitted
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.errors import RetryableError
 from geo.journal.event_rate import Event, EventKind, EventRate
 from geo.journal.events import SETTING, Events

@@ -13,7 +13,8 @@ from geo.cli.broker import _fields
 from geo.cli.explain import event_lines, lines
 from geo.cli.findings import finding_as_json
 from geo.cli.output import Output
-from geo.config.model import Cluster, Config, Link, TopicPolicy
+from geo.config.cluster import Cluster
+from geo.config.model import Config, Link, TopicPolicy
 from geo.config.reader import parse
 from geo.delta.actions import Actions, Effect
 from geo.delta.commits import Commit

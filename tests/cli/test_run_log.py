@@ -24,7 +24,7 @@ from geo.cli.main import main
 from geo.cli.run_log import RunLog
 from geo.cli.running import name_missing_sources, with_disk
 from geo.config import load
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.progress import elapsed, rates
 from geo.streams import timetable
 from geo.streams.life import State

@@ -7,7 +7,9 @@ from textwrap import dedent
 
 import pytest
 
-from geo.config.model import Cluster, Config, DispatchRate, Link, Publication, TopicPolicy
+from geo.config.cluster import Cluster
+from geo.config.model import Config, DispatchRate, Link, TopicPolicy
+from geo.config.publication import Publication
 from geo.config.reader import load, parse
 from geo.config.secret import Secret
 from geo.config.yaml_nodes import MAX_CHARACTERS, contains

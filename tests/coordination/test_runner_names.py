@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.coordination.runners import (
     Runner,
     RunnerKind,

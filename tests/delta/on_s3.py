@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.config.secret import Secret
 from geo.delta.driver import Driver
 from geo.delta.object_store import ObjectStore

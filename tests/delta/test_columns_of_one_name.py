@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import DecimalType, IntegerType, LongType, NullType, StringType, StructField, StructType
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.crash import CrashPoint, watched
 from geo.delta.columns import folded, twins
 from geo.delta.create import make_first

@@ -49,7 +49,7 @@ public class LosesAnswers extends io.delta.storage.LocalLogStore {
 _PROCESS = """
 import json, os, sys
 from pathlib import Path
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.faults import of_spark
 from geo.session import session
 from geo.journal.cluster import connect

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.delta.disk_store import on_disk
 from geo.delta.held_files import HeldFiles, as_listed
 from geo.delta.object_store import ObjectStore

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DecimalType, StringType, StructField
 
 from geo.cli.main import main
-from geo.config.model import Cluster, Config
+from geo.config.cluster import Cluster
+from geo.config.model import Config
 from geo.delta.storage import why_not_by_port, why_unsafe
 from geo.disk import local_path
 from geo.errors import UnsafeError

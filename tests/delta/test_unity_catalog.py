@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.config.secret import Secret
 from geo.delta.s3_store import port_of
 from geo.errors import RetryableError, UsageError

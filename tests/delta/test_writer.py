@@ -21,7 +21,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.coordination.claiming import claim
 from geo.coordination.ownership import release
 from geo.coordination.runners import Runner

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.config.secret import Secret
 from geo.crash import CrashPoint
 from geo.delta.delta_log import newest_version
@@ -239,7 +239,7 @@ def test_any_text_can_be_noted_and_read(tmp_path_factory: pytest.TempPathFactory
 
 _KILLED = """
 import sys
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.config.secret import Secret
 from geo.journal.cluster import without_spark
 from geo.journal.event_rate import EventKind

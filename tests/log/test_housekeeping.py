@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.config.model import Cluster, Config
+from geo.config.cluster import Cluster
+from geo.config.model import Config
 from geo.coordination import heartbeat
 from geo.coordination.claiming import claim
 from geo.coordination.heartbeat import keep_alive, leave

@@ -15,7 +15,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from geo.config.model import Cluster, Config, Link, TopicPolicy
+from geo.config.cluster import Cluster
+from geo.config.model import Config, Link, TopicPolicy
 from geo.coordination.claiming import claim
 from geo.coordination.ownership import release
 from geo.coordination.runners import origin_runners

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo.config.model import Publication
+from geo.config.publication import Publication
 from geo.errors import AlreadyOwnedError, SourceChangedError
 from geo.log.publish import publish
 from geo.log.publish_stream import PublishStream

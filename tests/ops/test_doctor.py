@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from geo.config.model import Cluster, Config
+from geo.config.cluster import Cluster
+from geo.config.model import Config
 from geo.coordination.claiming import claim
 from geo.coordination.ownership import release
 from geo.coordination.runners import broker_runner, producer_runner, version_sync_runner

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from geo.config.model import Cluster, Config, Link
+from geo.config.cluster import Cluster
+from geo.config.model import Config, Link
 from geo.ids import LedgerId
 from geo.log.kept_policies import DELETED, REPLICATION_CLUSTERS, UNCLEAR
 from geo.log.ledgers import LedgerPart

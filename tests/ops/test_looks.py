@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from geo.cli.doctor import exit_code
-from geo.config.model import Cluster, Config
+from geo.config.cluster import Cluster
+from geo.config.model import Config
 from geo.config.secret import Secret
 from geo.journal.event_rate import Event, EventKind
 from geo.ops.health import Health

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.coordination.storage_clock import renew
 from geo.delta.commits import Kind
 from geo.errors import UnsafeError

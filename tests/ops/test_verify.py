@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from geo.config.model import Cluster, Config, Link, TopicPolicy
+from geo.config.cluster import Cluster
+from geo.config.model import Config, Link, TopicPolicy
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.errors import UsageError

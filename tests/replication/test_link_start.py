@@ -8,7 +8,8 @@ from typing import cast
 
 import pytest
 
-from geo.config.model import Link, Start
+from geo.config.choices import Start
+from geo.config.model import Link
 from geo.delta.actions import Partition
 from geo.delta.commits import Commit
 from geo.delta.history import CommitName

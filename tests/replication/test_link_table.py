@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.journal.cluster import ClusterTables, without_spark
 from geo.journal.journal import Journal
 from geo.journal.rows import as_row

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.journal import events
 from geo.journal.event_rate import EventKind
 from geo.journal.events import SETTING, Events, read_events

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geo.config.model import Start
+from geo.config.choices import Start
 from geo.delta.commits import Commit
 from geo.delta.engine import UnsupportedError
 from geo.delta.history import LOOK_BACK, CommitName, Gone, parted

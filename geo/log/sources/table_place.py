@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from geo.config.model import Cluster
+from geo.config.cluster import Cluster
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.plain_table import PlainTable

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from geo.config.model import Cluster, Config
+from geo.config.cluster import Cluster
+from geo.config.model import Config
 from geo.config.secret import Secret
 from geo.errors import UsageError
 from geo.ops.symptom import Symptom

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from geo.config.model import Start
+from geo.config.choices import Start
 from geo.coordination.clock import CLOCKS_APART_US
 from geo.delta.table import Table
 from geo.errors import UsageError

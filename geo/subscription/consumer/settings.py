@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
-from geo.config.model import Config, Start
+from geo.config.choices import Start
+from geo.config.model import Config
 from geo.coordination.runners import name_of_share
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables

@@ -13,7 +13,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from geo.config import read
-from geo.config.model import Config, Start
+from geo.config.choices import Start
+from geo.config.model import Config
 from geo.errors import UsageError
 from geo.ids import MessageId
 from geo.journal.cluster import connect

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from geo.cli.main import main
 from geo.config import load
-from geo.config.model import Publication
+from geo.config.publication import Publication
 from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.log.publish import publish_kafka
 from geo.log.publisher import Published

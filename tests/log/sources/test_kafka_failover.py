@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from geo.config.model import Publication
+from geo.config.publication import Publication
 from geo.crash import CrashPoint
 from geo.errors import SourceChangedError, UsageError
 from geo.fleet.backfill import Backfill, backfill

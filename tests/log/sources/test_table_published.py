@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField
 
-from geo.config.model import Publication
+from geo.config.publication import Publication
 from geo.crash import CrashPoint
 from geo.errors import SourceChangedError, UsageError
 from geo.log.partitioned import grow_topic
