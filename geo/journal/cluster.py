@@ -59,21 +59,24 @@ def connect(spark: SparkSession | StartSpark, cluster: Cluster, *, reads: Reads 
 
 
 def connect_later(start: StartSpark, cluster: Cluster, *, reads: Reads = Reads.ALL, looks_once: bool = False) -> ClusterTables:
-    """As `connect`, with a session that `start` makes when it is first needed. `reads`: which rows this process reads by itself. `looks_once`:
-    as `Driver`."""
+    """Connect as `connect` does, with a session that `start` makes when it is first needed. `reads`: the rows that this process reads by itself.
+    `looks_once`: as `Driver`."""
     driver = Driver(lambda: _configured(start(), cluster), reads=reads, find_port=lambda: _port(tables), looks_once=looks_once)
     tables = ClusterTables(driver, cluster)
     return tables
 
 
 def without_spark(cluster: Cluster) -> ClusterTables:
-    """As `connect`. Spark is never started: what only it can do raises NoSparkError."""
+    """Connect as `connect` does, and never start Spark: what only Spark can do raises NoSparkError."""
     tables = ClusterTables(Driver.without_spark(find_port=lambda: _port(tables)), cluster)
     return tables
 
 
 def _port(tables: ClusterTables) -> ObjectStore | None:
-    """What a catalog has on Databricks is that one's, which keeps commits of its own clusters apart."""
+    """Return the object store of a cluster's tables.
+
+    None: it has none, or a catalog on Databricks has the tables, which keeps the commits of its own clusters apart.
+    """
     is_databricks = tables.cluster.root is None and _ON_DATABRICKS in os.environ
     return None if is_databricks else port_of(tables.cluster, tables.location)
 
@@ -152,7 +155,7 @@ class ClusterTables:
 
     @property
     def has_spark(self) -> bool:
-        """Whether the session was needed by now."""
+        """True once the session was needed."""
         return self._driver.has_spark
 
     def beside(self, cluster: Cluster) -> ClusterTables:
@@ -219,8 +222,8 @@ class ClusterTables:
         return "/".join((self.cluster.checkpoints, *parts))
 
     def run_checkpoint(self, *parts: str) -> str:
-        """As `checkpoint`, of what serves one run alone and only its driver reads: on that one's disk, where elsewhere each file is a
-        request."""
+        """Return a path as `checkpoint` does, for what serves one run alone and only its driver reads. It is on the driver's disk where elsewhere
+        each file is a request."""
         if self.port is None:
             return self.checkpoint(*parts)
         runs = Path(tempfile.gettempdir(), f"geo-runs-{getpass.getuser()}")
@@ -271,17 +274,17 @@ class ClusterTables:
 
     @cached_property
     def _locks_of_root(self) -> Path | None:
-        """As `lock_folder`; a root stays where it is."""
+        """The `lock_folder` of a root, which stays where it is."""
         local = None if self.cluster.root is None else local_path(self.cluster.root)
         return None if local is None else local / "locks"
 
     @property
     def is_near(self) -> bool:
-        """Whether a look at a table takes microseconds: they are on a local disk."""
+        """True if the tables are on a local disk, where a look at one takes microseconds."""
         return self.lock_folder is not None
 
     def refuse_no_folder(self) -> None:
-        """As `check_folder` of where the tables are, if that is shown."""
+        """Raise as `check_folder` does for the folder of the tables, if the cluster shows that."""
         if self.location is not None:
             check_folder(self.location)
 

@@ -1,4 +1,4 @@
-"""What an event says, and how often one is written: of each subject, kind and cause one row a minute, which counts the others of that minute. Pure."""
+"""Events and their rate: of each subject, kind and cause one row a minute, which counts the others of that minute. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MINUTE_US = 60 * 1_000_000
 
 
 class EventKind(str, Enum):
-    """What an event is about."""
+    """The subject matter of an event."""
 
     LINK = "LINK"
     """The state of a link's topic, or of a link whose source cannot be asked."""
@@ -74,12 +74,15 @@ class Event:
 
     @property
     def cause(self) -> Reason | None:
-        """What tells it from others of its kind and subject: a region may be unwell for several reasons at once, each of which begins and ends for
-        itself. None of all else, which is in one state at a time."""
+        """The cause that tells an event from others of its kind and subject: a region may be unwell for several reasons at once, each of which begins
+        and ends for itself.
+
+        None: of all other events, whose subject is in one state at a time.
+        """
         return self.reason_code if self.kind is EventKind.HEALTH and self.topic is None else None
 
     def may_be_about(self, glob: str) -> bool:
-        """Whether it is of a topic for which the glob stands, or of topics of which some may be."""
+        """True if the event is of a topic that the glob matches, or of topics of which some may match."""
         if self.topic is None:
             return False
         if is_glob(self.topic):
@@ -88,7 +91,7 @@ class Event:
 
 
 class EventRate:
-    """What of a process's events is to be written. `writer` is unique to it: ids of rows begin so."""
+    """Selects the events of a process that are written. `writer` is unique to the process: ids of rows begin with it."""
 
     def __init__(self, writer: str, most: int = MOST) -> None:
         self._writer, self._most, self._number = writer, most, 0

@@ -57,7 +57,7 @@ AT_EXIT_S = 2.0
 
 
 class Events:
-    """What this process notes of one cluster. `events_of` has the one of its place."""
+    """Notes the events of this process in one cluster. `events_of` has the one of its place."""
 
     def __init__(self, tables: ClusterTables) -> None:
         self._given, self._own = tables, without_spark(tables.cluster)
@@ -127,7 +127,7 @@ class Events:
 
     @property
     def _is_here(self) -> bool:
-        """Whether this process writes the cluster's tables without Spark."""
+        """True if this process writes the cluster's tables without Spark."""
         root = self._own.cluster.root
         return root is not None and (local_path(root) is not None or self._own.port is not None)
 
@@ -190,12 +190,12 @@ _lock = threading.Lock()
 
 
 def are_off() -> bool:
-    """Whether nothing is written, as `SETTING` says."""
+    """True if nothing is written, as `SETTING` says."""
     return os.environ.get(SETTING, "").lower() == "off"
 
 
 def events_of(tables: ClusterTables) -> Events:
-    """What this process notes of a cluster."""
+    """Return what notes this process's events in a cluster."""
     with _lock:
         found = _events.get(tables.place)
         if found is None or found._given.cluster != tables.cluster:
@@ -226,17 +226,17 @@ def this_writer() -> str:
 
 
 def is_of_this_host(one: Event) -> bool:
-    """Whether a process of this host noted it."""
+    """True if a process of this host noted the event."""
     return this_writer().rpartition("@")[2].partition(" ")[0] == one.by.rpartition("@")[2].partition(" ")[0]
 
 
 def kept_since(now: datetime) -> Predicate:
-    """Which events are kept."""
+    """The condition on the events that are kept."""
     return since(now - KEPT)
 
 
 def since(moment: datetime) -> Predicate:
-    """Of a moment and later."""
+    """The condition on the events of a moment and later."""
     return Compare("at", ">=", TimeUs(in_us(moment)))
 
 

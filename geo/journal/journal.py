@@ -60,7 +60,7 @@ class Journal:
         return str(self.table)
 
     def exists(self) -> bool:
-        """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program, and as `admit`."""
+        """True once the table has come into being. Raises SchemaError if it is not ours or newer than this program, and as `admit`."""
         if self._there:
             return True
         if (now := told_at()) - self._missed_at < REMOTE_PRESENCE_S:
@@ -103,7 +103,7 @@ class Journal:
         return self.newest_where(All((*one_of, *([] if begins is None else [Begins(*begins)]))))
 
     def newest_where(self, where: Predicate) -> list[Row]:
-        """As `newest`, among the rows that fulfil a condition."""
+        """Read as `newest` does, among the rows that fulfil a condition."""
         began = time.monotonic()
         if not self.exists():
             return []
@@ -141,11 +141,14 @@ class Journal:
     def read(
         self, kind: type[_R], begins: tuple[str, str] | None = None, **equal: str | Collection[str] | Collection[bytes]
     ) -> list[_R]:
-        """As `newest`, as values of a dataclass (`geo.journal.rows`)."""
+        """Read as `newest` does, as values of a dataclass (`geo.journal.rows`)."""
         return [from_row(kind, row) for row in self.newest(begins, **equal)]
 
     def one(self, kind: type[_R], **equal: str) -> _R | None:
-        """As `read`, of one subject; None: there is no row of it."""
+        """Read as `read` does, of one subject.
+
+        None: there is no row of it.
+        """
         return next(iter(self.read(kind, None, **equal)), None)
 
     def values(self, column: str, numbers: Collection[int]) -> set[int]:
@@ -205,7 +208,7 @@ class Journal:
             yield self if table is None else Journal(table, self.schema, own=self._own, admit=self._admit, is_alone=True)
 
     def append_rows(self, rows: DataFrame) -> None:
-        """As `append`, of rows that Spark has."""
+        """Append rows that Spark has, as `append` does."""
         self.make()
         self.table.append(rows)
 
@@ -215,7 +218,7 @@ class Journal:
         return self.table.read_stream({}, settings=settings)
 
     def tail(self) -> Tail:
-        """What comes into it from now on, also while it is kept small. Raises RetryableError if it is not there."""
+        """Follow what comes into the journal from now on, also while it is kept small. Raises RetryableError if it is not there."""
         return Tail.at_newest(self.table, passes_journal)
 
     def fence_by(self, fence: Callable[[Table], None]) -> None:

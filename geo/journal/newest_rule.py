@@ -30,7 +30,7 @@ class NewestRule:
         return list(last.values())
 
     def newest(self, rows: DataFrame) -> DataFrame:
-        """Of the rows of each subject the last. Columns as `rows`."""
+        """Select the last row of each subject. Columns as `rows`."""
         last = F.max_by(F.struct(*self.schema.names), F.struct(*self.schema.order))
         return rows.groupBy(*self.schema.subject).agg(last.alias("row")).select("row.*")
 

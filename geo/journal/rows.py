@@ -48,7 +48,7 @@ def as_row(value: Any) -> Row:
 
 
 def _read_parts(kind: type) -> list[tuple[str, tuple[str, ...], Callable[[Row], Any]]]:
-    """Of each field its name, its columns and what makes it of a row."""
+    """Return of each field its name, its columns and what makes it from a row."""
     hints = get_type_hints(kind)
     named = [(one, one.metadata.get(_COLUMNS, (one.name,))) for one in fields(kind)]
     return [(one.name, columns, _reader(one, columns, hints[one.name])) for one, columns in named]

@@ -24,7 +24,7 @@ VACUUM_FILES = 100
 
 
 def count_files(journal: Journal) -> int:
-    """How many files its rows are in. Without a Spark job where this process reads its log."""
+    """Count the files that hold the rows. Without a Spark job where this process reads the log."""
     return journal.table.count_files() if journal.exists() else 0
 
 

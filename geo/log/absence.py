@@ -1,4 +1,4 @@
-"""What is said of regions and topics that are mentioned somewhere and are not there, each with its remedy. Pure."""
+"""Messages for regions and topics that are mentioned somewhere and are not there, each with its remedy. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KnownTopic(Protocol):
 
 
 def gone_region(name: str, place: str, readers: Sequence[str]) -> Wrong:
-    """Of a region in which nothing is registered, though the links of others (`readers`) have read it."""
+    """Describe a region in which nothing is registered, though the links of others (`readers`) have read it."""
     what = f"nothing is registered at {place}, and {', '.join(readers)} replicated from it: it was moved away, or its place in the configuration is wrong"
     do = (
         "Put its folder back (its system/topics too), or correct the configuration. If it is lost for good: geo rebuild --cluster "
@@ -36,7 +36,7 @@ def gone_region(name: str, place: str, readers: Sequence[str]) -> Wrong:
 
 
 def emptied_region(name: str, place: str, readers: Sequence[str]) -> Wrong:
-    """As `gone_region`, of one in which logs of topics are, though its registry names none."""
+    """Describe, as `gone_region`, a region that has logs of topics, though its registry names none."""
     what = (
         f"nothing is registered at {place}, though logs of topics are there, and {', '.join(readers)} replicated from it: its system/topics was "
         "emptied, or another one was put in its place"
@@ -46,20 +46,20 @@ def emptied_region(name: str, place: str, readers: Sequence[str]) -> Wrong:
 
 
 def log_gone(log: str, name: str, topic: Topic) -> Wrong:
-    """Of a topic of a registry whose log is not there."""
+    """Describe a topic of a registry whose log is not there."""
     of = f"--cluster {name} --topic {topic}"
     do = f"Put it back. If nobody is to have it: geo topics create {of}, then geo topics delete {of}"
     return Wrong(Reason.SOURCE_GONE, f"its log {log} is not there", do)
 
 
 def is_new(topic_since_us: int, now_us: int) -> bool:
-    """Whether a topic that a link is to bring came into its source so lately that its target may be new and empty."""
+    """True if a topic that a link is to bring came into its source so lately that its target may be new and empty."""
     return now_us - topic_since_us < NEW_FOR_US
 
 
 def nothing_in_target(name: str, place: str) -> Wrong:
-    """Of a region in which nothing is registered, though links are to bring something into it. Nobody else would tell if it was there: who
-    is read does not know its readers."""
+    """Describe a region in which nothing is registered, though links are to bring something into it. Nobody else would tell if it was there: a source
+    does not know its readers."""
     what = f"nothing is registered at {place} of {name}: no link into it has ever run there, or it was moved away"
     do = (
         f"If it is new, start it: geo broker --cluster {name}, or geo replicate --cluster {name}. If not, put its folder back (its system folder too), or correct its "
@@ -69,7 +69,7 @@ def nothing_in_target(name: str, place: str) -> Wrong:
 
 
 def log_gone_in_target(topic: str, source: str, target: str) -> Wrong:
-    """Of a topic whose log in a target is not there, though a link has written it."""
+    """Describe a topic whose log in a target is not there, though a link has written it."""
     do = (
         "Put it back. Without it the next start of the link makes it anew, and brings what its source still has: what was published in "
         f"{target} comes back by this alone: geo rebuild --cluster {target} --from {source}"
@@ -78,7 +78,10 @@ def log_gone_in_target(topic: str, source: str, target: str) -> Wrong:
 
 
 def lost_by_registry(one: KnownTopic, cluster: str, registry: str) -> Wrong | None:
-    """Of a topic that the registry of its cluster lacks, or lost once; None: neither."""
+    """Describe a topic that the registry of its cluster lacks, or lost once.
+
+    None: neither is so.
+    """
     clear = f"Say where it may go, which registers it too: geo topics set --cluster {cluster} --topic {one.topic} --replication-clusters {cluster},…, or --inherit"
     only = "only links that have carried it do"
     if one.is_unknown:
@@ -94,8 +97,10 @@ def lost_by_registry(one: KnownTopic, cluster: str, registry: str) -> Wrong | No
 
 
 def unlike_log(topic: Topic, kept: str | None, told: str | None, cluster: str) -> Wrong | None:
-    """Of a topic whose policies in the registry (as a log would keep them) are not those that its log tells; None: they are, or one of both
-    does not say."""
+    """Describe a topic whose policies in the registry (as a log would keep them) are not those that its log has.
+
+    None: they are, or one of both does not say.
+    """
     if kept is None or told is None or kept == told:
         return None
     registry, log = (", ".join(clusters_of(restored(one)) or ()) or "as configured" for one in (kept, told))

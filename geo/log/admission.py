@@ -1,4 +1,4 @@
-"""What a producer may hand in: which columns a DataFrame must have, and which rows are refused and why. Columns only."""
+"""Admission of what a producer hands in: the columns that a DataFrame must have, and the rows that are refused and why. Columns only."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _refuse(topic: Topic, findings: Sequence[str]) -> None:
 
 
 def is_internal(name: str) -> bool:
-    """Whether it is a column of this program's own plans, which is in no log."""
+    """True for a column of this program's own plans, which is in no log."""
     return name.lower().startswith("_geo_")
 
 
@@ -145,8 +145,8 @@ def _why_not_own(column: StructField) -> str | None:
 
 
 def growth_of(given: StructType, columns: StructType, dropped: Collection[str], topic: Topic, *, grow: bool) -> Growth:
-    """What the log's `columns` need so that rows with `given` columns can be published, which have the log's names (`as_named`); nothing,
-    unless they may `grow`. Raises UsageError naming every given column that the topic cannot take, and why."""
+    """Return what the log's `columns` need so that rows with `given` columns can be published. `given` has the log's names (`as_named`). Nothing is
+    needed unless the log may `grow`. Raises UsageError naming every given column that the topic cannot take, and why."""
     own = {field.name: field for field in user_columns(columns)}
     findings, wanted = [], []
     for field, twin in zip(given, twins(given.names), strict=True):

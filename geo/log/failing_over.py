@@ -28,7 +28,7 @@ LOOKED_AT = (*RECORDS, EXPIRED, ERASED)
 
 
 class By(str, Enum):
-    """What a place is known by; of equal places the first counts."""
+    """The evidence by which a place is known; of equal places the first counts."""
 
     OWN = "own"
     RECORDED = "recorded"
@@ -36,7 +36,7 @@ class By(str, Enum):
 
 
 def furthest(own: Mapping[str, int], recorded: Mapping[str, int], arrived: Mapping[str, int]) -> dict[str, By]:
-    """By source partition which of its safe places is the furthest. Each is the number of records, bytes or offsets before it."""
+    """Choose of each source partition the furthest of its safe places. Each is the number of records, bytes or offsets before it."""
     known = {By.OWN: own, By.RECORDED: recorded, By.ARRIVED: arrived}
     names = sorted({name for places in known.values() for name in places})
     return {name: max((by for by in By if name in known[by]), key=lambda by: known[by][name]) for name in names}
@@ -83,7 +83,7 @@ def put_back(recorded: Mapping[int, int], held: Mapping[int, int]) -> str | None
 
 
 def floors_of(origin: str, floors: Mapping[str, int]) -> dict[int, int]:
-    """By ledger of the origin the first entry that a link was to bring, from those of its row (`origin:ledger` → entry)."""
+    """Return, by ledger of the origin, the first entry that a link was to bring, from the floors of its row (`origin:ledger` → entry)."""
     return {int(ledger): entry for name, entry in floors.items() for of, _, ledger in [name.rpartition(":")] if of == origin}
 
 
@@ -121,7 +121,10 @@ def trusted(
 
 
 def _out_of_order(commit: Commit, origin: str) -> str | None:
-    """What brought messages of the origin in another order than they were published in, if the commit did."""
+    """Say what brought messages of the origin in another order than they were published in.
+
+    None: the commit did not.
+    """
     link = read_record(commit.user_metadata, LINK_KEY, LINK_VERSION, lambda f: origin in f["origins"] and "reconciling" in f)
     fill = read_record(commit.user_metadata, BACKFILL_KEY, BACKFILL_VERSION, lambda f: origin in f["origins"])
     if link or fill:

@@ -46,7 +46,7 @@ _FORGOTTEN = "", "forgotten"
 
 
 def key_of(source: str) -> bytes:
-    """By what a source is looked up."""
+    """Return the key by which a source is looked up."""
     return hashlib.sha256(source.encode()).digest()[:16]
 
 
@@ -103,7 +103,7 @@ def move_ended(tables: ClusterTables, now: datetime) -> int:
 
 
 def _ended(rows: DataFrame, before: datetime) -> DataFrame:
-    """Of the newest row of each ledger key, the sources that `_resting` gives and that say what they are. Columns as FINISHED but
+    """Select, from the newest row of each ledger key, the sources that `_resting` gives and that say what they are. Columns as FINISHED but
     `sequence`, with the name of the source."""
     named = F.col("source").startswith("id:") | F.col("source_end").rlike(IS_MARKED)
     ended = _resting(rows, before).where(F.col("is_never_compared") & F.col("source_end").isNotNull() & named)
@@ -146,5 +146,5 @@ def _order() -> Column:
 
 
 def _key() -> Column:
-    """As `key_of`."""
+    """The column of `key_of`."""
     return F.unhex(F.substring(F.sha2("source", 256), 1, 32))

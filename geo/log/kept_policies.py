@@ -30,7 +30,10 @@ UNCLEAR = "unclear"
 
 
 def kept(policies: Policies | None) -> str | None:
-    """What the log keeps of these policies; None: nothing, where it may go is not known."""
+    """Encode policies as the log keeps them.
+
+    None: the log keeps nothing, since where the topic may go is not known.
+    """
     if UNCLEAR in (policies or {}):
         return None
     return json.dumps({name: value for name, value in sorted((policies or {}).items()) if name not in (DELETED, UNENDED)})

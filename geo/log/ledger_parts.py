@@ -1,4 +1,4 @@
-"""What a log has of each ledger at a version: its first entry, its last, and how many; and its oldest date. Read only."""
+"""Extents of the ledgers in a log at a version: first entry, last entry, and number of entries; and the oldest date of the log. Read only."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def ledger_ends(log: Table, version: int, where: Predicate) -> dict[LedgerId, in
 
 
 def ledger_begins(log: Table, version: int, where: Predicate) -> dict[LedgerId, int]:
-    """As `ledger_ends`, ledger → first entry."""
+    """Return ledger → first entry, as `ledger_ends` does of the last."""
     found = summarise(log, version, Summary(_KEY, least=("entry_id",), where=where)).items()
     return {LedgerId(*key): group.least[0] for key, group in found if None not in (*key, *group.least)}
 
 
 def count_where(log: Table, version: int, where: Predicate) -> int:
-    """How many rows of a log at a version fulfil the condition."""
+    """Count the rows of a log at a version that fulfil the condition."""
     return sum(group.count for group in summarise(log, version, Summary(("origin",), where=where)).values())
 
 

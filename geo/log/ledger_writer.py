@@ -105,12 +105,12 @@ class LedgerWriter:
 
     @property
     def ends(self) -> dict[LedgerKey, Ledger]:
-        """How far its ledgers reach, of each key the newest."""
+        """The newest ledger of each key, and how far it reaches."""
         return dict(self._progress.ledgers)
 
     @property
     def sources(self) -> dict[str, SourceEnd]:
-        """How far each source partition is published."""
+        """The end up to which each source partition is published."""
         return dict(self._progress.sources)
 
     def recall(self, sources: Collection[str]) -> dict[str, SourceEnd]:
@@ -144,7 +144,7 @@ class LedgerWriter:
                 self.abandon()
 
     def abandon(self) -> None:
-        """As `close(clean=False)`, and waits for no append that is under way."""
+        """Close as `close(clean=False)` does, without waiting for an append that is under way."""
         self._is_open = False
         if self._later is not None:
             self._later.cancel()
