@@ -23,7 +23,6 @@ from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.predicate import ANY_ROW
 from geo.delta.table import Table
 from geo.delta.writer import Written
-from geo.journal import journal as journals
 from geo.journal import upkeep
 from geo.journal.cached_view import fingerprint, is_unchanged
 from geo.journal.journal import Journal
@@ -206,7 +205,7 @@ def test_processes_that_are_long_silent_are_dropped(spark: SparkSession, tmp_pat
 
 @pytest.mark.spark
 def test_old_commits_of_a_journal_go(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journals, "KEEP_OF_JOURNAL", 3)
+    monkeypatch.setattr(upkeep, "KEEP_OF_JOURNAL", 3)
     journal = _journal(spark, tmp_path)
     journal.append([owner("a", 1)])
     journal.table.set_property("delta.checkpointInterval", "4")
