@@ -119,7 +119,7 @@ class PublishWork(QueryWork[PublishStream]):
 
     @property
     def ends(self) -> Mapping[LedgerKey, Ledger]:
-        """How far its ledgers reach."""
+        """The ledgers as far as they reach."""
         last = self.lease.last
         return {} if last is None else last.publisher.writer.ends
 

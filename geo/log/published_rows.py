@@ -1,4 +1,4 @@
-"""What is wrong with the rows that a user published, as an error that says what to do: rows that changed, and an order that does not tell rows apart."""
+"""Errors of the rows that a user published, with what to do: rows that changed, and an order that does not tell rows apart."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ _AT_HAND = {name: TOPIC_LOG.types[name] for name in (*MESSAGE_INPUT, "marker")}
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a batch, or a whole run, did."""
+    """The result of a batch, or of a whole run."""
 
     rows: int = 0
     rejected: int = 0
@@ -188,7 +188,7 @@ class Publisher:
         return place
 
     def close(self, *, clean: bool = True) -> None:
-        """As `LedgerWriter.close`."""
+        """Close the ledgers, as `LedgerWriter.close`."""
         self.writer.close(clean=clean)
 
     # -- one batch -----------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Publisher:
 
     @property
     def published_up_to(self) -> int:
-        """As the last `publish_markers` said; 0 before the first."""
+        """The number that the last `publish_markers` gave; 0 before the first."""
         end = self.writer.sources.get("")
         return 0 if end is None else int(end.parts[0])
 

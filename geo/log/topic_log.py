@@ -70,7 +70,7 @@ def open_log(tables: ClusterTables, topic: Topic) -> tuple[Table, StructType]:
 
 
 def seen_log(tables: ClusterTables, topic: Topic) -> tuple[Table, Seen]:
-    """As `open_log`, with all that the look at it said."""
+    """Open as `open_log` does, with all that the look at the log said."""
     table = tables.log(topic)
     seen = table.find_checked(TOPIC_LOG)
     if seen is None:
@@ -95,7 +95,7 @@ def messages(tables: ClusterTables, topic: Topic) -> DataFrame:
 
 
 def count_messages(log: Table, version: int) -> int:
-    """How many messages a log has at a version. Without Spark where this process reads files, if there are not many or it only looks."""
+    """Count the messages of a log at a version. Without Spark where this process reads files, if there are not many or it only looks."""
     return count_nulls(log, version, "marker")
 
 

@@ -16,13 +16,13 @@ from geo.schemas.table import POLICIES_PROPERTY
 
 
 def told_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
-    """What a topic's log says of where it may go: as `replication_clusters`, which is of the registry. None also if it does not say."""
+    """Return where a topic may go by its log, as `replication_clusters` does by the registry. None also if the log does not say."""
     seen = tables.log(topic).look()
     return None if seen is None else clusters_of(restored(seen.properties.get(POLICIES_PROPERTY)))
 
 
 def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
-    """What this cluster's registry says of the topic, or else its log: `Registered.replication_clusters`; None also for an unknown topic.
+    """Return where a topic may go by this cluster's registry, or else by its log: `Registered.replication_clusters`; None also for an unknown topic.
 
     Raises UnsafeError for one that was deleted. (Who asks has its log: a delete has not ended.)
     """

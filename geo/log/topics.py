@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class Unended(str, Enum):
-    """How far a delete is that has not ended."""
+    """The stage of a delete that has not ended."""
 
     BEGUN = "begun"
     """All is as it was, and can be again."""
@@ -79,7 +79,10 @@ class Registered:
 
     @property
     def unended(self) -> Unended | None:
-        """How far its delete is; None: it has ended, or there was none."""
+        """The stage of the topic's delete.
+
+        None: it has ended, or there was none.
+        """
         found = (self.policies or {}).get(UNENDED)
         return None if found is None else Unended(found)
 
@@ -132,8 +135,10 @@ def _is_used(tables: ClusterTables, topic: Topic) -> bool:
 
 
 def absent(tables: ClusterTables, one: Registered, seen: Seen | None) -> Wrong | None:
-    """What of a topic that was not deleted is not in its cluster, with the remedy; None: its log, which was just `seen`, and its row are
-    there, and say the same."""
+    """Describe what of a topic that was not deleted is not in its cluster, with the remedy.
+
+    None: its log, which was just `seen`, and its row are there, and say the same.
+    """
     name = tables.cluster.name
     if seen is None:
         return log_gone(str(tables.log(one.topic)), name, one.topic)
@@ -171,7 +176,7 @@ def gone_error(tables: ClusterTables, readers: Sequence[str], who: str = "") -> 
 
 
 def _has_logs(tables: ClusterTables) -> bool:
-    """Whether a log of a topic is there, whatever the registry says; False also where that cannot be looked for."""
+    """True if a log of a topic is there, whatever the registry says; False also where that cannot be looked for."""
     if tables.port is not None and tables.location is not None:
         return tables.port.has_any(f"{tables.location}/topics")
     return any(tables.log(topic).exists() for topic in _topics_by_folder(tables))

@@ -1,6 +1,5 @@
-"""Which file of a source is which: one that was renamed, moved, compressed or linked goes on under its new name, and one that was changed below
-what was read of it is refused.
-"""
+"""Tells the files of a source apart: one that was renamed, moved, compressed or linked goes on under its new name, and one that was changed below
+what was read of it is refused."""
 
 from __future__ import annotations
 
@@ -77,8 +76,11 @@ class FileIdentity:
     def furthest(
         self, stream: Stream, file: str, own: Place | None, others: Sequence[Other], seen: SeenFile, size: int
     ) -> Place | None:
-        """Of the places that are known of a file the furthest, if the file is as it was read up to there; None if it is a new one.
-        Raises SourceChangedError if it is not as it was read under its own name, or nobody can tell whether it is a new one."""
+        """Return the furthest of the places that are known of a file, if the file is as it was read up to there. Raises SourceChangedError if it is
+        not as it was read under its own name, or nobody can tell whether it is a new one.
+
+        None: it is a new file.
+        """
         if own is not None and not self._is_as_read(stream, file, own, seen, size):
             raise SourceChangedError(_changed(file, own))
         place = own
@@ -100,7 +102,7 @@ class FileIdentity:
         return place
 
     def _is_as_read(self, stream: Stream, file: str, place: Place, seen: SeenFile, size: int) -> bool:
-        """Whether all of a file before a place is what it was when that was read. Of a place of before only its last bytes are known."""
+        """True if all of a file before a place is what it was when that was read. Of a place of before only its last bytes are known."""
         position, _, tail, *more = place
         if size < position or tail_of(stream, position) != tail:
             return False
@@ -110,13 +112,16 @@ class FileIdentity:
 
 
 def _has_inode(place: Place | None, seen: SeenFile) -> bool:
-    """Whether a file still is the one of which a place was noted, by its inode; True of places of before, which do not say."""
+    """True if a file still is the one of which a place was noted, by its inode; also for places of before, which do not say."""
     return place is not None and (len(place) < 5 or SeenFile.of(place[4]).inode == seen.inode)
 
 
 def _is_that_file(seen: SeenFile, size: int, name: str, place: Place, *, is_by_time: bool) -> bool | None:
-    """Whether a file that begins with what was published as `name` is that file, by all but its content; None if nobody can tell. A file that
-    grows gets a new time, and a new file may get the inode of one that was removed."""
+    """True if a file that begins with what was published as `name` is that file, by all but its content. A file that grows gets a new time, and a new
+    file may get the inode of one that was removed.
+
+    None: nobody can tell.
+    """
     then = SeenFile.of(place[4])
     is_as_long = size in (place[0], then.size)
     if seen.stamp == place[4] or inode_of(name) == (seen.device, seen.inode) or (is_as_long and seen.is_as_old(then)):
@@ -128,7 +133,7 @@ def _is_that_file(seen: SeenFile, size: int, name: str, place: Place, *, is_by_t
 
 
 def _changed(file: str, place: Place) -> str:
-    """What is said of a file that is not what was read of it."""
+    """Describe a file that is not what was read of it."""
     now = name_of_inode(file, SeenFile.of(place[4]).inode) if len(place) > 4 else None
     moved = "" if now is None else f" What was read is now called {now}."
     return (

@@ -70,7 +70,7 @@ class SeenFile:
     copies: tuple[SeenFile, ...] = ()
 
     def is_same_file(self, other: SeenFile) -> bool:
-        """Whether both are names of one file, both listed now."""
+        """True if both are names of one file, both listed now."""
         return self.inode > 0 and (self.device, self.inode) == (other.device, other.inode)
 
     @classmethod
@@ -85,12 +85,12 @@ class SeenFile:
         return self.changed_ns // 1_000_000_000
 
     def is_as_old(self, other: SeenFile) -> bool:
-        """Whether both changed last at the same ns. Whole seconds show nothing: all files of an archive may have the same."""
+        """True if both changed last at the same ns. Whole seconds show nothing: all files of an archive may have the same."""
         return self.changed_ns == other.changed_ns and self.changed_ns % 1_000_000_000 != 0
 
     @property
     def is_packed(self) -> bool:
-        """Whether it is compressed; then its size is not that of what is in it."""
+        """True if the file is compressed; then its size is not that of its content."""
         return known_as(self.path) != self.path
 
     @property
@@ -192,7 +192,7 @@ class Content:
 
     @property
     def told(self) -> str:
-        """As it is recorded."""
+        """The hash as it is recorded."""
         self._wait()
         return str(self._hash.hexdigest()[:32])
 
@@ -216,7 +216,7 @@ class Contents:
         return Contents, ()
 
     def may_go_on(self, file: str, position: int) -> bool:
-        """Whether the hash up to there is known, and the file has not doubled since all of it was hashed."""
+        """True if the hash up to there is known, and the file has not doubled since all of it was hashed."""
         at, _, whole = self._known.get(file, _NOTHING)
         return at == position and position < 2 * whole
 

@@ -225,7 +225,7 @@ def _struct(fields: Mapping[str, Reads], value: Any) -> dict[str, Any]:
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, for people."""
+    """Name the kind of a JSON value, for people."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", Decimal: "a number"}
     return names.get(type(value), "null")
 

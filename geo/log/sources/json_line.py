@@ -147,7 +147,7 @@ def _integer(digits: str) -> int:
 
 
 def _number(text: str) -> Decimal:
-    """As it is written: a float would have other digits."""
+    """Keep a number as it is written: a float would have other digits."""
     if len(text) > MOST_DIGITS:
         raise ValueError(f"has a number of more than {MOST_DIGITS} digits")
     try:

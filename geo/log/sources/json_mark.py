@@ -23,5 +23,5 @@ _NEWER = re.compile(IS_MARKED + r'[0-9a-f]*:[0-9a-f]+:[0-9-]+"\]$')
 
 
 def is_newer(source_end: str | None) -> bool:
-    """Whether a source end says its place as no program of before reads it."""
+    """True if a source end says its place as no program of before reads it."""
     return source_end is not None and _NEWER.search(source_end) is not None

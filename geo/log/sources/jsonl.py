@@ -105,12 +105,12 @@ class JsonLinesReader:
         )
 
     def has(self, source: str) -> bool:
-        """Whether it is the file, or a file of the directory."""
+        """True for the file, or a file of the directory."""
         self._inner = self._inner or open_path(self._path)[1].rstrip("/")
         return source == known_as(self._inner) or source.startswith(f"{self._inner}/")
 
     def say(self, source: str, place: Place) -> str:
-        """As file and line."""
+        """Show a place as file and line."""
         return f"{source} from line {place[1] + 1}"
 
     def mark_of(self, place: Place) -> str:
@@ -180,13 +180,16 @@ class JsonLinesReader:
         return open_unpacked(open_path(self._path)[0], path)
 
     def _is_known(self, file: str, seen: SeenFile, place: Place | None) -> bool:
-        """Whether all of a file was read, by what it looks like."""
+        """True if all of a file was read, by what it looks like."""
         if seen.stamp == self._unchanged.get(file):
             return True
         return place is not None and (seen.is_packed or seen.size == place[0]) and seen.stamp in place[4:]
 
     def _size_of(self, file: str, seen: SeenFile) -> int | None:
-        """How much is in a file; None if that is not known, since somebody is compressing it."""
+        """Return the size of a file's content.
+
+        None: it is not known, since somebody is compressing the file.
+        """
         if not seen.is_packed:
             return seen.size
         stamp, size = self._sizes.get(file, ("", 0))
@@ -201,7 +204,7 @@ class JsonLinesReader:
         return size
 
     def _longest(self, file: str, seen: SeenFile) -> SeenFile:
-        """Of a file that is there compressed, too, the one that holds most. Raises SourceChangedError if they differ otherwise."""
+        """Choose, of a file that is there compressed too, the one that holds most. Raises SourceChangedError if they differ otherwise."""
         found = seen
         for copy in seen.copies:
             # Who compresses a file gives what comes of it the same time.
@@ -224,7 +227,7 @@ class JsonLinesReader:
         return found
 
     def _takes(self, stream: Stream, file: str, stop: int, size: int) -> bool:
-        """Whether the last line, which has no newline, is a whole message: somebody may be writing it."""
+        """True if the last line, which has no newline, is a whole message: somebody may be writing it."""
         stream.seek(stop)
         line = stream.read(min(size - stop, MAX_LINE_BYTES + 1))
         try:
@@ -242,7 +245,7 @@ class JsonLinesReader:
             log.warning("%s: %s", file, why)
 
     def part_of(self, position: Position) -> float | None:
-        """As the part of the bytes of all files."""
+        """Return the part of the bytes of all files."""
         if self._end is None:
             return None
         sizes = {file: self._sizes[file][1] if file in self._sizes else seen.size for file, seen in self._end.items()}
@@ -250,7 +253,7 @@ class JsonLinesReader:
         return done / total if (total := sum(sizes.values())) else None
 
     def spans(self, start: Position, end: Position) -> list[FileSpan]:
-        """What is read between two positions."""
+        """Return the bytes that are read between two positions."""
         spans: list[FileSpan] = []
         for file, (stop, *_) in sorted(end.items()):
             position, lines, *_ = self._begun.get(file) or start.get(file) or (0, 0)
@@ -272,7 +275,7 @@ class JsonLinesReader:
                 position, line = end, line + count
 
     def are_few(self, spans: Sequence[FileSpan]) -> bool:
-        """Whether the process that planned them reads them itself."""
+        """True if the process that planned the spans reads them itself."""
         return sum(span.end - span.start for span in spans) <= FEW_BYTES
 
     def close(self) -> None:

@@ -115,12 +115,12 @@ class KafkaReader:
         return [int(offset) + 1, *(more or [""])]
 
     def has(self, source: str) -> bool:
-        """Whether it is a partition of the topic."""
+        """True for a partition of the topic."""
         of, _, number = source.rpartition(":")
         return source_name(self._name, 0).rpartition(":")[0] == of and number.isdigit()
 
     def say(self, source: str, place: Place) -> str:
-        """As partition and offset."""
+        """Show a place as partition and offset."""
         return f"partition {source.rpartition(':')[2]} from offset {place[0]}"
 
     def mark_of(self, place: Place) -> str:
@@ -165,7 +165,7 @@ class KafkaReader:
         return {source_name(self._name, p): [begun[p] + share[p], topic_id] for p in begun}
 
     def part_of(self, position: Position) -> float | None:
-        """As the part of the offsets that there were at the first batch."""
+        """Return the part of the offsets that there were at the first batch."""
         if self._end is None or self._first is None:
             return None
         left = sum(self._end[p] - first for p, first in self._first.items())
@@ -173,7 +173,7 @@ class KafkaReader:
         return done / left if left else None
 
     def spans(self, start: Position, end: Position) -> list[OffsetSpan]:
-        """What is read between two positions. A partition that came between is read from its first offset."""
+        """Return the offsets that are read between two positions. A partition that came between is read from its first offset."""
         known, begins = self._offsets(start), self._topic.bounds()[0] if self._accept_lost or end.keys() - start.keys() else {}
         spans = []
         for partition, stop in sorted(self._offsets(end).items()):
@@ -189,7 +189,7 @@ class KafkaReader:
         return {int(name.rpartition(":")[2]): offset for name, (offset, _) in position.items()}
 
     def are_few(self, spans: Sequence[OffsetSpan]) -> bool:
-        """Whether the process that planned them reads them itself."""
+        """True if the process that planned the spans reads them itself."""
         return sum(span.end - span.first for span in spans) <= FEW
 
     def close(self) -> None:
@@ -330,22 +330,22 @@ class KafkaReader:
 
 
 def _is_of_record(error: Exception) -> bool:
-    """Whether what a client raised is of a record's or a batch's own: what kafka-python or a codec makes of its bytes."""
+    """True if an error of a client comes from a record or a batch: what kafka-python or a codec makes of its bytes."""
     known = (CorruptRecordError, UnsupportedCodecError, RecordTooLargeError, BadGzipFile)
     # "Failed to make progress" is a KafkaError of no class.
     return isinstance(error, known) or type(error) is KafkaError or not isinstance(error, (KafkaError, OSError, GeoError))
 
 
 def gone_offsets(known: Mapping[int, int], begins: Mapping[int, int]) -> list[str]:
-    """What of a topic's partitions is gone before it was read, for people. `known`: the next offset of each; one of which nothing is known came
-    later, and is to be read from its first record on. `begins`: the first offset that is there. At a first start nothing is known, and
-    what is there is all."""
+    """List the offsets of a topic's partitions that are gone before they were read, for people. `known`: the next offset of each; a partition of
+    which nothing is known came later, and is to be read from its first record on. `begins`: the first offset that is there. At a first start
+    nothing is known, and what is there is all."""
     due = {partition: known.get(partition, 0) for partition in sorted({*known, *begins})} if known else {}
     return [f"partition {p}: {offset} to {begins[p] - 1}" for p, offset in due.items() if begins.get(p, 0) > offset]
 
 
 def _shares(left: Mapping[int, int], total: int) -> dict[int, int]:
-    """How many offsets of each partition a batch of `total` takes: all, or of each the same part of what is left."""
+    """Divide a batch of `total` offsets among the partitions: all, or of each the same part of what is left."""
     waiting = sum(left.values())
     if waiting <= total:
         return dict(left)

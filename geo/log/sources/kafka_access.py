@@ -1,7 +1,7 @@
-"""Whether Kafka brokers let us in, asked by one connection of our own before a client is made, and what a refusal means.
+"""Asks Kafka brokers whether they let this process in, by one connection of its own before a client is made, and says what a refusal means.
 
-kafka-python waits half a minute for brokers that refuse, and then says only that it could not: of a wrong password it loses the answer,
-since the broker closes the connection behind it.
+kafka-python waits half a minute for brokers that refuse, and then says only that it could not: of a wrong password it loses the answer, since the
+broker closes the connection behind it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _let_in: set[str] = set()
 
 
 def settings_of(config: Config, servers: str) -> dict[str, Any]:
-    """What kafka-python is given to reach these bootstrap servers, with secrets revealed."""
+    """Return the settings with which kafka-python reaches these bootstrap servers, with secrets revealed."""
     configured = config.kafka.get(servers, {})
     revealed = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}
     settings: dict[str, Any] = {"bootstrap_servers": servers, **revealed}
@@ -98,7 +98,10 @@ def refuse_hopeless(settings: Settings) -> None:
 
 
 def of_client(error: kafka_errors.KafkaError, settings: Settings, topic: str) -> UsageError | None:
-    """What an error of kafka-python's clients says that stays until a person acts; None if it may pass."""
+    """Translate an error of kafka-python's clients that stays until a person acts.
+
+    None: it may pass.
+    """
     at, who = f"Kafka at {settings['bootstrap_servers']}", _user(settings)
     if isinstance(error, kafka_errors.AuthorizationError):
         what = f"{at}: {who} has no right to read topic {topic} ({type(error).__name__})"

@@ -1,4 +1,4 @@
-"""How far the messages of a producer that are in a log say that it read a Kafka topic, and whether it is this one."""
+"""Finds out how far a producer read a Kafka topic, by its messages that are in a log, and whether that topic is this one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class KafkaMessages:
         return {source_name(self._topic, partition): [end + 1, ""] for partition, end in ends.items()}
 
     def is_without_id(self, places: Position) -> bool:
-        """Whether the topic's id does not say that `places` are of this topic: the brokers are too old to have any, or were."""
+        """True if the topic's id does not say that `places` are of this topic: the brokers are too old to have any, or were."""
         return any(not (self._topic_id and self._reader.mark_of(place)) for place in places.values())
 
     def content(self, rows: DataFrame, entries: Collection[tuple[int, int]]) -> list[Row]:

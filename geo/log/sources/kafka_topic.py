@@ -101,7 +101,7 @@ class KafkaTopic:
         return self._wait_for(ask)
 
     def group_offsets(self, group: str) -> dict[int, int]:
-        """By partition the next offset that a consumer group reads. Raises UsageError if it has committed none of the topic."""
+        """Return, by partition, the next offset that a consumer group reads. Raises UsageError if the group has committed none of the topic."""
         (found,) = self._wait_for(lambda: self._admin().list_group_offsets({group: None})).values()
         offsets = {at.partition: place.offset for at, place in found.items() if at.topic == self.name and place.offset >= 0}
         if not offsets:

@@ -15,7 +15,7 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 def is_inside_a_line(stream: Stream, position: int) -> bool:
-    """Whether the line before `position` had no newline when it was read."""
+    """True if the line before `position` had no newline when it was read."""
     if not position:
         return False
     stream.seek(position - 1)
@@ -70,7 +70,10 @@ def hash_rest(content: Content, stream: Stream, start: int, end: int) -> None:
 
 
 def is_more(ours: Stream, other: Stream) -> bool | None:
-    """Whether one holds what the other does, and more; None if they differ before one of them ends."""
+    """True if one holds what the other does, and more.
+
+    None: they differ before one of them ends.
+    """
     while True:
         mine, theirs = ours.read(_CHUNK_BYTES), other.read(_CHUNK_BYTES)
         both = min(len(mine), len(theirs))

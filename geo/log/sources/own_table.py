@@ -42,7 +42,7 @@ class OwnTable:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether rows of a commit are put in order, so that they are read together."""
+        """True if rows of a commit are put in order, so that they are read together."""
         return bool(self._form.order_by)
 
     def read(self, span: TableSpan) -> Iterator[pa.RecordBatch]:
@@ -76,8 +76,8 @@ class OwnTable:
             log.warning("%s: the file %s is gone and was accepted as lost", self, file.path)
 
     def columns_now(self) -> pa.Schema:
-        """As `blocks`, of the newest version. Raises RetryableError if there is no table; UsageError for one that is not read here, and for a key or
-        an order that is none of its columns."""
+        """Return the `blocks` of the newest version. Raises RetryableError if there is no table; UsageError for one that is not read here, and for a
+        key or an order that is none of its columns."""
         return self.blocks(self.readable(self.plain.columns_at(self.newest())))
 
     def blocks(self, columns: Columns) -> pa.Schema:
@@ -87,12 +87,12 @@ class OwnTable:
         return self._form.blocks(columns.schema)
 
     def at(self, version: int) -> tuple[list[Mapping[str, Any]], str, Columns]:
-        """As `PlainTable.at`. Raises UsageError where it is not read here."""
+        """Read a version as `PlainTable.at` does. Raises UsageError where it is not read here."""
         found: tuple[list[Mapping[str, Any]], str, Columns] = self.readable(self.plain.at(version))
         return found
 
     def readable(self, found: Any) -> Any:
-        """What was found. Raises UsageError where it is not read here."""
+        """Return what was found. Raises UsageError where the table is not read here."""
         if isinstance(found, UnsupportedError):
             raise UsageError(
                 f"{self}: {found}; such a table is not read. Nothing of it was published. docs/own-table.md says what can be done."

@@ -35,7 +35,7 @@ _KINDS = {
 
 
 class Stream(Protocol):
-    """What of a file is asked here."""
+    """The questions that are asked of a file's content."""
 
     def read(self, count: int, /) -> bytes:
         """So many bytes, fewer at the end."""
@@ -56,7 +56,7 @@ def known_as(path: str) -> str:
 
 
 def open_unpacked(system: fs.FileSystem, path: str) -> Stream:
-    """What is in a file. Raises OSError as the file system does, and `NotWholeError` and UsageError where it is read as `Unpacked`."""
+    """Open the content of a file. Raises OSError as the file system does, and `NotWholeError` and UsageError where it is read as `Unpacked`."""
     stream: Stream = Unpacked(system, path) if known_as(path) != path else system.open_input_file(path)
     return stream
 
@@ -73,7 +73,7 @@ class NotWholeError(Exception):
 
 
 class Unpacked:
-    """What is in a compressed file. To seek forward is to read; back beyond _KEPT_BYTES, to begin again.
+    """The content of a compressed file. To seek forward is to read; back beyond _KEPT_BYTES, to begin again.
 
     Raises NotWholeError, and UsageError for one that is damaged or not compressed so.
     """
@@ -112,7 +112,7 @@ class Unpacked:
         return b"".join(parts)
 
     def size(self) -> int:
-        """How many bytes are in it: reads them all."""
+        """Count the bytes of the content, by reading them all."""
         while self._read_on():
             pass
         return self._at

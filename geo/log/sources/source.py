@@ -32,13 +32,13 @@ class SourceReader(Protocol):
         source."""
 
     def has(self, source: str) -> bool:
-        """Whether a source partition of that name is of this source, whether or not it is there now."""
+        """True if a source partition of that name belongs to this source, whether or not it is there now."""
 
     def say(self, source: str, place: Place) -> str:
         """A place as people say it."""
 
     def mark_of(self, place: Place) -> str:
-        """What an end has to say beside the offset, so that `place_of` gives the place back."""
+        """Encode what an end keeps beside the offset, so that `place_of` gives the place back."""
 
     def begin(self, known: Position) -> Position:
         """The position at which to begin; `known` are places that are known, none at the first start."""
@@ -54,13 +54,16 @@ class SourceReader(Protocol):
         """The position up to which the next batch is read."""
 
     def part_of(self, position: Position) -> float | None:
-        """Which part of all that is to be read that is (0 to 1), once `end_here` said what all is; None before."""
+        """Return the part (0 to 1) of all that is to be read that a position has passed.
+
+        None: `end_here` has not said yet what all is.
+        """
 
     def spans(self, start: Position, end: Position) -> list[Any]:
-        """What is read between two positions, in parts, each in order."""
+        """Return what is read between two positions, in parts, each in order."""
 
     def are_few(self, spans: Sequence[Any]) -> bool:
-        """Whether the process that planned them reads them itself."""
+        """True if the process that planned the spans reads them itself."""
 
     def read(self, span: Any) -> Iterator[pa.RecordBatch]:
         """The rows of a span, in order."""
@@ -93,7 +96,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
-    """What one batch reads."""
+    """The spans that one batch reads, and their reader."""
 
     source: Source
     reader: SourceReader
@@ -107,7 +110,7 @@ class SourceBatch:
     def by_tasks(
         self, spark: SparkSession, of_span: Callable[[int, Any], Iterator[pa.RecordBatch]], columns: StructType | str
     ) -> DataFrame:
-        """What `of_span` makes of each span, given with its number: blocks with these columns, by a task each."""
+        """Apply `of_span` to each span, given with its number, by a task each. It yields blocks with these columns."""
         spans = self.spans
 
         def of_partition(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

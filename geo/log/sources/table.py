@@ -85,11 +85,11 @@ class TableReader:
             return None
 
     def has(self, source: str) -> bool:
-        """Whether it is this kind of source, of which a producer has one."""
+        """True for this kind of source, of which a producer has one."""
         return source == SOURCE
 
     def say(self, source: str, place: Place) -> str:
-        """As table and version."""
+        """Show a place as table and version."""
         return f"{self._table} from version {place[1] + (place[4] == WHOLE)}"
 
     def mark_of(self, place: Place) -> str:
@@ -97,7 +97,7 @@ class TableReader:
         return json.dumps(place[1:], separators=(",", ":"))
 
     def begin(self, known: Position) -> Position:
-        """What is known."""
+        """Begin at what is known."""
         return known
 
     def unread(self, position: Position) -> Collection[str]:
@@ -135,7 +135,7 @@ class TableReader:
         return [0, version, None if commit is None else commit.commit_id, table_id, 0 if self._start == "earliest" else WHOLE]
 
     def _has_news(self, place: Place) -> bool:
-        """Whether there is more than a place says, in the table that it was."""
+        """True if there is more than a place says, in the table that it was."""
         _, version, _, _, files = place
         news = files != WHOLE or ((self._end is None or version < self._end) and self._table.has_commit(version + 1))
         look_s = FULL_LOOK_S if self._table.is_near else REMOTE_FULL_LOOK_S
@@ -268,16 +268,16 @@ class TableReader:
         return row
 
     def spans(self, start: Position, end: Position) -> list[TableSpan]:
-        """What is read between two positions, of which `next` gave the second last."""
+        """Return what is read between two positions, of which `next` gave the second last."""
         return self._planned
 
     def are_few(self, spans: Sequence[TableSpan]) -> bool:
-        """Whether the process that planned them reads them itself."""
+        """True if the process that planned the spans reads them itself."""
         return sum(file.size for span in spans for file, _ in span.files) <= FEW_BYTES
 
     def close(self) -> None:
         """Nothing is kept open."""
 
     def read(self, span: TableSpan) -> Iterator[pa.RecordBatch]:
-        """As `OwnTable.read`."""
+        """Read a span, as `OwnTable.read`."""
         return self._own.read(span)

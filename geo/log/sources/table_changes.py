@@ -1,6 +1,6 @@
-"""What the commits of a user's own table mean for who publishes what is inserted into it. Pure: no Spark, clock or I/O.
+"""Decides what a commit of a user's own table means for who publishes what is inserted into it. Pure: no Spark, clock or I/O.
 
-It never decides to skip what may be a row. What cannot be published as a row that came is refused, with what to do.
+Nothing that may be a row is skipped. What cannot be published as a row that came is refused, with what to do.
 """
 
 from __future__ import annotations
@@ -92,14 +92,17 @@ def inserted(
 
 
 def why_parted(parted: Parted) -> Wrong:
-    """What is told of a table whose history is another one than the one that was read."""
+    """Describe a table whose history is another one than the one that was read."""
     code = Reason.SOURCE_RECREATED if parted.is_remade else Reason.SOURCE_RESTORED
     return Wrong(code, f"it {parted.how}. Nothing of it was published", f"If it is the right table now: {_lower(ANEW)}")
 
 
 def repeated(commit: Commit, actions: Actions, recent: Iterable[Commit]) -> bool | None:
-    """Whether a commit is one of the recent ones once more, as of a writer who did not hear that it had landed: it brings nothing then. None: some of
-    its files are theirs. A file that was there may be listed again because others of its rows count now: only files that are new tell."""
+    """True if a commit is one of the recent ones once more, as of a writer who did not hear that it had landed: it brings nothing then. A file that
+    was there may be listed again because others of its rows count now: only files that are new tell.
+
+    None: some of its files are theirs.
+    """
     new = {one["path"] for one in _of(actions, "add") if one["dataChange"] and not one.get("deletionVector")}
     new = set() if commit.kind is Kind.RESTORE else new - {one["path"] for one in _of(actions, "remove")}
     for one in recent:

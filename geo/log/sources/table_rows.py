@@ -1,4 +1,4 @@
-"""What a row of a user's own table is as a message: its key, its columns, its number. Tables of Arrow in, blocks of Arrow out."""
+"""Turns a row of a user's own table into a message: its key, its columns, its number. Tables of Arrow in, blocks of Arrow out."""
 
 from __future__ import annotations
 
