@@ -1,7 +1,7 @@
-"""What a producer may go on from: its record, the commits made since, and what the logs hold (L3). Pure: no Spark, clock or I/O.
+"""Decides from what a producer goes on: its record, the commits made since, and what the logs hold (L3). Pure: no Spark, clock or I/O.
 
-The record names a commit of the log up to which it is exact. `tail_of` reads the commits above
-it, `fold` adds the producer's own batches among them, `continued` says which of its ledgers may go on.
+The record names a commit of the log up to which it is exact. `tail_of` reads the commits above it, `fold` adds the producer's own batches among them,
+`continued` says which of its ledgers may go on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class CommitsAbove:
-    """What the commits of a log above a known one say of a producer."""
+    """The commits of a log above a known one, as far as they concern a producer."""
 
     own: tuple[Own, ...] = ()
     """The producer's own commits, oldest first."""
@@ -48,8 +48,8 @@ class CommitsAbove:
 def tail_of(
     known: CommitName, table_id: str, newest: int, at_known: Commit | None, first: int, commits: Iterable[Commit], producer: str
 ) -> CommitsAbove:
-    """What `commits`, those of the versions `first` to `newest` that are there, say of a producer that knows the log up to
-    `known`.
+    """Read, from `commits`, what concerns a producer that knows the log up to `known`. They are those of the versions `first` to `newest` that are
+    there.
 
     `table_id` is the log's now, `at_known` the commit that is now at `known.version`; None: it is not there.
     """

@@ -44,8 +44,8 @@ def furthest(own: Mapping[str, int], recorded: Mapping[str, int], arrived: Mappi
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a log has of one ledger: its entries from the link's floor on (`start: latest`), and the greatest source offset that all
-    its entries say. A ledger of which there is nothing from the floor on has 0, -1 and 0 of the first three."""
+    """The extent of one ledger in a log: its entries from the link's floor on (`start: latest`), and the greatest source offset that all its entries
+    say. A ledger of which there is nothing from the floor on has 0, -1 and 0 of the first three."""
 
     first: int
     last: int
@@ -98,7 +98,7 @@ class Trust:
 def trusted(
     origin: str, since: CommitName | None, table_id: str, newest: int, at_since: Commit | None, commits: Iterable[Commit]
 ) -> Trust:
-    """How much of the log here counts of `origin`. The link that brings it recorded last that it had all up to a cursor when `since`
+    """Decide how much of the log here counts of `origin`. The link that brings it recorded last that it had all up to a cursor when `since`
     was the newest commit here; None: it never has. `commits` are those of the versions above that are there, oldest first, `table_id`
     and `newest` the log's now, `at_since` the commit that is there now.
 

@@ -68,10 +68,10 @@ class LedgerTable:
     # -- at a start ------------------------------------------------------------------------------------------------
 
     def resume(self, seen: Seen, now_us: int) -> tuple[ProducerProgress, set[LedgerKey]]:
-        """What the producer may go on from (L3), and the keys of which more is known than recorded.
+        """Return from what the producer may go on (L3), and the keys of which more is known than recorded.
 
-        This is the newest record and the batches committed since, checked against the log, `seen` now, and the peers. Nothing of
-        the producer may be in flight. Raises UnsafeError as `continued`.
+        This is the newest record and the batches committed since, checked against the log, `seen` now, and the peers. Nothing of the producer may be
+        in flight. Raises UnsafeError as `continued`.
         """
         recorded, tail = self.recorded(seen)
         promised = CommitName(seen.table_id, tail.own[-1].version, tail.own[-1].commit_id) if tail.own else self.exact_to
@@ -99,13 +99,13 @@ class LedgerTable:
         return progress, changed
 
     def _is_lost(self, ledger: Ledger, ends: Mapping[int, int], tail: CommitsAbove, now_us: int) -> bool:
-        """Whether the log, which is what it was, lost entries of the ledger other than by their age."""
+        """True if the log, which is what it was, lost entries of the ledger other than by their age."""
         ttl_s = self._config.policy(self._topic).message_ttl_s
         has_expired = ttl_s is not None and ledger.time_us < now_us - ttl_s * 1_000_000
         return tail.broken is None and not has_expired and ends.get(ledger.ledger_id, -1) < ledger.end
 
     def recorded(self, seen: Seen) -> tuple[ProducerProgress, CommitsAbove]:
-        """What is recorded of the producer, and what the log's commits since then say, up to `seen`. Writes nothing."""
+        """Return what is recorded of the producer, and what the log's commits since then say, up to `seen`. Writes nothing."""
         rows = self._journal.newest(topic=str(self._topic), producer=self._producer)
         rows.sort(key=LEDGERS.order_of)
         self.has_record, tail = bool(rows), CommitsAbove()
@@ -119,7 +119,8 @@ class LedgerTable:
         return _progress(rows), tail
 
     def _all_ends(self, progress: ProducerProgress, version: int) -> tuple[dict[int, int], dict[str, Mapping[int, int] | None]]:
-        """What this cluster, at a version of its log, and its peers hold of the ledgers. (Peers are also asked if there are none: it says who is away.)"""
+        """Return the last entries of the ledgers that this cluster, at a version of its log, and its peers hold. (Peers are also asked if there are
+        none: it says who is away.)"""
         ids = [ledger.ledger_id for ledger in progress.ledgers.values()]
         since_us = min((ledger.time_us for ledger in progress.ledgers.values()), default=0)
         # A day more: a session in another time zone than UTC has other dates.

@@ -46,7 +46,7 @@ million per pair, is drawn again."""
 
 @dataclass(frozen=True, slots=True, order=True)
 class LedgerKey:
-    """What separates the ledgers of one producer: the source partition, and where the messages go."""
+    """The key that separates the ledgers of one producer: the source partition, and where the messages go."""
 
     source: str
     replicate_to: tuple[str, ...] | None
@@ -74,10 +74,10 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class SourceEnd:
-    """How far a source partition is published: its last offset, and how many rows that makes with what content.
+    """The end up to which a source partition is published: its last offset, and how many rows that makes with what content.
 
-    `hash` is the XOR of the rows' hashes, so it does not depend on their order or on the batches they came in; 0 of a source
-    whose published rows are never looked at again (`Identity.gapless`).
+    `hash` is the XOR of the rows' hashes, so it does not depend on their order or on the batches they came in; 0 of a source whose published rows are
+    never looked at again (`Identity.gapless`).
     """
 
     offset: str
@@ -103,7 +103,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one commit publishes. Travels inside the commit (its userMetadata)."""
+    """The record of one commit, which publishes rows. Travels inside the commit (its userMetadata)."""
 
     producer: str
     publish_time_us: int
@@ -140,8 +140,8 @@ class Batch:
 
 
 def is_foreign(commit: Commit) -> bool:
-    """Whether a commit of a topic log may have brought rows that this program did not append: it carries no record of ours, or the record
-    of a producer that counts other rows than came. Such rows may be copies of any that are there."""
+    """True if a commit of a topic log may have brought rows that this program did not append: it carries no record of ours, or the record of a
+    producer that counts other rows than came. Such rows may be copies of any that are there."""
     if commit.kind is Kind.RELISTED:
         return True
     if commit.kind is not Kind.APPEND:
@@ -191,7 +191,7 @@ class ProducerProgress:
         return ProducerProgress(ledgers, {**self.sources, **batch.sources})
 
     def holds(self, batch: Batch) -> bool:
-        """Whether `batch` is in it already."""
+        """True if `batch` is in it already."""
         found = ((span, self.ledgers.get(span.key)) for span in batch.spans)
         # Ids of ledgers grow with time: the ledger of a key that is newer than the batch's has replaced that one.
         return all(ledger is not None and (span.ledger_id, span.last) <= (ledger.ledger_id, ledger.end) for span, ledger in found)
@@ -209,7 +209,7 @@ class LedgerPart:
 
 @dataclass(frozen=True, slots=True)
 class RowsOfKey:
-    """How many rows a batch has for one ledger key, and the XOR of their hashes."""
+    """The number of rows that a batch has for one ledger key, and the XOR of their hashes."""
 
     key: LedgerKey
     rows: int

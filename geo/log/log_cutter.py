@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """What was cut off a log, or would be. `held_by` says who keeps more of it from going, and why."""
+    """The commits that were cut off a log, or would be. `held_by` says who keeps more of it from going, and why."""
 
     commits: int
     kept: int

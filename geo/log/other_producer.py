@@ -1,6 +1,5 @@
-"""How far a producer of the same name came in another cluster (`--continue-from`), from its records there, else from what arrived of
-it here. Reads only: one region's credential never writes another's tables.
-"""
+"""Finds how far a producer of the same name came in another cluster (`--continue-from`), from its records there, else from what arrived of it here.
+Reads only: one region's credential never writes another's tables."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ NAMED = 20
 
 @dataclass(frozen=True, slots=True)
 class PeerTold:
-    """What the other cluster's records say: places, why these need not be all, and by ledger the last entry of it."""
+    """The records of the other cluster: places, why these need not be all, and by ledger the last entry of it."""
 
     places: Position = field(default_factory=dict)
     why: str | None = None
@@ -109,7 +108,7 @@ class OtherProducer:
         return tuple(Continued(name, known[by][name], by, may_repeat) for name, by in chosen.items())
 
     def words(self, continued: Sequence[Continued], reader: SourceReader) -> tuple[str, bool]:
-        """What a person must know of it, and whether that is a warning."""
+        """Return what a person must know of it, and whether that is a warning."""
         new = [one for one in continued if one.by is not By.OWN]
         if not new:
             beside = f"{self.cluster} came no further"
@@ -141,7 +140,7 @@ def other_producer(
     reader: SourceReader,
     messages: KafkaMessages | None = None,
 ) -> OtherProducer:
-    """How far the producer came in `cluster`, which is another one than `here`.
+    """Find how far the producer came in `cluster`, which is another one than `here`.
 
     Its records count where that cluster can be read, within WAIT_S: `system/ledgers`, the commits since, and its note. What arrived is
     looked at only if they do not say all, and counts as far as the link that brought it says that all is here (`trusted`); `messages`

@@ -1,4 +1,4 @@
-"""How far ledgers reach in the logs of a topic, here and in the other clusters, which may be away."""
+"""Finds how far ledgers reach in the logs of a topic, here and in the other clusters, which may be away."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ FEW_IDS = 64
 
 
 def ends_of_ids(log_table: Table, version: int, origin: str, ids: Collection[int], since: date | None) -> dict[int, int]:
-    """Of each of the ledgers that the log holds at a version its last entry. Their last entries are of the date `since` or later (None:
-    any)."""
+    """Return the last entry of each of the ledgers that the log holds at a version. Their last entries are of the date `since` or later (None: any)."""
     if not ids:
         return {}
     asked = frozenset(ids)

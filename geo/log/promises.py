@@ -66,8 +66,8 @@ def due(
 def lost_entries(
     promises: Iterable[Promise], held: Mapping[LedgerId, int], floors: Mapping[str, int] | None = None
 ) -> dict[LedgerId, tuple[int, int]]:
-    """By ledger the first and last entry that was promised and that nobody holds. `held`: ledger → last entry in any of the logs.
-    `floors`: of a link's row, `origin:ledger` → the first entry wanted, and what a person accepted as lost."""
+    """Return, by ledger, the first and last entry that was promised and that nobody holds. `held`: ledger → last entry in any of the logs. `floors`:
+    of a link's row, `origin:ledger` → the first entry wanted, and what a person accepted as lost."""
     found: dict[LedgerId, tuple[int, int]] = {}
     for promise in promises:
         wanted = max((floors or {}).get(str(promise.ledger), 0), accepted_end(promise, floors) + 1)
@@ -78,12 +78,12 @@ def lost_entries(
 
 
 def told_range(ledger: LedgerId, entries: tuple[int, int]) -> str:
-    """As people and errors say it."""
+    """Show a range of entries as people and errors say it."""
     return f"{ledger}:{entries[0]}-{entries[1]}"
 
 
 def as_accepted(lost: Mapping[LedgerId, tuple[int, int]]) -> dict[str, int]:
-    """What a person accepted as lost, as a link's row keeps it among its floors."""
+    """Encode what a person accepted as lost, as a link's row keeps it among its floors."""
     return {f"{LOST}{ledger}": last for ledger, (_, last) in lost.items()}
 
 
@@ -98,8 +98,8 @@ def unaccepted(promises: Iterable[Promise], floors: Mapping[str, int] | None) ->
 
 
 def passed(promise: Promise, links: Iterable[tuple[CommitName | None, Mapping[str, int] | None]]) -> bool:
-    """Whether every link out of the cluster, one at least, has passed the promised commit, so that it brought the entries, or has it from a
-    person that they are lost (`geo reconcile`). `links`: cursors and floors of their rows."""
+    """True if every link out of the cluster, one at least, has passed the promised commit, so that it brought the entries, or has it from a person
+    that they are lost (`geo reconcile`). `links`: cursors and floors of their rows."""
     listed = list(links)
     return bool(listed) and all(
         (cursor is not None and cursor.table_id == promise.at.table_id and cursor.version >= promise.at.version)

@@ -136,7 +136,7 @@ def publish(
 def waited(
     published: Published, replicas: Replicas, ledgers: Ledgers, wait_s: float, stop: threading.Event | None = None
 ) -> Published:
-    """What was published, once the regions hold it. Raises NotReplicatedError, which has it."""
+    """Return what was published, once the regions hold it. Raises NotReplicatedError, which has it."""
     try:
         return replace(published, held_after=replicas.wait(ledgers, wait_s, stop))
     except NotReplicatedError as error:
@@ -168,7 +168,7 @@ def _batch_identity(df: DataFrame, order: tuple[str, ...], partition_by: str | N
 
 @dataclass(frozen=True, slots=True)
 class PublishOptions:
-    """How files, Delta tables or Kafka topics are published: when (`trigger`), `batch_bytes` of files (of a Delta table 64 MiB at most) or `batch_rows` of Kafka
+    """Options by which files, Delta tables or Kafka topics are published: when (`trigger`), `batch_bytes` of files (of a Delta table 64 MiB at most) or `batch_rows` of Kafka
     at a time, and whether from an owner of the producer that lives (`take_over`). Rows that cannot be published go to
     files below `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`). With `continue_from`, a cluster, it goes on where the
     producer of that name stood there, if this cluster's record does not say more (geo.log.failing_over). `accept_lost`

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class PublishStream:
-    """What runs, started by the construction of a FrameStream or a SourceStream. Stop it with `stop`, or wait with
+    """The stream that runs, started by the construction of a FrameStream or a SourceStream. Stop it with `stop`, or wait with
     `await_termination`.
 
     Rejected rows go to files below `rejects`, as JSON lines with the keys `reject_keys` for their source and their place in it.
@@ -77,7 +77,7 @@ class PublishStream:
 
     @property
     def published(self) -> Published:
-        """What this run has done so far."""
+        """The result of this run so far."""
         return self.publisher.total
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
@@ -102,7 +102,7 @@ class PublishStream:
         self.publisher.close(clean=clean and not self.running.in_batch)
 
     def abandon(self) -> None:
-        """As `close(clean=False)`, and waits for nobody."""
+        """Close as `close(clean=False)` does, without waiting for anybody."""
         self.publisher.writer.abandon()
 
     def refuse_if_replaced(self) -> None:

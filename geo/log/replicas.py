@@ -100,7 +100,10 @@ class Replicas:
             stop.wait(min(_MOST_PAUSE_S, max(_LEAST_PAUSE_S, 2 * (now - looked)), max(0.0, began + timeout_s - now)))
 
     def lacking(self, ledgers: Ledgers, among: Sequence[str] | None = None) -> dict[str, int | None]:
-        """How many messages of the ledgers each region still lacks; None of one that cannot be read now."""
+        """Count the messages of the ledgers that each region still lacks.
+
+        None: the region cannot be read now.
+        """
         ttl_s = self.config.policy(self.topic).message_ttl_s
         living_us = 0 if ttl_s is None else now_us() - ttl_s * 1_000_000
         due: dict[str, dict[int, int]] = {}
@@ -130,7 +133,7 @@ class Replicas:
 
 
 def _as_of(time_us: int, ledgers: Ledgers, log: Table, producer: str) -> Ledgers:
-    """How far the ledgers of a producer reached then, by the commits of its log."""
+    """Return how far the ledgers of a producer reached then, by the commits of its log."""
     newest, ends = log.latest_version(), dict[LedgerKey, int]()
     for commit in log.commits(max(0, newest - _COMMITS), newest, only=(RECORD_KEY,)):
         batch = Batch.decode(commit.user_metadata)

@@ -1,4 +1,4 @@
-"""What identifies a row that is being published, so that a replay publishes it once: its source partition and its offset.
+"""Identifies a row that is being published, so that a replay publishes it once: its source partition and its offset.
 
 Columns only; nothing is read or written here. Within a producer each source partition has an end; rows at or below it
 were published. Four kinds of source, one rule:
@@ -66,7 +66,7 @@ HASH = "_geo_hash"
 
 @dataclass(frozen=True)
 class RowIdentity:
-    """How the rows of one DataFrame are identified. `source` (STRING) and `offsets` are SQL over its columns.
+    """The rule by which the rows of one DataFrame are identified. `source` (STRING) and `offsets` are SQL over its columns.
 
     `gapless`: below an end nothing may ever be added or changed (order columns), so the rows found there are counted, and with
     their hash compared with what was published. `unique`: offsets are distinct and order the entries. `marks` say more of a
@@ -124,7 +124,7 @@ class RowIdentity:
         return _struct((f"o{at}", f"CAST({offset}.o{at} AS STRING)") for at in range(len(self.types)))
 
     def _is_below(self, parts: str) -> Column:
-        """Whether OFFSET is at or below the offset of which these are the parts, an array of strings; not if there is none."""
+        """True if OFFSET is at or below the offset of which these are the parts, an array of strings; not if there is none."""
         end = _struct((f"o{at}", f"CAST({parts}[{at}] AS {kind.simpleString()})") for at, kind in enumerate(self.types))
         return F.expr(f"coalesce({parts} IS NOT NULL AND {OFFSET} <= {end}, false)")
 
@@ -194,7 +194,7 @@ def _struct(fields: Iterable[tuple[str, str]]) -> str:
 
 
 def _hash(identity: Mapping[str, str], fields: Sequence[StructField], former_types: Mapping[str, Sequence[DataType]]) -> str:
-    """What a row is, as one number, as SQL. A column that is NULL does not count, so a column that a log gets later changes
+    """Hash a row to one number, as SQL. A column that is NULL does not count, so a column that a log gets later changes
     nothing, nor does a wider type: what is of a former one hashes as that."""
     values = list(identity.items())
     for one in fields:

@@ -222,7 +222,7 @@ def hold_by_tasks(
 
 
 def _sent(tagged: DataFrame, identity: RowIdentity, columns: Sequence[str]) -> DataFrame:
-    """What `Holding` needs of rows, and these columns of theirs."""
+    """Select what `Holding` needs of rows, and these columns of theirs."""
     parts = range(len(identity.offsets))
     more = {KEY: f"xxhash64({LEDGER_KEY})"}
     more |= {f"{OFFSET_PART}{at}": f"{OFFSET}.o{at}" for at in parts}
@@ -243,7 +243,7 @@ def _unpacked(packed: DataFrame) -> Iterator[Report | None]:
 
 
 def _seem_in_order(rows: DataFrame, identity: RowIdentity) -> bool:
-    """Whether the first rows are, of a user's DataFrame: to find that out of all of it takes as long as to hold it."""
+    """True if the first rows of a user's DataFrame are in order: to find that out of all of it takes as long as to hold it."""
     if not identity.gapless:
         return True
     named = (f"{sql} AS {OFFSET_PART}{at}" for at, sql in enumerate(identity.offsets))

@@ -137,8 +137,7 @@ def joined(reports: Iterable[Report | None]) -> Report | None:
 
 
 def are_apart(parts: Sequence[Alike], rising: str) -> bool:
-    """Whether of each source (or ledger key, as `Holding` has it) the rows of a Spark partition all lie above those of another one, or
-    below."""
+    """True if of each source (or ledger key, as `Holding` has it) the rows of a Spark partition all lie above those of another one, or below."""
     spans: dict[tuple[Hashable, int], list[tuple[Any, ...]]] = {}
     for part in parts:
         whose: Hashable = part.key.source if rising == SOURCE else part.key

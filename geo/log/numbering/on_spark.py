@@ -90,7 +90,7 @@ class OnSpark:
         )
 
     def _lying(self, rows: DataFrame) -> list[Alike] | None:
-        """What of the rows lies in which Spark partition; None unless those of each ledger are in order."""
+        """Tell which rows lie in which Spark partition; None unless those of each ledger are in order."""
         found = hold_by_tasks(rows, self._identity, ["replicate_to"], KEY)
         return None if found is None else found[0]
 
@@ -120,7 +120,7 @@ class OnSpark:
 
 
 def _planned(parts: Iterable[Alike]) -> dict[LedgerKey, tuple[int, int, tuple[Any, ...]]]:
-    """What of them is written: how many rows of each ledger, their hash and their last offset."""
+    """Plan what is written of the rows: how many rows of each ledger, their hash and their last offset."""
     found: dict[LedgerKey, tuple[int, int, tuple[Any, ...]]] = {}
     for part in parts:
         if part.is_new:

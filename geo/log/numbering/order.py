@@ -1,6 +1,5 @@
-"""Whether rows come in the order of their offsets. What Spark's own expressions cannot see is the row before: here rows are blocks of
-Arrow, one after the other.
-"""
+"""Checks that rows come in the order of their offsets. Spark's own expressions cannot see the row before: here rows are blocks of Arrow, one after
+the other."""
 
 from __future__ import annotations
 
@@ -14,14 +13,14 @@ import pyarrow.compute as pc
 
 
 class Order:
-    """Whether the rows of each source, or of each ledger key, come in the order of their offsets, a block after the other."""
+    """Tracks that the rows of each source, or of each ledger key, come in the order of their offsets, a block after the other."""
 
     def __init__(self) -> None:
         self._last: dict[Any, tuple[Any, ...]] = {}
         """The last offset of each, as `ordered`."""
 
     def rises(self, of: pa.Array, *offsets: pa.Array) -> bool:
-        """Whether those of the next block rise too. One row at least. `of`: whose rows they are, a source or a KEY."""
+        """True if those of the next block rise too. One row at least. `of`: whose rows they are, a source or a KEY."""
         if pc.any(pc.and_(pc.equal(*_neighbours(of)), pc.invert(_are_above(offsets)))).as_py():
             return False
         for first, end in pairwise(begins_of([of])):
@@ -48,7 +47,7 @@ def _neighbours(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _are_above(offsets: Sequence[pa.Array]) -> pa.Array:
-    """Of each row but the first whether its offset is above that of the row before."""
+    """Compare the offset of each row but the first with that of the row before: true where it is above."""
     above: pa.Array = pa.array([False] * (len(offsets[0]) - 1), pa.bool_())
     for before, after in map(_neighbours, reversed(offsets)):
         above = pc.or_(_less(before, after), pc.and_(_equal(before, after), above))

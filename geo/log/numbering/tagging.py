@@ -1,7 +1,7 @@
-"""What a row of a source of ours is: where it stands in its source, whether it is published already, whether it can be, and to
-which ledger it belongs. Blocks of Arrow in, blocks of Arrow out.
+"""Tags a row of a source of ours: where it stands in its source, whether it is published already, whether it can be, and to which ledger it belongs.
+Blocks of Arrow in, blocks of Arrow out.
 
-What a row is refused for stands in geo.log.admission, as SQL; this says the same, and a test holds the two equal.
+The reasons for which a row is refused stand in geo.log.admission, as SQL; this says the same, and a test holds the two equal.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _bytes_of(properties: pa.MapArray) -> pa.Array:
 
 
 def _as_spark_sorts(names: Iterable[str | None]) -> list[str | None]:
-    """As Spark sorts: NULL comes last."""
+    """Sort as Spark does: NULL comes last."""
     return sorted(dict.fromkeys(names), key=lambda name: (name is None, name or ""))
 
 

@@ -1,4 +1,4 @@
-"""What a batch has: how many rows of each ledger, which are new, bad or published already; and what its rows have in common."""
+"""Tallies of a batch: how many rows of each ledger it has, which are new, bad or published already; and what its rows have in common."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ class Common:
     columns: StructType
 
     def of(self, batch: Batch) -> dict[str, Any]:
-        """What all rows of a batch have in common, by column."""
+        """Return what all rows of a batch have in common, by column."""
         time = from_us(batch.publish_time_us)
         return {"origin": self.cluster, "producer": self.producer, "publish_time": time, "publish_date": time.date()}
 
 
 def merged(parts: Iterable[Alike]) -> list[Tally]:
-    """What all parts have together."""
+    """Merge the tallies of all parts."""
     counts: dict[tuple[LedgerKey, bool, bool], tuple[int, int]] = {}
     last: dict[tuple[str, bool], tuple[tuple[Any, ...], tuple[str, ...]]] = {}
     for part in parts:

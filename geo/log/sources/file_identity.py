@@ -30,7 +30,7 @@ class FileIdentity:
         """Files that are not read, since another name of theirs is. It was said of each."""
 
     def other_places(self, start: Position, listed: Mapping[str, SeenFile]) -> dict[str, list[Other]]:
-        """By files what is known of them under other names: links, and names of before. What has two names that are both there is read under one
+        """Return, by file, what is known of it under other names: links, and names of before. What has two names that are both there is read under one
         of them, a known one or else the first. Whether a file has the content, too, the caller looks.
 
         A file that is known by its inode and did not grow must be as old as it was: the number of a file that was removed may be given to a new

@@ -75,7 +75,7 @@ class SeenFile:
 
     @classmethod
     def of(cls, stamp: str) -> SeenFile:
-        """What a stamp says of a file."""
+        """Read a stamp: what it says of a file."""
         size, changed_ns, inode = map(int, stamp.split("-"))
         return cls(size, changed_ns, inode)
 
@@ -142,7 +142,7 @@ def inode_of(name: str) -> tuple[int, int] | None:
 
 
 def stem(name: str) -> str:
-    """What a file is called, without its folder and endings: what is put behind it when it is rotated comes after this."""
+    """The name of a file without its folder and endings: what is put behind it when it is rotated comes after this."""
     base = os.path.basename(name)
     return base[: base.find(".", 1)] if "." in base[1:] else base
 

@@ -1,4 +1,4 @@
-"""What a value of a JSON line says for a column of a topic's own, by the column's type. Nothing is rounded to fit and nothing cut off, but
+"""Reads a value of a JSON line for a column of a topic's own, by the column's type. Nothing is rounded to fit and nothing cut off, but
 for what floating point and microseconds do not have.
 """
 
@@ -48,7 +48,7 @@ class OwnColumns:
         return {field.name: _of_field(field) for field in self.schema}
 
     def read(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """What the fields of a line say of them. Raises ValueError with the column's name."""
+        """Read the columns from the fields of a line. Raises ValueError with the column's name."""
         if given := [name for name in self.beyond if fields.get(name) is not None]:
             raise ValueError(f"{given[0]} cannot be given in JSON lines, by its type: publish a DataFrame")
         found = {}
@@ -60,12 +60,12 @@ class OwnColumns:
         return found
 
     def arrays(self, rows: Sequence[Mapping[str, Any]]) -> list[pa.Array]:
-        """What `read` gave of each row, by column; of a row that says nothing NULL."""
+        """Arrange what `read` gave of each row by column; NULL of a row that says nothing."""
         return [pa.array([row.get(field.name) for row in rows], field.type) for field in self.schema]
 
 
 def _of_field(field: pa.Field) -> Reads:
-    """As of its type, where null stays null, if it may."""
+    """Read a value as its type says, where null stays null, if it may."""
     reads, may_be_null = _of_type(field.type), field.nullable
 
     def read(value: Any) -> Any:

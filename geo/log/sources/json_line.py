@@ -1,4 +1,4 @@
-"""What a line of JSON says: one message. The parser of a line, and a faster one of many lines that says the same.
+"""Reads a line of JSON, which is one message. The parser of a line, and a faster one of many lines that says the same.
 
 A line is an object with `key`, `payload` (text) or `payload_base64`, `properties`, `replicate_to`, `event_time` (ISO 8601, UTC if
 it says nothing), and of a typed topic its own columns (geo.log.sources.json_columns). docs/formats.md says it to users.
@@ -69,7 +69,7 @@ _PLAIN = arrow_json.ParseOptions(
 
 
 def parse_lines(lines: Sequence[bytes], own: OwnColumns = BYTES) -> list[pa.Array]:
-    """What the lines say, as the columns of MESSAGE and then the topic's own: of each as `parse_line`. Of a bytes topic lines without
+    """Parse lines as the columns of MESSAGE and then the topic's own: of each as `parse_line`. Of a bytes topic lines without
     properties and base64, as most are, are parsed five times as fast."""
     found = _parse_plain(lines) if not own.names else None
     if found is not None:
@@ -161,7 +161,7 @@ def _no_number(word: str) -> None:
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Of an object in which a name comes twice nobody knows which value was meant."""
+    """Refuse an object in which a name comes twice: nobody knows which value was meant."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

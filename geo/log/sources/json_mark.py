@@ -1,4 +1,4 @@
-"""How a source end of JSON lines says its place in the file: `bytes:lines:tail:hash:stamp`, as text and as SQL reads it. Pure.
+"""The text by which a source end of JSON lines says its place in the file: `bytes:lines:tail:hash:stamp`, as text and as SQL reads it. Pure.
 
 Places of before have no hash and no stamp. A program of then does not read those that have: it would say that the file's end is not
 known. So a table gets its newest version before the first of them is written (`is_newer`), by which such a program refuses it.

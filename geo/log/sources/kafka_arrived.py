@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class KafkaMessages:
-    """What messages of one producer, rows of a topic log, say of the Kafka topic that `reader` reads. `topic_id` is its id now."""
+    """Reads what messages of one producer, rows of a topic log, say of the Kafka topic that `reader` reads. `topic_id` is its id now."""
 
     def __init__(self, reader: KafkaReader, topic: str, topic_id: str) -> None:
         self._reader, self._topic, self._topic_id = reader, topic, topic_id
@@ -33,7 +33,7 @@ class KafkaMessages:
         return {source_name(self._topic, row["partition"]) for row in found if row["partition"] is not None}
 
     def places(self, rows: DataFrame, floors: Mapping[int, int], *, expires: bool) -> Position:
-        """By partition the place behind the last record up to which `rows` surely hold all that the producer published (`safe_end`);
+        """Return, by partition, the place behind the last record up to which `rows` surely hold all that the producer published (`safe_end`);
         none of a partition of which nothing is sure. `floors`: by ledger the first entry that the link was to bring. Unless the topic
         `expires` a ledger that lacks it has a hole.
 

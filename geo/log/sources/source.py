@@ -74,7 +74,7 @@ class SourceReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is read: blocks with these columns at first, of which `source` (string) and `offset` (int64) place a row. `open` makes a
+    """A source: blocks with these columns at first, of which `source` (string) and `offset` (int64) place a row. `open` makes a
     reader, told how far each source partition is published. `reject_keys`: what source and offset are called in the file of
     rejected rows. `has_gaps`: offsets may have no row, and the first number of a place is the next offset to read. `own`: the columns of the
     topic's own as they were known when it was made, by which rows are rejected; None where they are not."""
