@@ -85,7 +85,6 @@ LONG_CLASSES: dict[str, int] = {"delta": 2, "fleet": 2, "journal": 2, "log": 4, 
 TWICE = {"_Stood", "_Here"}
 QUESTIONED: dict[str, int] = {
     "config": 48,
-    "coordination": 57,
     "delta": 272,
     "fleet": 145,
     "journal": 38,
@@ -97,7 +96,6 @@ QUESTIONED: dict[str, int] = {
 LONG_SENTENCES: dict[str, int] = {
     "cli": 1,
     "config": 4,
-    "coordination": 4,
     "delta": 28,
     "fleet": 15,
     "journal": 1,
@@ -107,7 +105,6 @@ LONG_SENTENCES: dict[str, int] = {
 }
 WORN: dict[str, int] = {
     "config": 4,
-    "coordination": 2,
     "delta": 15,
     "fleet": 41,
     "log": 38,

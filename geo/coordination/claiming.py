@@ -38,7 +38,7 @@ _CLAIM_S, _CLAIM_PAUSE_S = 60.0, 0.2
 looks again after a moment, since the others do not wait either, and gives up after a minute."""
 
 _FENCE_TRIES = 5
-"""So often it is claimed anew because a store does not say whether a fence was made. It is asked for each once."""
+"""Claims in a row that may fail because a store does not say whether a fence was made. Each claim asks once for each fence."""
 
 
 def claim(
@@ -70,8 +70,10 @@ def _claimed(
     take_over: bool | Collection[Runner],
     point: CrashPoint | None,
 ) -> list[Ownership] | None:
-    """As `claim`. None: it is claimed, and the store does not say whether a fence was made, which may still come, also after somebody took over.
-    So nothing is done under this claim; the next one, which has fences of its own names, takes it for that of an owner who left."""
+    """Claims once, with the errors of `claim`.
+
+    None: the claim is in the table, but the store does not say whether a fence was made. That fence may still come, also after a takeover.
+    So nothing is done under this claim. The next claim names fences of its own and takes this one for that of an owner who left."""
     runners = {runner.name: runner for group in wanted for runner in group}
     replaced = runners.keys() if take_over is True else {runner.name for runner in take_over or ()}
     owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
@@ -148,7 +150,7 @@ def _looked(
 
 
 def _already_runs(owner: Owner) -> AlreadyOwnedError:
-    """Of one whom somebody may replace."""
+    """Makes the error for an owner whom somebody may replace."""
     holder = Process.decode(owner.holder)
     if holder is None or not holder.is_mine:
         return refused(owner, "Start again with --take-over to replace it.")

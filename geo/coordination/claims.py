@@ -1,6 +1,6 @@
-"""Who may take a runner, and with which generation. Pure: no Spark, clock or I/O.
+"""Decides who may take a runner, and with which generation. Pure: no Spark, clock or I/O.
 
-A runner is what one process at a time may do: bring the messages of an origin into a topic of a cluster, or publish as a
+A runner is what one process at a time may do: replicate the messages of an origin into a topic of a cluster, or publish as a
 producer. Its owner's claim has a generation, above every one that was ever given out for it.
 """
 
@@ -15,7 +15,7 @@ OWNED, RELEASED = "owned", "released"
 
 
 class Liveness(str, Enum):
-    """What is known of the process that owns a runner, or owned it last."""
+    """Knowledge about the process that owns a runner, or owned it last."""
 
     LIVES = "LIVES"
     """It runs on this host, or gave a sign of life from another one within the owner timeout."""
@@ -33,7 +33,7 @@ class Liveness(str, Enum):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it may write now, or once it is continued."""
+        """True if the process may write now, or once it is continued."""
         return self in (Liveness.LIVES, Liveness.HALTED)
 
 
@@ -85,13 +85,13 @@ def decide(
     take_over: Collection[str] = (),
     outlives: bool = False,
 ) -> Take | Refuse:
-    """Whether the `wanted` runners may be claimed together.
+    """Decides whether the `wanted` runners may be claimed together.
 
-    `owners` are the newest claims of all runners of the cluster, `liveness` is by holder, `fences` are the generations of
-    the fence files of the wanted runners. The new generation is above all of them: also if the table of owners was lost or
-    put back older, no two claims of a runner ever share one; then of an owner that only its fence tells of nothing is known.
-    Of the runners `take_over` an owner that lives is replaced; its next append fails. `outlives`: what a process has sent may come though
-    it has ended, as to an object store; then of who did not release something may be in flight.
+    `owners` are the newest claims of all runners of the cluster, and `liveness` is by owner process. `fences` are the generations of
+    the fence files of the wanted runners. The new generation is above all of them: no two claims of a runner ever share one,
+    also if the table of owners was lost or put back older. Nothing is known of an owner that only its fence tells of.
+    Of the runners `take_over` an owner that lives is replaced; its next append fails. `outlives`: what a process has sent may arrive
+    after its end, as at an object store; then something may be in flight of an owner who did not release.
     """
     found = {owner.runner: owner for owner in owners if owner.runner in wanted}
     held = [owner for owner in found.values() if owner.is_owned]

@@ -1,4 +1,4 @@
-"""Whether a host's clock is fit to decide what nobody can take back, derived from the storage's clock. Pure: no Spark, clock or I/O.
+"""Judges by the storage's clock whether a host's clock is fit to decide what nobody can take back. Pure: no Spark, clock or I/O.
 
 All times are microseconds since 1970, UTC. A message's publish_time decides on its partition and when it expires, in every
 cluster: one that is days off is expired at birth or never. A link leaves out for ever what has expired by its clock.
@@ -46,20 +46,20 @@ class HeldClock:
     storage_us: int | None
 
     def wrong(self) -> Stamp | None:
-        """What was wrong with the host's clock; None: nothing that can be told. A write may take long, but it comes between its
-        begin and its end."""
+        """Fault of the host's clock. A write may take long, but it comes between its begin and its end.
+        None: no fault that can be told."""
         return why_wrong(self.after_us, self.storage_us, Stamp.of(self.before_us, self.storage_us))
 
     @property
     def ahead_us(self) -> int:
-        """How far the host's clock was ahead of the storage's, at least; negative: behind."""
+        """Least time by which the host's clock was ahead of the storage's; negative: behind."""
         if self.storage_us is None:
             return 0
         return max(0, self.before_us - self.storage_us) or min(0, self.after_us - self.storage_us)
 
     @property
     def apart_us(self) -> int:
-        """How far the host's clock was from the storage's, at least."""
+        """Least distance of the host's clock from the storage's."""
         return abs(self.ahead_us)
 
     def now_us(self, steady_us: int) -> int:
@@ -69,11 +69,11 @@ class HeldClock:
 
     @property
     def took_long(self) -> bool:
-        """Whether the write may have come long before its end, as that of a process that was halted: it says little of now."""
+        """True if the write may have come long before its end, as that of a process that was halted: it says little of now."""
         return self.after_us - self.before_us > CLOCK_TOLERANCE_US
 
     def is_old(self, clock_us: int, steady_us: int, most_us: int) -> bool:
-        """Whether to hold the clock against the storage's again: after `most_us`, when somebody set the clock, and if it took long."""
+        """True if the clock is to be compared with the storage's again: after `most_us`, when somebody set the clock, and if the comparison took long."""
         return (
             self.took_long
             or steady_us - self.steady_us >= most_us
@@ -82,7 +82,8 @@ class HeldClock:
 
 
 def why_wrong(now_us: int, newest_us: int | None, last: Stamp | None = None) -> Stamp | None:
-    """Of which moment a clock that says `now_us` and the storage's contradict each other; None: of none that can be told.
+    """Finds the moment of which a clock that says `now_us` and the storage's clock contradict each other.
+    None: they contradict each other of no moment that can be told.
 
     `newest_us` is when the storage says that its newest known commit came: now cannot be before that. `last` is a write of this
     process: a write may take long, but it cannot come before it was begun.
@@ -108,7 +109,7 @@ def refuse(who: str, wrong: Stamp | None, way_out: str = "") -> None:
 
 
 def jumped(before: tuple[int, int], now: tuple[int, int]) -> bool:
-    """Whether a clock was set between two looks at (clock, a steady clock), both in microseconds.
+    """True if a clock was set between two readings of (clock, a steady clock), both in microseconds.
 
     Where the steady clock stands still while a machine sleeps, sleep does that too, rightly: so it is no fault, but a reason to look
     at the storage's clock again.

@@ -1,4 +1,4 @@
-"""What is asked of an object store before a process writes a cluster that lies on it: whether the store keeps what it says, and whether a
+"""Checks an object store before a process writes a cluster that lies on it: whether the store keeps what it says, and whether a
 program of before writes there, which took itself for the only one.
 """
 
@@ -30,7 +30,7 @@ _admitted: set[WritePath] = set()
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """What a program of before says in `driver`: whose it is, when it was renewed, and for how long it counts."""
+    """Sign of a program of before in `driver`: whose it is, when it was renewed, and for how long it counts."""
 
     process: Process
     renewed_us: int
@@ -50,15 +50,16 @@ class Sign:
         return json.dumps({"process": self.process.encode(), "renewed_us": self.renewed_us, "timeout_s": self.timeout_s})
 
     def lives(self, at_us: int) -> bool:
-        """Whether its process may still write. One of this host is asked for; another one is believed for its own timeout, and five
-        minutes for clocks."""
+        """True if its process may still write. The system is asked for a process of this host; another host's sign is believed for its own
+        timeout, and five minutes for clocks."""
         if self.process.is_here:
             return self.process.lives
         return -CLOCK_TOLERANCE_US <= at_us - self.renewed_us <= self.timeout_s * 1_000_000 + CLOCK_TOLERANCE_US
 
 
 def living(lines: Mapping[str, str], at_us: int) -> Sign | None:
-    """Of the signs in files, by their paths below `driver`, one of a program of before that may still write; None: there is none."""
+    """Finds, among the signs in files by their paths below `driver`, one of a program of before that may still write.
+    None: there is none."""
     found = (Sign.decode(line) for path, line in lines.items() if not path.startswith(_LATER))
     return next((sign for sign in found if sign is not None and sign.lives(at_us)), None)
 
@@ -81,7 +82,7 @@ def admit(tables: ClusterTables) -> None:
 
 
 def _probe(tables: ClusterTables, root: WritePath) -> None:
-    """What came of it is remembered beside the tables, with where that was."""
+    """Tries the store once. The outcome is remembered beside the tables, with the place that was tried."""
     if is_probed(root):
         return
     if (why := why_unfit(root)) is not None:
@@ -94,7 +95,7 @@ def _probe(tables: ClusterTables, root: WritePath) -> None:
 
 
 def is_probed(root: WritePath) -> bool:
-    """Whether a process tried the store, found it fit, and it is still reached in the same way."""
+    """True if a process tried the store, found it fit, and the store is still reached in the same way."""
     try:
         return bool(json.loads(_probed(root).get()) == _where(root))
     except (FileNotFoundError, ValueError):

@@ -18,11 +18,11 @@ BEATS = 3
 """Signs of life in an owner timeout: two may fail or come late."""
 
 RECORD_S = 3600.0
-"""How often a process tells people that it lives, in `system/processes`, where its signs are objects."""
+"""Period in which a process shows people in `system/processes` that it lives, where its signs are objects."""
 
 _lock = threading.Lock()
 _beating: dict[str, _Heart] = {}
-"""By the place of a cluster's tables."""
+"""Heartbeats by the place of a cluster's tables."""
 
 
 class _Heart:

@@ -18,7 +18,7 @@ from geo.times import in_us, shown_time
 
 @dataclass(frozen=True, slots=True)
 class SeenHere:
-    """What the system of this host says of a process of it. `mine`: it is this process, which may have given a runner up and live.
+    """Answer of this host's system about one of its processes. `mine`: it is this process, which may have given a runner up and live.
     `halted`: its processes that are stopped, the Python one or its JVM."""
 
     lives: bool
@@ -27,8 +27,9 @@ class SeenHere:
 
 
 def liveness(seen: SeenHere | None, silence_s: float, timeout_s: float) -> Liveness:
-    """Of who owns a runner and has not released it. `seen` None: it is not of this host, the system hides it, or nobody knows which process it
-    is; then for how long it has been silent counts, which else is not looked at."""
+    """Judges the owner of a runner that has not released it.
+
+    `seen` None: the process is not of this host, the system hides it, or nobody knows which process it is. Only then its silence counts."""
     if seen is None:
         return Liveness.LIVES if silence_s <= timeout_s else Liveness.SILENT
     if not seen.lives:
@@ -51,7 +52,7 @@ class Holder:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it runs nothing now, and others may take over. Else it lives, or may."""
+        """True if the process runs nothing now, and others may take over. Else it lives, or may."""
         return not self.liveness.is_alive
 
     @property
@@ -84,7 +85,7 @@ class Holder:
 
     @property
     def go_on(self) -> str:
-        """What lets one that is halted go on."""
+        """Command that lets a halted process go on."""
         return f"kill -CONT {' '.join(map(str, self.halted))}"
 
     @property
@@ -94,8 +95,8 @@ class Holder:
 
 
 def holder(claim: Owner, name: str, seen: SeenHere | None, signs_us: Iterable[int], now_us: int, timeout_s: float) -> Holder:
-    """Of the newest claim or release of a runner, by what this host sees of its process and by the signs that this one gave, beside that claim; all in
-    microseconds by the storage's clock, in which it is `now_us`."""
+    """Judges the newest claim or release of a runner. It goes by what this host sees of the process, and by the signs beside that claim.
+    All times are microseconds by the storage's clock, in which it is `now_us`."""
     if not claim.is_owned:
         ended_us = in_us(claim.since)
         return Holder(claim, name, Liveness.ENDED, ended_us, silent_s(now_us, [ended_us]))

@@ -26,7 +26,8 @@ _MAY_HAVE_RELEASED = (Liveness.DEAD, Liveness.LEFT)
 
 
 def seen_here(process: Process | None, claims: Iterable[Owner]) -> SeenHere | None:
-    """What this host says of a process that has some claims; None: nothing."""
+    """Answer of this host about a process that has some claims.
+    None: it says nothing."""
     if process is None or not process.is_seen_here:
         return None
     if process.is_mine:
@@ -35,7 +36,7 @@ def seen_here(process: Process | None, claims: Iterable[Owner]) -> SeenHere | No
 
 
 class _Process(NamedTuple):
-    """What is known of a process, whatever it owns."""
+    """Knowledge about a process, whatever it owns."""
 
     process: Process | None
     seen: SeenHere | None
@@ -61,11 +62,11 @@ class RegionHolders:
 
     @cached_property
     def newest(self) -> dict[str, Owner]:
-        """By runner its newest claim or release."""
+        """Newest claim or release by runner."""
         return {one.runner: one for one in self.claims}
 
     def owned(self) -> list[Holder]:
-        """Of each runner that is owned and not released, nor was meanwhile by a process that is gone."""
+        """Judgements of each runner that is owned and not released, nor was meanwhile by a process that is gone."""
         found = (self.of(one) for one in self.newest.values() if one.is_owned)
         return [one for one in found if one.liveness is not Liveness.ENDED]
 
@@ -74,7 +75,7 @@ class RegionHolders:
         return None if (one := self.newest.get(runner)) is None else self.of(one)
 
     def of(self, claim: Owner) -> Holder:
-        """Of a newest claim or release. Of a process that is gone, or runs it no longer, what it released meanwhile counts."""
+        """Judges a newest claim or release. Of a process that is gone, or runs it no longer, what it released meanwhile counts."""
         found = self._of(claim)
         newest = self._read_again.get(claim.runner, claim) if found.liveness in _MAY_HAVE_RELEASED else claim
         return found if (newest.token, newest.state) == (claim.token, claim.state) else self._of(newest)
@@ -114,7 +115,7 @@ class RegionHolders:
 
     @cached_property
     def _claimed_us(self) -> dict[str, set[int]]:
-        """By process when it claimed or released something."""
+        """Times by process at which it claimed or released something."""
         found: dict[str, set[int]] = {}
         for one in self.newest.values():
             found.setdefault(one.holder, set()).add(in_us(one.since))

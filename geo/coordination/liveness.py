@@ -1,4 +1,4 @@
-"""Whether somebody lives whom this process cannot see: an owner, a broker, a leader, a consumer. Pure: no Spark, clock or I/O.
+"""Judges whether somebody lives whom this process cannot see: an owner, a broker, a leader, a consumer. Pure: no Spark, clock or I/O.
 
 Two ways, and neither compares the clocks of two hosts. Signs of life have the storage's time, so whoever looks once holds the last
 one against what the storage says now (`silent_s`). Whoever looks on and on sees that a sign has changed, by its own steady clock (`Signs`).
@@ -23,7 +23,7 @@ class Signs:
 
     def __init__(self) -> None:
         self._heard: dict[str, tuple[int, float]] = {}
-        """By name: the sequence of its newest row, and when it was seen first."""
+        """Sequence of the newest row by name, and when it was seen first."""
         self._since: float | None = None
         """Since when it has looked, without such pauses."""
         self._last = 0.0

@@ -59,7 +59,7 @@ def refuse_living(tables: ClusterTables, owners: Sequence[Owner], else_: str = "
 
 
 def liveness_of_owners(tables: ClusterTables, held: Sequence[Owner]) -> dict[str, Liveness]:
-    """What is known of each holder. Signs of life are asked for only if this host cannot see one of them."""
+    """Liveness by owner process. Signs of life are asked for only if this host cannot see one of the processes."""
     found: dict[str, Liveness] = {}
     holders, by_holder = RegionHolders(tables, held, writes=True), dict[str, list[Owner]]()
     for owner in held:
@@ -77,7 +77,7 @@ def liveness_of_owners(tables: ClusterTables, held: Sequence[Owner]) -> dict[str
 
 
 def _can_be_waited_for(dead: Process, tables: ClusterTables) -> bool:
-    """Whether the end of its JVM tells that nothing of it is in flight."""
+    """True if the end of its JVM tells that nothing of the process is in flight."""
     return bool(dead.jvm_started) and dead.jvm != tables.me.jvm
 
 

@@ -1,32 +1,44 @@
 """Ownership of what one process at a time may do, and a fence that stops a stale owner (facts: exactly-once, C).
 
 A runner is an origin's way into a topic of a cluster, or a producer. `system/owners` has a row per claim, with a generation and a
-token; a claim is the file `<generation>-<token>` in its runner's folder of fences. The argument that a stale owner, stopped at
-any moment and continued after a takeover, adds nothing:
+token. A claim is the file `<generation>-<token>` in its runner's folder of fences. A stale owner may be stopped at any moment and
+continued after a takeover. The argument that it adds nothing:
 
-1. An append asks for exactly the own fence file after the version is known on which its commit follows. On a local disk this
-   process commits: it takes the table's lock, reads the newest version, asks for the file, and commits as the next version or
-   begins again. Whatever is slow (a plan, which may read another region, and its files) comes before the lock. On an object store
-   it commits without a lock: it reads version v, asks for the file, puts v+1 if that is absent, and the commit counts only while v
-   is as it was read (geo.delta.counted). Where Spark commits, the append's plan reads the file and fails unless it is there: Delta pins the table's snapshot before it plans the
-   append, so the snapshot is older than the check. (A table on a local disk of which this program does not know the features:
-   the plan reads files that were written before the lock was taken.)
-2. A takeover, in this order ((a) to (d): geo.coordination.claiming; (e): `Ownership.fence`): (a) it adds its claim to `owners`, with a generation above all that are there: on a local disk under
-   that table's lock, elsewhere by a Delta transaction of that number, so no two have the same; (b) it writes its own fence file;
-   (c) it reads `owners` again and gives up, removing only its own file, unless its claim is the newest; (d) it removes the files
-   of lower generations; (e) on a local disk it waits for the table's lock, elsewhere it sets the table property
-   `geo.fence.<runner>` to its token, a metadata change; (f) it reads the table's end and goes on from there.
-3. Stale check after (d): it fails, whenever its plan was made or its files were written. Stale check before (d): on a local disk
-   the check and the commit are under one hold of the table's lock, so (f) sees it; on an object store (e) takes v+1, or comes before v was read; by Spark its snapshot is older than (e): if it commits after (e) the
-   metadata change makes it fail, if it commits before (e) then (f) sees it.
+1. An append asks for exactly the own fence file after the version is known on which its commit follows.
+
+   - On a local disk this process commits: it takes the table's lock, reads the newest version and asks for the file. Then it
+     commits as the next version or begins again. Whatever is slow (a plan, which may read another region, and its files) comes
+     before the lock.
+   - On an object store it commits without a lock: it reads version v, asks for the file and puts v+1 if that is absent. The commit
+     counts only while v is as it was read (geo.delta.counted).
+   - Where Spark commits, the append's plan reads the file and fails unless it is there. Delta pins the table's snapshot before it
+     plans the append, so the snapshot is older than the check. If this program does not know the features of a table on
+     a local disk, the plan reads files that were written before the lock was taken.
+2. A takeover does this, in this order ((a) to (d): geo.coordination.claiming; (e): `Ownership.fence`):
+
+   - (a) It adds its claim to `owners`, with a generation above all that are there. On a local disk it does so under that table's
+     lock, elsewhere by a Delta transaction of that number, so no two have the same.
+   - (b) It writes its own fence file.
+   - (c) It reads `owners` again and gives up, removing only its own file, unless its claim is the newest.
+   - (d) It removes the files of lower generations.
+   - (e) On a local disk it waits for the table's lock. Elsewhere it sets the table property `geo.fence.<runner>` to its token, a
+     metadata change.
+   - (f) It reads the table's end and goes on from there.
+3. A stale check after (d) fails, whenever its plan was made or its files were written. For a stale check before (d):
+
+   - On a local disk the check and the commit are under one hold of the table's lock, so (f) sees the commit.
+   - On an object store (e) takes v+1, or comes before v was read.
+   - By Spark its snapshot is older than (e). If it commits after (e), the metadata change makes it fail; if it commits before (e),
+     then (f) sees it.
 4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
    ever overwritten, and no two claims share a name.
 
-Where there is no lock (e) is left out if nothing can be in flight: the last owner released the runner, or (where Spark commits) it died on this host with its
-JVM, and its row does not say that something of those before it was still in flight. What this program has sent to an object store may come after its end. Assumes commits that are put-if-absent; where storage does not
-have them a claim is refused (geo.delta.storage).
+Where there is no lock, (e) is left out if nothing can be in flight: the last owner released the runner, or (where Spark commits) it
+died on this host with its JVM; and its row does not say that something of those before it was still in flight. What this program
+has sent to an object store may come after its end. Commits are assumed to be put-if-absent; where storage does not have them a claim
+is refused (geo.delta.storage).
 
-Whether an owner lives that this process cannot see is told by its last sign of life and the storage's clock (geo.coordination.holder).
+An owner that this process cannot see is judged by its last sign of life and the storage's clock (geo.coordination.holder).
 """
 
 from __future__ import annotations
@@ -63,7 +75,7 @@ from geo.coordination.runners import Runner, RunnerName, broker_runner, version_
 _RAISED = "GEO_FENCED"
 
 Rows: TypeAlias = "DataFrame | pa.Table | Written"
-"""What is appended: rows of Spark's, rows that are at hand, or files that were written beside the table and not committed."""
+"""Rows to append: rows of Spark's, rows that are at hand, or files that were written beside the table and not committed."""
 
 
 class Ownership:
@@ -75,7 +87,7 @@ class Ownership:
         """An append of an earlier owner may still land: it is not fenced yet."""
         self._is_abandoned = False
         self._besides: list[Ownership] = []
-        """What must be owned too, for an append to count."""
+        """Ownerships that must hold too, for an append to count."""
         live.update((token, runner.name) for runner in self.runners)
 
     def __str__(self) -> str:
@@ -107,11 +119,11 @@ class Ownership:
         return F.expr(f"CASE WHEN {found} THEN true ELSE raise_error('{_RAISED}') END")
 
     def precedes(self, runner: Runner) -> bool:
-        """Whether somebody claimed another runner of the cluster after this claim."""
+        """True if somebody claimed another runner of the cluster after this claim."""
         return any(one.generation > self.generation for one in self._tables.journal(OWNERS).read(Owner, runner=runner.name))
 
     def still_owns(self) -> bool:
-        """Whether nobody took a runner over, as far as can be seen now. For what is not an append; an append asks in its plan."""
+        """True if nobody took a runner over, as far as can be seen now. For actions that are no append; an append asks in its plan."""
         return _are_there(self._tables, self._fences)
 
     def refuse_if_replaced(self) -> None:

@@ -14,7 +14,7 @@ from geo.names import Topic
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """What is owned. `name` is unique in the cluster, `path` is its folder of fences, `property_key` its part of a table
+    """The unit of ownership. `name` is unique in the cluster, `path` is its folder of fences, `property_key` its part of a table
     property."""
 
     name: str
@@ -23,7 +23,7 @@ class Runner:
 
 
 class RunnerKind(str, Enum):
-    """What a runner does. Its name begins with this."""
+    """Activity of a runner. The runner's name begins with this value."""
 
     ORIGIN = "origin"
     FILLING = "backfill of"
@@ -37,7 +37,7 @@ _PLACES = {
     RunnerKind.PRODUCER: ("publish/{topic}/{who}", "producer"),
     RunnerKind.CONSUMER: ("consume/{topic}/{who}", "subscription"),
 }
-"""By kind, `Runner.path` and the beginning of `Runner.property_key`."""
+"""`Runner.path` and the beginning of `Runner.property_key`, by kind."""
 
 _NAME = re.compile(rf"({'|'.join(kind.value for kind in RunnerKind)}) (\S+) of (\S+) (?:in|into) ([^\s,]+)(?:, (.+))?")
 
@@ -89,17 +89,17 @@ def filling_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner
 
 
 def producer_runner(tables: ClusterTables, topic: Topic, producer: str) -> Runner:
-    """What a producer owns: its work on one topic."""
+    """Runner of a producer: its work on one topic."""
     return RunnerName(RunnerKind.PRODUCER, producer, topic, tables.cluster.name).runner
 
 
 def consumer_runner(tables: ClusterTables, topic: Topic, subscription: str, share: str = "") -> Runner:
-    """What a consumer owns: delivering a subscription in one cluster, or a named share of it."""
+    """Runner of a consumer: delivering a subscription in one cluster, or a named share of it."""
     return RunnerName(RunnerKind.CONSUMER, subscription, topic, tables.cluster.name, share).runner
 
 
 def subscription_prefix(tables: ClusterTables, topic: Topic, subscription: str) -> str:
-    """How the names of all runners begin that deliver the subscription, or a share of it, in this cluster."""
+    """Beginning of the names of all runners that deliver the subscription, or a share of it, in this cluster."""
     return str(RunnerName(RunnerKind.CONSUMER, subscription, topic, tables.cluster.name))
 
 
@@ -109,7 +109,7 @@ def name_of_share(number: int, count: int) -> str:
 
 
 def broker_runner(tables: ClusterTables) -> Runner:
-    """What the broker of a cluster owns: being the only one. What it runs is owned piece by piece."""
+    """Runner of a cluster's broker: being the only one. What the broker runs is owned piece by piece."""
     return Runner(f"broker of {tables.cluster.name}", "broker", "broker")
 
 

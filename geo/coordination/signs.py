@@ -28,7 +28,7 @@ _lock = threading.Lock()
 _signed: dict[str, int] = {}
 """The number of this process's newest row, by place. What was written last counts, whatever its time is."""
 _hands: dict[str, Hand] = {}
-"""By place."""
+"""Facts at hand, by the place of a cluster's tables."""
 
 _MOST_HANDS, _BARE_BYTES = 3, 1024
 """The newest signs of a cluster that have more than so many bytes are read for what is in them, and so many at most: each is a request."""
@@ -46,12 +46,12 @@ def sign(tables: ClusterTables, at_us: int) -> None:
 
 
 def _content(tables: ClusterTables, in_hand: list[bytes]) -> bytes:
-    """Of an object of this process: who it is, and behind that line what it has at hand."""
+    """Content of this process's object: who it is, and behind that line what it has at hand."""
     return b"\n".join([tables.me.encode().encode(), *in_hand])
 
 
 def _in_hand(tables: ClusterTables, port: ObjectStore) -> list[bytes]:
-    """What this process has at hand. A sign is given without it rather than not at all."""
+    """Facts that this process has at hand. A sign is given without them rather than not at all."""
     try:
         with _lock:
             return [_hands.setdefault(tables.place, Hand()).packed(port, str(tables.location))]
@@ -67,7 +67,7 @@ def leave_hand(tables: ClusterTables) -> None:
 
 
 def take_hands(tables: ClusterTables, port: ObjectStore, below: Below) -> None:
-    """Hold what the processes had at hand that gave the newest signs, or left last, by a list of all that is below the cluster's system tables."""
+    """Take up what the processes had at hand that gave the newest signs, or left last. `below` lists all that is below the cluster's system tables."""
     hands = {name: told for name, told in below.files.items() if name == _LEFT or name.startswith(f"{_ALIVE}/")}
     given = [(came_us, name) for name, (_, came_us, size) in hands.items() if size > _BARE_BYTES]
     newest = [f"{below.folder}/{name}" for _, name in sorted(given, reverse=True)[:_MOST_HANDS]]

@@ -19,18 +19,18 @@ from geo.journal.cluster import ClusterTables
 from geo.now import now_us, steady_us
 
 LOCAL_HOLD_US = 60 * 1_000_000
-"""How long what was found out counts where finding it out is a matter of microseconds."""
+"""Time for which a comparison counts where comparing is a matter of microseconds."""
 
 HOLD_US = 3600 * 1_000_000
 """The same elsewhere: a sign of life takes seconds there, and clocks drift by milliseconds an hour."""
 
 _lock = threading.Lock()
 _held: dict[str, HeldClock] = {}
-"""By the place of a cluster's tables."""
+"""Held clocks by the place of a cluster's tables."""
 
 _asking: dict[str, threading.Lock] = {}
 _told: dict[str, HeldClock] = {}
-"""As `_held`, by what a store's answers say. Of several threads one asks a place."""
+"""Held clocks as in `_held`, by what a store's answers say. Of several threads one asks a place."""
 
 
 def storage_now_us(tables: ClusterTables, *, writes: bool = True) -> int:
@@ -44,8 +44,8 @@ def storage_now_us(tables: ClusterTables, *, writes: bool = True) -> int:
 
 
 def checked_now_us(tables: ClusterTables, who: str, *, writes: bool = True) -> int:
-    """As `storage_now_us`, for what nobody can take back. Raises WrongClockError, which says of `who` what is not done, on a host
-    whose clock is not the storage's."""
+    """Reads the time as `storage_now_us`, for what nobody can take back. Raises WrongClockError, which says of `who` what is not done, on a
+    host whose clock is not the storage's."""
     held = _hold(tables, writes=writes)
     if held is None:
         return now_us()
@@ -54,7 +54,8 @@ def checked_now_us(tables: ClusterTables, who: str, *, writes: bool = True) -> i
 
 
 def known_now_us(tables: ClusterTables, who: str) -> int | None:
-    """As `checked_now_us` where that takes no request; None elsewhere, until `note`."""
+    """Reads the time as `checked_now_us` where that takes no request.
+    None: it takes one, and `note` was not called yet."""
     if not tables.is_near and _known(tables, HOLD_US) is None:
         return None
     return checked_now_us(tables, who)
@@ -91,7 +92,7 @@ def _hold(tables: ClusterTables, *, writes: bool) -> HeldClock | None:
 
 
 def _asked(place: str, port: ObjectStore) -> HeldClock:
-    """As a store's answers tell it, to the second: for who looks, and for nothing that is written."""
+    """Reads the time from a store's answers, to the second: for readers, and for nothing that is written."""
     with _asking.setdefault(place, threading.Lock()):
         held = _told.get(place)
         if held is None or held.is_old(now_us(), steady_us(), HOLD_US):
@@ -123,7 +124,8 @@ def _hold_anew(tables: ClusterTables, *, writes: bool) -> HeldClock | None:
 
 
 def _of_folder(folder: Path, *, writes: bool) -> int | None:
-    """What time it is by the clock of the disk that has this folder; None where nothing can be written and nothing has to be."""
+    """Reads the clock of the disk that has this folder.
+    None: nothing can be written there, and nothing has to be."""
     try:
         if writes:
             folder.mkdir(parents=True, exist_ok=True)
