@@ -43,7 +43,7 @@ from geo.streams import timetable
 from geo.streams.life import State
 from geo.subscription.acks.folding import FOLD
 from geo.subscription.version_sync import PLACE
-from geo.text import first_line
+from geo.text import counted, first_line
 from geo.times import from_us
 
 log = logging.getLogger(__name__)
@@ -253,7 +253,7 @@ class Member:
     def line(self) -> str:
         """For people: what it has."""
         leads = ", leads" if self._lead.ownership is not None else ""
-        return f"broker {self.name}: {len(self._mine)} of {self._assigned} bundles{leads}"
+        return f"broker {self.name}: {len(self._mine)} of {counted(self._assigned, 'bundle')}{leads}"
 
     def _main(self) -> None:
         try:

@@ -20,6 +20,7 @@ from geo.log.topics import Registered, create_topic, registered_partitions
 from geo.names import Topic
 from geo.reasons import Reason
 from geo.schemas import TOPIC_LOG, TOPICS
+from geo.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
@@ -44,7 +45,7 @@ def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: 
     there = partitions(tables, topic)
     if len(there) > count:
         raise UsageError(
-            f"{topic} has {len(there)} partitions in {tables.cluster.name}; they can grow in number, not shrink to {count}."
+            f"{topic} has {counted(len(there), 'partition')} in {tables.cluster.name}; they can grow in number, not shrink to {count}."
         )
     whole = [one for one in there if tables.log(one).exists()]  # others were registered when their creator died
     if whole:
@@ -61,7 +62,7 @@ def create_single(tables: ClusterTables, topic: Topic, columns: Sequence[StructF
     """Make a topic that is not partitioned. Idempotent. Raises UsageError if it is partitioned or has other columns."""
     if there := partitions(tables, topic):
         raise UsageError(
-            f"{topic} has {len(there)} partitions in {tables.cluster.name}: say how many there shall be (--partitions)."
+            f"{topic} has {counted(len(there), 'partition')} in {tables.cluster.name}: say how many there shall be (--partitions)."
         )
     _refuse_others(topic, user_columns(create_topic(tables, topic, columns, again=True)), columns)
 

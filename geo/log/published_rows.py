@@ -17,7 +17,7 @@ from geo.log.numbering.tallies import REPEATED, Tally
 from geo.log.source_identity import RowIdentity
 from geo.log.sources.source import SourceBatch
 from geo.names import Topic
-from geo.text import show
+from geo.text import counted, show
 
 
 def refuse_changed(
@@ -31,9 +31,13 @@ def refuse_changed(
         below = [t for t in here if t.is_published]
         count, found = sum(t.rows for t in below), reduce(xor, (t.hash for t in below), 0)
         if here and (count, found) != (end.count, end.hash):
-            now = f"now has {count} rows up to there" if count != end.count else "now has other rows up to there, as many"
+            now = (
+                f"now has {counted(count, 'row')} up to there"
+                if count != end.count
+                else "now has other rows up to there, as many"
+            )
             raise SourceChangedError(
-                f"{topic}: producer {producer} published {end.count} rows up to order {end.offset}"
+                f"{topic}: producer {producer} published {counted(end.count, 'row')} up to order {end.offset}"
                 f"{f' of {source!r}' if source else ''}, the DataFrame {now}. Nothing was published. Rows may only be added after the "
                 "end, and none may change (a column made anew at each call, such as the time of the call, changes all): publish "
                 "other ones under another producer name or publish_id."

@@ -53,6 +53,7 @@ from geo.schemas import TOPIC_LOG
 from geo.schemas.topic_log import MESSAGE_INPUT
 from geo.streams import timetable
 from geo.streams.checkpoint import forget
+from geo.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -309,4 +310,4 @@ class Publisher:
             on_rejected(list(numbered.rejected()))
             return
         examples = [f"- row {', '.join(row.offset)}: {row.reason}" for row in numbered.rejected(3)]
-        raise UsageError(f"{self.topic}: nothing was published, {count} rows cannot be:\n" + "\n".join(examples))
+        raise UsageError(f"{self.topic}: nothing was published, {counted(count, 'row')} cannot be:\n" + "\n".join(examples))

@@ -57,7 +57,7 @@ from geo.replication.link_table import read_links
 from geo.session import HOW_TO_START, SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
 from geo.subscription.status import Listed, subscriptions_in
-from geo.text import first_line
+from geo.text import counted, first_line
 from geo.times import from_us, in_us
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def _tables(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
             fix = f"geo topics delete --cluster {tables.cluster.name} --topic {one.topic}"
             left = "its log is still there" if there else "that has not ended"
             yield Symptom("warn", f"{where}, {one.topic}", f"it was deleted, and {left}", fix, Reason.DELETED)
-    yield Symptom("ok", where, f"{sum(not one.is_unknown for one in topics)} topics, their tables are delta-geo's")
+    yield Symptom("ok", where, f"{counted(sum(not one.is_unknown for one in topics), 'topic')}, their tables are delta-geo's")
 
 
 def _owners(tables: ClusterTables, before: LinksBefore) -> Iterator[Symptom]:

@@ -13,6 +13,7 @@ from geo.log.topics import Registered, all_topics, known_topics, registered_topi
 from geo.names import Topic, check_topic_glob, glob_of, is_glob, nearest_topic, topic_glob_matches
 from geo.ops.regions import Regions
 from geo.replication.link_table import read_links
+from geo.text import counted
 
 _LISTED = "`geo topics` lists those that are there"
 
@@ -83,7 +84,9 @@ def refuse_absent(tables: ClusterTables, topic: Topic, *, to_change: bool = Fals
     if (to_change and partitions) or tables.log(topic).exists():
         return
     if partitions:
-        raise UsageError(f"{topic} has {partitions} partitions in {name}. Name one of them, such as {topic.with_partition(0)}.")
+        raise UsageError(
+            f"{topic} has {counted(partitions, 'partition')} in {name}. Name one of them, such as {topic.with_partition(0)}."
+        )
     if topic in found:
         raise UsageError(f"{topic} was deleted in {name}. `geo topics create` makes it again.")
     raise UsageError(f"{name} has no topic {topic}. {_LISTED}{nearest_topic(topic, found)}")

@@ -15,7 +15,7 @@ import pytest
 from geo.config.reader import parse
 from geo.errors import UsageError
 from geo.journal.cluster import without_spark
-from geo.log.partitioned import create_partitions
+from geo.log.partitioned import create_partitions, create_single
 from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.ops.status_facts import status
@@ -238,3 +238,6 @@ def test_a_topic_that_is_nowhere_is_refused_and_one_in_partitions_is_these_for_e
     assert carried_topics(config, config.links[0], eu, us, str(parts)) == [parts.with_partition(0), parts.with_partition(1)]
     with pytest.raises(UsageError, match=r"eu has no topic persistent://shop/web/part.*did you mean persistent://shop/web/parts"):
         carried_topics(config, config.links[0], eu, us, "persistent://shop/web/part")
+    create_partitions(eu, single := Topic.parse("persistent://shop/web/single"), 1, [])
+    with pytest.raises(UsageError, match="single has 1 partition in eu: say how many"):
+        create_single(eu, single)

@@ -10,6 +10,7 @@ from geo.errors import SourceChangedError
 from geo.log.sources.files import Contents, SeenFile, beginnings, inode_of, name_of_inode, stem, tail_of
 from geo.log.sources.packed import Stream
 from geo.log.sources.source import Place, Position
+from geo.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class FileIdentity:
             if other[0] < SURE_BYTES and is_sure is None:
                 remedy = f"call it {name} again for one run" if size > other[0] else "remove it, since all of it was published"
                 raise SourceChangedError(
-                    f"{file}: begins with the {other[1]} lines that were published of {name}, which is gone or replaced, so it may be that "
+                    f"{file}: begins with what was published of {name} ({counted(other[1], 'line')}), which is gone or replaced, so it may be that "
                     f"file. Nothing of it was published. If it is, {remedy}; if not, put a copy with a new time and a name that begins otherwise in its place."
                 )
             level = logging.INFO if is_sure else logging.WARNING
