@@ -141,4 +141,5 @@ def test_a_cell_that_is_run_again_is_told_what_runs_and_goes_on_if_it_says_so(wo
     assert not second.await_termination(0), "it runs, or this raises what ended it"
     assert [repr(one).count("does not run") for one in (first, second)] == [1, 0]
     second.stop()
+    assert second.await_termination(0), "it has ended"
     assert "does not run, " in repr(second)

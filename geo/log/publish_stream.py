@@ -26,9 +26,10 @@ from geo.log.sources.source import Place, Position, Source, SourceBatch
 from geo.log.topic_log import user_columns
 from geo.progress import Progress
 from geo.reasons import Reason
+from geo.streams import timetable
 from geo.streams.checkpoint import checkpoint_id, last_planned_batch
 from geo.streams.loop import BatchLoop
-from geo.streams.query import BatchQuery
+from geo.streams.query import BatchQuery, stop_between_batches
 from geo.streams.trigger import interval_s, parse_trigger
 from geo.text import counted
 
@@ -145,7 +146,7 @@ class FrameStream(PublishStream):
         try:
             for query in df.sparkSession.streams.active:  # from whom it was taken over: Spark runs one of a name and checkpoint
                 if query.name == self._name:
-                    query.stop()
+                    stop_between_batches(query, timetable.STOP_S)
             self._check_checkpoint(df.sparkSession)
             self.running = BatchQuery(df, self._name, self._on_batch, checkpoint=self._checkpoint, trigger=options)
         except BaseException:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from geo.faults import as_raised
 
@@ -73,13 +74,19 @@ class BatchQuery:
             except StreamingQueryException:
                 return True
             waited += step
-        return False
+        return not self.is_active
 
     def stop(self) -> None:
-        """Let the running batch end, then stop. A stop inside a batch leaves it to a replay, and Spark then ends some of them
-        with a StackOverflowError. Interrupted, it stops at once."""
-        try:
-            while self.is_active and self.query.status["isTriggerActive"]:
-                time.sleep(_POLL_S)
-        finally:
-            self.query.stop()
+        """Let the running batch end, then stop. Interrupted, it stops at once."""
+        stop_between_batches(self.query)
+
+
+def stop_between_batches(query: StreamingQuery, within_s: float | None = None) -> None:
+    """Let the running batch of a query end, but wait for it no longer than `within_s`, then stop the query. A stop inside a batch leaves
+    it to a replay, and Spark then ends some of them with a StackOverflowError. Interrupted, it stops at once."""
+    deadline = None if within_s is None else time.monotonic() + within_s
+    try:
+        while query.isActive and query.status["isTriggerActive"] and (deadline is None or time.monotonic() < deadline):
+            time.sleep(_POLL_S)
+    finally:
+        query.stop()
