@@ -1,8 +1,6 @@
-"""Health of a link's topic, or of a cluster: one word for each, what it is judged by, and what a person does about it. Pure: no
-Spark, clock or I/O.
+"""Health of a link's topic, or of a cluster: one word for each, what it is judged by, and what a person does about it. Pure: no Spark, clock or I/O.
 
-The lag of a link, and its age, tell nothing by themselves: judged is how it moved. The rules are those of Burrow, of Kafka's
-consumers, for cursors of ours.
+The lag of a link, and its age, tell nothing by themselves: judged is how it moved. The rules are those of Burrow, of Kafka's consumers, for cursors of ours.
 """
 
 from __future__ import annotations
@@ -64,9 +62,9 @@ _FINE = (Health.OK, Health.CATCHING_UP)
 class Finding:
     """Health of one thing.
 
-    `subject`: what it is, as it is shown: a topic of a link, or a cluster. `since_us`: since when it has been so, in
-    microseconds since 1970, by the clock of who says so; None: nobody knows. `code` and `reason` (a sentence): why; None and
-    empty where there is nothing to say. `do`: the verb to type, whole, or what else a person does; None: nothing.
+    `subject`: what it is, as it is shown: a topic of a link, or a cluster. `since_us`: since when it has been so, in microseconds since 1970, by the clock of
+    who says so; None: nobody knows. `code` and `reason` (a sentence): why; None and empty where there is nothing to say. `do`: the verb to type, whole, or
+    what else a person does; None: nothing.
     """
 
     subject: str
@@ -86,9 +84,7 @@ class Finding:
         return self.subject if self.link is None else f"{self.link} {self.subject}"
 
     def is_problem(self, now_us: int) -> bool:
-        """Tells whether a person has to do something. A rest that somebody wanted is a problem after a day, and if nobody knows
-        for how long it has been.
-        """
+        """Tells whether a person has to do something. A rest that somebody wanted is a problem after a day, and if nobody knows for how long it has been."""
         if self.health is Health.PAUSED:
             return self.since_us is None or now_us - self.since_us > PAUSED_LONG_US
         return self.health not in _FINE
@@ -101,8 +97,8 @@ class Finding:
 
 
 SAMPLES, APART_US = 10, 60 * 1_000_000
-"""Looks into the history of its commits by which a link is judged, a minute apart, the last of now. As many as Burrow takes. A
-turn that takes as long hangs (timetable.HANGS_S).
+"""Looks into the history of its commits by which a link is judged, a minute apart, the last of now. As many as Burrow takes. A turn that takes as long hangs
+(timetable.HANGS_S).
 """
 
 _WINDOW_US = (SAMPLES - 1) * APART_US
@@ -115,11 +111,10 @@ _GRACE = 1.5
 class LinkNow:
     """A topic of a link as the tables have it now.
 
-    `state`, `reason`, `code`, `since_us`: of its row, and whether it was asked to pause. `lag` None: its source cannot be read.
-    `away`: why that, or the target, is not there or cannot be read. `rewound`: why the source is not the one that was read;
-    STALE_CURSOR: the target is not the one that was written. `stale`: why its next start compares both logs, though it has a
-    cursor. `unbegun`: it has never run, and begins at the end of what there is. `left_out`: rows that no producer can have
-    written, which it left out and nobody has accepted, and since when there are some; None: nobody knows.
+    `state`, `reason`, `code`, `since_us`: of its row, and whether it was asked to pause. `lag` None: its source cannot be read. `away`: why that, or the
+    target, is not there or cannot be read. `rewound`: why the source is not the one that was read; STALE_CURSOR: the target is not the one that was written.
+    `stale`: why its next start compares both logs, though it has a cursor. `unbegun`: it has never run, and begins at the end of what there is. `left_out`:
+    rows that no producer can have written, which it left out and nobody has accepted, and since when there are some; None: nobody knows.
     """
 
     source: str
@@ -154,12 +149,11 @@ class LinkNow:
 class LinkBefore:
     """History of a link's topic that is not at rest.
 
-    `samples`: as many as there are of SAMPLES, oldest first, the last of now. `moved_us`, `behind_us`: when it came to its
-    place, and since when the target lacks something; None: nothing tells. `compared_us`: its newest step of a comparison.
-    `stands_us`: since when, or since before, it has been at its place. `owner`: who runs it, or ran it last; None: nobody ever
-    did. `by_broker`: that one is, or was, its target's broker. `begun_us`: when it began; None: long ago, or others began in
-    vain just before. `broker`: of its target; None: it never had one. `rests_us`: how long it rests between two runs, where it
-    runs by a schedule.
+    `samples`: as many as there are of SAMPLES, oldest first, the last of now. `moved_us`, `behind_us`: when it came to its place, and since when the target
+    lacks something; None: nothing tells. `compared_us`: its newest step of a comparison. `stands_us`: since when, or since before, it has been at its place.
+    `owner`: who runs it, or ran it last; None: nobody ever did. `by_broker`: that one is, or was, its target's broker. `begun_us`: when it began; None: long
+    ago, or others began in vain just before. `broker`: of its target; None: it never had one. `rests_us`: how long it rests between two runs, where it runs
+    by a schedule.
     """
 
     samples: Sequence[Sample] = ()
@@ -175,16 +169,15 @@ class LinkBefore:
 
 
 def judge_now(link: LinkNow) -> Finding | None:
-    """Judges what is clear without a look at what was before. None: the topic lacks something, and is to be judged by that
-    (`judge`).
-    """
+    """Judges what is clear without a look at what was before. None: the topic lacks something, and is to be judged by that (`judge`)."""
     found = _judged_now(link)
     return None if found is None else _with_left_out(link, found)
 
 
 def _with_left_out(link: LinkNow, found: Finding) -> Finding:
-    """The finding of a link that left out rows which no producer can have written, as long as nobody has accepted that: what does not cross is
-    never fine. What is worse comes first."""
+    """The finding of a link that left out rows which no producer can have written, as long as nobody has accepted that: what does not cross is never fine.
+    What is worse comes first.
+    """
     if link.left_out == 0 or found.health.rank < Health.BEHIND.rank:
         return found
     if link.left_out is None:
@@ -224,9 +217,7 @@ def _judged_now(link: LinkNow) -> Finding | None:
 
 
 def judge(link: LinkNow, before: LinkBefore, now_us: int) -> Finding:
-    """Judges a topic of a link that lacks something, or may: by who runs it, and by how its cursor and what it lacks have
-    moved. (Any other as `judge_now`.)
-    """
+    """Judges a topic of a link that lacks something, or may: by who runs it, and by how its cursor and what it lacks have moved. (Any other as `judge_now`.)"""
     return judge_now(link) or _with_left_out(link, _judged(link, before, now_us))
 
 
@@ -329,8 +320,9 @@ def _measures(samples: Sequence[Sample]) -> list[int]:
 
 
 def _lacks_since(link: LinkNow, before: LinkBefore, now_us: int) -> int | None:
-    """Since when the target lacks something; where the logs do not tell, since when it lacks the oldest that it does. None: nobody knows, as since
-    when both logs are to be compared that have the same newest message."""
+    """Since when the target lacks something; where the logs do not tell, since when it lacks the oldest that it does. None: nobody knows, as since when both
+    logs are to be compared that have the same newest message.
+    """
     if before.behind_us is not None:
         return before.behind_us
     age_s = None if link.lag is None else link.lag.seconds
@@ -372,8 +364,9 @@ def _ends_failure(link: LinkNow, code: Reason) -> str:
 
 
 def limited(found: Finding, lacks_s: float | None, now_us: int, max_lag_s: float | None, *, complete: bool) -> Finding:
-    """The finding where something may be lacking for so long at most; None: for any time. `lacks_s`: for how long it is, at least if that is
-    not `complete`; None: nobody knows. What is a problem anyway stays what it is."""
+    """The finding where something may be lacking for so long at most; None: for any time. `lacks_s`: for how long it is, at least if that is not `complete`;
+    None: nobody knows. What is a problem anyway stays what it is.
+    """
     is_within = complete and lacks_s is not None and max_lag_s is not None and lacks_s <= max_lag_s
     if max_lag_s is None or is_within or found.is_problem(now_us):
         return found
@@ -398,9 +391,8 @@ def _lacks(link: LinkNow) -> str:
 
 
 def longest_rest_us(runs: Sequence[tuple[int, int]], ended_us: int) -> int | None:
-    """The longest time for which a link rested between two runs. `runs`: in order, the claims under which it replicated
-    something, each with the time of that. None: it was run once, as far as is known; or its last run, which ended then, took
-    longer: it runs on and on, and was away once.
+    """The longest time for which a link rested between two runs. `runs`: in order, the claims under which it replicated something, each with the time of
+    that. None: it was run once, as far as is known; or its last run, which ended then, took longer: it runs on and on, and was away once.
     """
     longest = max((later - earlier for (was, earlier), (now, later) in pairwise(runs) if now != was), default=None)
     if longest is None:
