@@ -16,7 +16,7 @@ from geo.log.topics import gone_error, known_topics
 from geo.replication.link_table import read_links
 
 _WAIT_S = 10.0
-"""How long the others may take to tell, all at once. Who looks at one that is away says so."""
+"""Seconds that the others may take to tell, all at once. Who looks at one that is away says so."""
 
 
 def refuse_gone(tables: ClusterTables, others: Iterable[ClusterTables]) -> None:
@@ -36,8 +36,9 @@ def _refuse_gone(tables: ClusterTables, have_read: Mapping[str, Callable[[], boo
 
 
 def refuse_to_begin_anew(config: Config, tables: ClusterTables) -> None:
-    """As `refuse_gone`, for who is about to make topics in a cluster. What a person had set of them is lost with it, so each made anew
-    would go wherever the configuration lets it: `geo rebuild` comes first, and knows where they were."""
+    """Refuses as `refuse_gone`, for who is about to make topics in a cluster. The policies that a person had set are lost with it, so each topic made
+    again would go wherever the configuration lets it: `geo rebuild` comes first, and knows where they were.
+    """
     name = tables.cluster.name
 
     def has_read(other: Cluster) -> bool:

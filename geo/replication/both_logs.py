@@ -1,6 +1,6 @@
-"""What a link finds out from the rows of both logs: what is missing, what is lost, where it begins. Reads only.
+"""Comparison of both logs by their rows: what is missing, what is lost, where a link begins. Reads only.
 
-Which rows are asked for is decided in gaps and rule; who appends them, and what is recorded, is the link's business.
+The rows to ask for are decided in gaps and rule; who appends them, and what is recorded, is the link's business.
 """
 
 from __future__ import annotations
@@ -45,28 +45,30 @@ class BothLogs:
     def missing(
         self, version: int, target_version: int, floors: Floors | None, most: int | None = None
     ) -> Iterator[DataFrame | pa.Table]:
-        """What `target` at its version lacks of `source` at `version`, in bounded steps, of so many messages at most. Nobody else
-        may bring these origins meanwhile. A few are found without Spark."""
+        """Finds what `target` at its version lacks of `source` at `version`, in bounded steps, of so many messages at most. Nobody else may append
+        these origins meanwhile. A few are found without Spark.
+        """
         wanted = messages_wanted(self.rule, floors, self.clock())
         return find_missing(self.source, version, self.target, target_version, wanted, self.what, most)
 
     def row_bytes(self) -> float:
-        """How many bytes a row of the source takes, as far as its files tell; 1 at least."""
+        """Bytes that a row of the source takes, as far as its files tell; 1 at least."""
         return max(1.0, self.source.size() / max(1, self.source.read().count()))
 
     def count_missing(self, version: int, floors: Floors | None) -> int:
-        """How many messages `missing` would bring now."""
+        """Counts the messages that `missing` would give now."""
         if not self.target.exists():
             return count_where(self.source, version, messages_wanted(self.rule, floors, self.clock()))
         return sum(map(count_rows, self.missing(version, self.target.latest_version(), floors)))
 
     def count_impossible(self, version: int) -> int:
-        """How many rows of the source at `version` no producer can have written."""
+        """Counts the rows of the source at `version` that no producer can have written."""
         return count_where(self.source, version, impossible(self.rule, self.clock()))
 
     def count_expired(self, version: int, floors: Floors | None) -> int:
-        """How many messages of the source at `version` the target lacks because they had expired; it has all others. What it had, and
-        dropped when it expired, is counted too."""
+        """Counts the messages of the source at `version` that the target lacks because they had expired; it has all others. What it had, and dropped
+        when it expired, is counted too.
+        """
         horizon_us = self.rule.expired_before_us(self.clock())
         oldest = None if horizon_us is None else oldest_us(self.source, version)
         if horizon_us is None or oldest is None or oldest >= horizon_us:
@@ -84,7 +86,7 @@ class BothLogs:
         return {str(ledger): later.get(ledger, end + 1) for ledger, end in ends.items()}
 
     def new_floors(self, origins: Collection[str], version: int) -> dict[str, int]:
-        """As `floors` of a link that begins at the latest, for these origins, of ledgers of which the target has nothing."""
+        """Floors as `floors` of a link that begins at the latest, for these origins, of ledgers of which the target has nothing."""
         there = self._ends(self.target, self.target.latest_version())
         ends = self._ends(self.source, version).items()
         return {str(ledger): end + 1 for ledger, end in ends if ledger.origin in origins and ledger not in there}
@@ -129,8 +131,9 @@ class BothLogs:
         return found
 
     def ambiguous(self, version: int, touched: Touched) -> list[str]:
-        """As `foreign_rows.ambiguous`, of the link's origins, in these partitions; None: in the ledgers that have more messages than
-        entries."""
+        """Finds what `foreign_rows.ambiguous` does, of the link's origins, in these partitions; None: in the ledgers that have more messages than
+        entries.
+        """
         if touched is not None:
             return ambiguous(in_partitions(self.source.read(version), touched), self.rule.origins) if touched else []
         parts = ledger_parts(self.source, version).items()
@@ -139,16 +142,17 @@ class BothLogs:
         return ambiguous(within(self.source.read(version), doubled), self.rule.origins) if doubled else []
 
     def differing(self, version: int, target_version: int, touched: Touched) -> tuple[list[str], list[str]]:
-        """As `foreign_rows.differing`, of the link's origins."""
+        """Finds what `foreign_rows.differing` does, of the link's origins."""
         if touched is not None and not touched:
             return [], []
         here, there = (in_partitions(rows, touched) for rows in (self.target.read(target_version), self.source.read(version)))
         return differing(there, here, self.rule.origins)
 
     def ahead(self, version: int, target_version: int, promises: Sequence[Promise], touched: Touched) -> list[str]:
-        """What the target holds in these partitions (None: in any) beyond the ends of ledgers that the source has, as
-        `origin:ledger:first-last`: the link would bring it once more when the source has it. What its producers once recorded is not
-        among it: it was there, and is lost."""
+        """Finds what the target holds in these partitions (None: in any) beyond the ends of ledgers that the source has, as
+        `origin:ledger:first-last`: the link would append it once more when the source has it. What its producers once recorded is not among it: it
+        was there, and is lost.
+        """
         if touched is not None and not touched:
             return []
         ends, origins = self._ends(self.source, version), self.rule.origins
@@ -161,13 +165,13 @@ class BothLogs:
         return [told_range(*one) for one in sorted(beyond.items())]
 
     def beside(self, version: int) -> int:
-        """How many messages of the rule's origins the target holds in ledgers that the source at `version` does not know."""
+        """Counts the messages of the rule's origins that the target holds in ledgers that the source at `version` does not know."""
         known = self._ends(self.source, version)
         held = ledger_parts(self.target, self.target.latest_version())
         return sum(part.count for of, part in held.items() if of.origin in self.rule.origins and of not in known)
 
     def gone_from_source(self) -> list[str]:
-        """What the target has beyond the source's ledgers, as `origin:ledger:first-last`."""
+        """Finds what the target has beyond the source's ledgers, as `origin:ledger:first-last`."""
         there, here = (self._ends(log, log.latest_version()) for log in (self.source, self.target))
         beyond = {ledger: (there.get(ledger, -1) + 1, end) for ledger, end in here.items() if end > there.get(ledger, -1)}
         return [told_range(*one) for one in sorted(beyond.items())]

@@ -1,4 +1,4 @@
-"""Which topics a link carries: those of its source that are to go into its target. Looks only."""
+"""Topics that a link carries: those of its source that are to go into its target. Looks only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from geo.schemas import TOPICS
 
 
 def topics_of_source(source: ClusterTables, replicated: Iterable[Topic]) -> list[Registered]:
-    """The topics of a link's source: those of its registry, those whose logs are there though the registry lacks them, and those
-    that the target has `replicated` from it, by the target's own rows. None at all if some were and the registry has nothing:
-    it is not there now."""
+    """The topics of a link's source: those of its registry, and those whose logs are there though the registry lacks them. Also those that the target
+    has `replicated` from it, by the target's own rows. None at all if some were and the registry has nothing: it is not there now.
+    """
     by_link = set(replicated)
     found = all_topics(source, by_link)
     if by_link and all(one.is_unknown for one in found):
@@ -27,7 +27,7 @@ def topics_of_source(source: ClusterTables, replicated: Iterable[Topic]) -> list
 
 
 def has_carried(row: LinkState | None) -> bool:
-    """Whether the link of this row has carried its topic: such a link does so though nobody knows where the topic may go."""
+    """Tells whether the link of this row has carried its topic: such a link does so though nobody knows where the topic may go."""
     return row is not None and row.cursor is not None
 
 
@@ -39,13 +39,12 @@ def unclear(one: Registered, row: LinkState | None, source: ClusterTables) -> st
 
 
 def has_log(source: ClusterTables, topic: Topic) -> bool:
-    """Whether a topic has a log; also of one that cannot be looked at: what is in the way is its own fault, not its link's."""
+    """Tells whether a topic has a log; also of one that cannot be looked at: what is in the way is its own fault, not its link's."""
     with Tried():
         return source.log(topic).exists()
     return True
 
 
 def replicates(config: Config, link: Link, found: Registered) -> bool:
-    """Whether the link replicates a topic of its source's registry. (One that was deleted in its target it leaves out as
-    well.)"""
+    """Tells whether the link replicates a topic of its source's registry. (One that was deleted in its target it leaves out as well.)"""
     return not found.is_deleted and link in config.links_of(found.topic, {link.source: found.replication_clusters})

@@ -16,7 +16,7 @@ from geo.log.topic_log import ERASED_PROPERTY, ID, is_message
 from geo.sql_text import identifier
 
 _DATE = "publish_date"
-"""By which topic logs are partitioned."""
+"""Column by which topic logs are partitioned."""
 
 EXAMPLES = 10
 """Messages that are named: a person looks for the others by their dates."""

@@ -1,4 +1,4 @@
-"""Which entries a target lacks, derived from one line per ledger of both logs, and the steps in which they are brought. Pure."""
+"""Entries that a target lacks, derived from one line per ledger of both logs, and the steps in which they are replicated. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Extent:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has every entry from the first to the last, once."""
+        """True if it has every entry from the first to the last, once."""
         first, last = self.first, self.last
 
         def up_to(n: int) -> int:
@@ -52,7 +52,7 @@ class Gap:
 
 
 def gaps(source: Mapping[LedgerId, Extent], target: Mapping[LedgerId, Extent]) -> list[Gap]:
-    """What the target may lack of the source. Where both agree, or the target's part is whole, no id has to be compared."""
+    """Finds what the target may lack of the source. Where both agree, or the target's part is whole, no id has to be compared."""
     found = []
     for ledger, wanted in sorted(source.items()):
         there, repeated = target.get(ledger), not wanted.is_whole

@@ -1,4 +1,4 @@
-"""How far a link is behind its source. Pure: no Spark, clock or I/O."""
+"""Lag of a link behind its source. Pure: no Spark, clock or I/O."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from geo.replication.source_history import brings
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What of a source has not crossed a link. Never negative; nothing if there is nothing to do, whether or not the link runs.
+    """Part of a source that has not crossed a link. Never negative; nothing if there is nothing to do, whether or not the link runs.
 
-    `versions`: commits of the source above the cursor, those too that bring nothing. `messages` and `bytes` are of those that
-    bring something, as their writers counted them: an upper bound, since some may have expired, or be routed elsewhere where
-    another link brought them. `seconds`: the age of the oldest of them. None: a commit does not tell, so nobody knows.
-    If it is not `complete`, commits above the cursor are gone (log cleanup) or do not count their rows, or nobody knows whether the
-    target still holds what came before: all are of what is known, a lower bound, and None where that is 0.
+    `versions`: commits of the source above the cursor, those too that hold nothing for the link. `messages` and `bytes` are of those that hold
+    something, as their writers counted them: an upper bound, since some may have expired, or be routed elsewhere where another link replicated them.
+    `seconds`: the age of the oldest of them. None: a commit does not tell, so nobody knows. It is not `complete` if commits above the cursor are gone
+    (log cleanup) or do not count their rows. Nor is it if nobody knows whether the target still holds what came before. Then all are of what is
+    known, a lower bound, and None where that is 0.
     """
 
     versions: int | None = 0
@@ -41,8 +41,9 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What a commit of a source has for a link. `rows` and `bytes` None: it does not say. `at_us`: when it was published, by the clock of its
-    producer's host; 0: nobody knows."""
+    """Part of a commit of a source that is for a link. `rows` and `bytes` None: it does not say. `at_us`: when it was published, by the clock of its
+    producer's host; 0: nobody knows.
+    """
 
     version: int
     rows: int | None
@@ -57,8 +58,9 @@ def due_of(commit: Commit, rule: Rule) -> Due:
 
 
 def lag_of(cursor: int, newest: int, commits: Iterable[Due], now_us: int) -> Lag:
-    """The lag of a link that stands at version `cursor` of a source whose newest is `newest` (-1: it has brought nothing yet).
-    `commits` are those between, oldest first and as far as they are there; they are read once."""
+    """The lag of a link whose cursor is at version `cursor` of a source whose newest is `newest` (-1: it has replicated nothing yet). `commits` are
+    those between, oldest first and as far as they are there; they are read once.
+    """
     messages: int | None = 0
     size: int | None = 0
     age_s: float | None = 0.0

@@ -1,4 +1,4 @@
-"""What people ask of links, and what follows from it. Pure: no Spark, clock or I/O."""
+"""Requests of people to links, and what follows from them. Pure: no Spark, clock or I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from geo.streams.life import State
 
 
 class Action(str, Enum):
-    """What can be asked."""
+    """Request that can be made."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -19,7 +19,7 @@ class Action(str, Enum):
 
     @property
     def kind(self) -> str:
-        """What a newer request replaces: an older one of the same link, glob and kind."""
+        """Kind of request that a newer one replaces: an older one of the same link, glob and kind."""
         return "restart" if self is Action.RESTART else "pause"
 
 
@@ -49,7 +49,7 @@ class Requests:
                 self._named.setdefault((one.source, one.topics), []).append(one)
 
     def is_paused(self, source: str, topic: Topic) -> bool:
-        """Whether the last of the requests to pause or resume that match says so; of two at the same moment the pause."""
+        """Tells whether the last of the requests to pause or resume that match says so; of two at the same moment the pause."""
         return self._pause(source, topic) is not None
 
     def paused_us(self, source: str, topic: Topic) -> int | None:
@@ -73,7 +73,7 @@ class Requests:
 
 
 class Next(Enum):
-    """What becomes of a topic of a link that is known."""
+    """Next step for a topic of a link that is known."""
 
     NOTHING = auto()
     LEFT_OUT = auto()

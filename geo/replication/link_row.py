@@ -34,17 +34,18 @@ class LinkRow:
         self.recorded: LinkState | None = None
         self.floors: Mapping[str, int] | None = None
         self.replicated = 0
-        """Messages that this run brought."""
+        """Messages that this run replicated."""
         self.expired = 0
         """Messages that this run left out because they had expired."""
         self._expired_recorded = 0
         self.impossible = 0
         """Rows that this run left out since no producer can have written them."""
         self._impossible: int | None = 0
-        """Of the source up to the cursor; None: nobody has counted them, and it stays so until somebody does. It may count some twice
-        after a crash, and misses none."""
+        """Impossible rows of the source up to the cursor; None: nobody has counted them, and it stays so until somebody does. It may count some twice
+        after a crash, and misses none.
+        """
         self._accepted = 0
-        """Of these those that somebody has accepted."""
+        """Those of them that somebody has accepted."""
         self._was_failed = False
         self._impossible_since: datetime | None = None
         """Since when there are others; None: there are none, or nobody knows."""
@@ -150,7 +151,7 @@ class LinkRow:
 
     @property
     def not_accepted(self) -> int | None:
-        """As of a `LinkState`."""
+        """Impossible rows that nobody has accepted, as of a `LinkState`."""
         return None if self._impossible is None else self._impossible - self._accepted
 
     def failed(self, state: State, why: Why) -> LinkState:
@@ -165,8 +166,9 @@ class LinkRow:
         return replace(now, origins=recorded.origins, floors=recorded.floors)
 
     def is_due(self, now: LinkState) -> bool:
-        """Whether this row is worth recording: the recorded one says something else, or names a commit of the target that is long
-        ago, for a start looks at all above it."""
+        """Tells whether this row is worth recording: the recorded one says something else, or names a commit of the target that is long ago, for a
+        start looks at all above it.
+        """
         recorded = self.recorded
         if recorded is None or now != replace(recorded, sequence=now.sequence, generation=now.generation, target=now.target):
             return True
@@ -177,7 +179,7 @@ class LinkRow:
 
     @property
     def is_old(self) -> bool:
-        """Whether it was recorded long ago."""
+        """Tells whether the row was recorded long ago."""
         return time.monotonic() - self._noted_at >= RENEW_S
 
     def append(self, now: LinkState) -> None:

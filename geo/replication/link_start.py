@@ -1,7 +1,7 @@
-"""What a link does at its start: go on from its cursor, compare both logs, or fail. Pure: no Spark, clock or I/O.
+"""Decision of a link at its start: go on from its cursor, compare both logs, or fail. Pure: no Spark, clock or I/O.
 
-A link's newest cursor is in its newest commit in the target. The row in `system/links` says where to begin looking for it, and
-what must be as it was for the cursor to hold.
+A link's newest cursor is in its newest commit in the target. The row in `system/links` says where to begin looking for it, and what must be as it was
+for the cursor to hold.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LOOK_LIMIT = 20_000
 class TargetSeen:
     """The commits of the target above a cursor in it, looked at.
 
-    `why`: what there is because of which the target may lack what it had; None if nothing. `brought`: the newest record of a link
-    that brought each origin. `own`: the newest complete record of the link that looks. `by_token`: how many commits of a link
-    each ownership made, by its token. `touched`: the partitions in which somebody else put or changed rows; None: it may be any.
+    `why`: what there is because of which the target may lack what it had; None if nothing. `brought`: the newest record of a link that replicated
+    each origin. `own`: the newest complete record of the link that looks. `by_token`: how many commits of a link each ownership made, by its token.
+    `touched`: the partitions in which somebody else put or changed rows; None: it may be any.
     """
 
     newest: CommitName
@@ -43,7 +43,7 @@ class TargetSeen:
     by_token: Mapping[str, int] = field(default_factory=dict)
     touched: Touched = frozenset()
     is_other: bool = False
-    """It is not the log in which the cursor stood: an older copy, or another table."""
+    """True if it is not the log in which the cursor was: an older copy, or another table."""
 
 
 def look_at_target(link: str, since: CommitName, table_id: str, newest: int, commits: Iterable[Commit]) -> TargetSeen:
@@ -82,7 +82,7 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
 
 
 def _done_by_others(commit: Commit) -> str | None:
-    """What somebody else did to the rows of the target, if a commit did."""
+    """Finds what somebody else did to the rows of the target, if a commit did."""
     if commit.kind in (Kind.RESTORE, Kind.REWRITE):
         return f"the target was changed: {commit.what}"
     if is_foreign(commit):
@@ -91,7 +91,7 @@ def _done_by_others(commit: Commit) -> str | None:
 
 
 def lacks(seen: TargetSeen, link: str, origins: Iterable[str]) -> str | None:
-    """Why the target may lack, or have got otherwise, what the link holds for brought; None if it does not."""
+    """Tells why the target may lack, or have got otherwise, what the link holds for replicated; None if it does not."""
     for origin in sorted(origins):
         record = seen.brought.get(origin)
         if record is not None and record.link != link:
@@ -103,8 +103,9 @@ def lacks(seen: TargetSeen, link: str, origins: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LinkStanding:
-    """Where a link stands: the cursor up to which the target holds everything; None or `why` if that cannot be told. `new`: the origins that
-    the link did not bring so far. `touched` and `is_other` as in `TargetSeen`."""
+    """Place of a link: the cursor up to which the target holds everything; None or `why` if that cannot be told. `new`: the origins that the link did
+    not replicate so far. `touched` and `is_other` as in `TargetSeen`.
+    """
 
     cursor: CommitName | None
     why: str | None = None
@@ -116,7 +117,7 @@ class LinkStanding:
 def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, origins: Iterable[str]) -> LinkStanding:
     """The newest cursor of a link, from its newest row and the target's commits since.
 
-    It counts for an origin only if the newest commit that brought it was this link's and completed.
+    It counts for an origin only if the newest commit that replicated it was this link's and completed.
     """
     if recorded is None:
         return LinkStanding(None, "it has never run")
@@ -138,8 +139,9 @@ def newer_of(cursor: CommitName | None, own: LinkRecord | None, token: str) -> C
 
 
 def begins(recorded: LinkState | None) -> bool:
-    """Whether it has still to be fixed where the link begins (`start: latest`): once, before its first row. A row that fixes
-    nothing is of a try that failed."""
+    """Tells whether it has still to be fixed where the link begins (`start: latest`): once, before its first row. A row that fixes nothing is of a
+    try that failed.
+    """
     return recorded is None or (recorded.cursor is None and recorded.floors is None)
 
 
@@ -152,7 +154,7 @@ def begins_at(recorded: LinkState | None, link: Link, topic: Topic) -> Start | N
 
 
 def new_at_end(stands: LinkStanding, link: Link, topic: Topic) -> tuple[str, ...]:
-    """The origins new to a link of which it brings what is published from now on, as its `start` says of all."""
+    """The origins new to a link of which it replicates what is published from now on, as its `start` says of all."""
     return stands.new if link.start == "latest" and not topic.is_system else ()
 
 
@@ -182,12 +184,12 @@ class Reconcile:
 
 @dataclass(frozen=True, slots=True)
 class StartFacts:
-    """What a start goes by.
+    """Facts of a start.
 
-    `recorded`: the link's newest row, read since the link was claimed. `stands`: where the link stands by it and the target's commits since the
-    one that it names. `source`: what the source's commits above that cursor mean (`source_history.judge`). None: they may be read, or there is no cursor.
-    `accept_source`: a person says that the source is right as it is (`geo reconcile`). `failed_before`: tries in a row that failed at the
-    same place; the second time both logs are compared, which needs none of the commits that cannot be read.
+    `recorded`: the link's newest row, read since the link was claimed. `stands`: the link's place by it and the target's commits since the one that
+    it names. `source`: what the source's commits above that cursor mean (`source_history.judge`). None: they may be read, or there is no cursor.
+    `accept_source`: a person says that the source is right as it is (`geo reconcile`). `failed_before`: tries in a row that failed at the same place;
+    the second time both logs are compared, which needs none of the commits that cannot be read.
     """
 
     recorded: LinkState | None
@@ -198,7 +200,7 @@ class StartFacts:
 
 
 def start(facts: StartFacts) -> GoOn | Reconcile | Fault:
-    """What a start does."""
+    """Decides what a start does."""
     recorded, stands, source = facts.recorded, facts.stands, facts.source
     if facts.accept_source:
         return Reconcile(None)

@@ -1,5 +1,4 @@
-"""What a link knows of itself: its cursor, the record of it in each append, the row in `system/links`. Pure: no Spark, clock or
-I/O."""
+"""State of a link: its cursor, the record of it in each append, the row in `system/links`. Pure: no Spark, clock or I/O."""
 
 from __future__ import annotations
 
@@ -18,14 +17,15 @@ from geo.streams.life import State
 
 
 def accepted_of(impossible: int, accepted: int, not_accepted: int | None, *, was_failed: bool) -> int:
-    """Of so many rows of a source that no producer can have written, those that a person has accepted, where so many were `accepted` before and so
-    many not. Which of them are gone since nobody can tell: rather those that were accepted, so that none is accepted by itself.
-    Of a link that `was_failed` all may be others: its source was changed."""
+    """Counts, of so many rows of a source that no producer can have written, those that a person has accepted. So many were `accepted` before and so
+    many not. Which of them are gone since nobody can tell: rather those that were accepted, so that none is accepted by itself. Of a link that
+    `was_failed` all may be others: its source was changed.
+    """
     return 0 if was_failed or not_accepted is None else min(accepted, impossible - min(impossible, not_accepted))
 
 
 def backfill_record(link: str, origins: Iterable[str], source: CommitName) -> str:
-    """What a commit of a backfill says: which link's way it went, and at which commit of the source it read."""
+    """Record of a commit of a backfill: which link's way it went, and at which commit of the source it read."""
     at = [source.table_id, source.version, source.commit_id]
     fields = {BACKFILL_KEY: BACKFILL_VERSION, "link": link, "origins": sorted(origins), "source": at}
     return json.dumps(fields, separators=(",", ":"))
@@ -39,9 +39,9 @@ def backfilled(text: str | None) -> frozenset[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class LinkRecord:
-    """What a link's append says in its own commit (userMetadata): with it the target holds, of these origins, all that the source
-    had up to `cursor`. `reconciling`: it is a step of a reconcile at that commit of the source, after which the target does not
-    yet."""
+    """Record of a link's append in its own commit (userMetadata): with it the target holds, of these origins, all that the source had up to `cursor`.
+    `reconciling`: it is a step of a reconcile at that commit of the source, after which the target does not yet.
+    """
 
     link: str
     origins: tuple[str, ...]
@@ -105,5 +105,5 @@ class LinkState:
 
     @property
     def not_accepted(self) -> int | None:
-        """Of the rows that it left out since no producer can have written them, those that nobody has accepted. None: it has not counted them."""
+        """Rows that it left out since no producer can have written them, and that nobody has accepted. None: it has not counted them."""
         return None if self.impossible is None else max(0, self.impossible - (self.impossible_accepted or 0))

@@ -34,8 +34,9 @@ from geo.streams.life import State
 from geo.times import in_us
 
 REMOTE_COMMITS = 200
-"""Of the commits that a target lacks so many are read at most where each is a request: the oldest, which tell since when it lacks something. The
-lag of more is a lower bound."""
+"""Commits that a target lacks and that are read at most where each is a request: the oldest, which tell since when it lacks something. The lag of
+more is a lower bound.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class LinkStatus:
     lacks: str | None = None
     """Something that should be in the source, or in the target, and is not, with its remedy."""
     row: LinkState | None = None
-    """What its runner recorded last; None: nobody has run it."""
+    """Row that its runner recorded last; None: nobody has run it."""
     since_us: int | None = None
     """Since when it is in its state, by the clock of who recorded that, or asked for it; None: nobody knows."""
     code: Reason | None = None
@@ -79,13 +80,13 @@ class LinkStatus:
     rewound: Reason | None = None
     """Why the source is not the one that was read last, as far as its end tells; None: it is."""
     stale: str | None = None
-    """Why its next start compares both logs, of one that stood somewhere."""
+    """Reason why its next start compares both logs, of one that had a place."""
     unbegun: bool = False
     """It has never run, and will begin at the end of what there is: nothing is lacking, and what comes until then will not cross."""
 
     @property
     def in_sync(self) -> bool:
-        """Whether the target lacks, for sure, nothing that is older than REPLICA_LAG_MAX_S. A FAILED link is not."""
+        """Tells whether the target lacks, for sure, nothing that is older than REPLICA_LAG_MAX_S. A FAILED link is not in sync."""
         is_up_to_date = self.at is not None and self.lag is not None and self.lag.in_sync
         return is_up_to_date and self.state is not State.FAILED and self.not_accepted == 0
 
@@ -213,7 +214,9 @@ def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = 
 
 @dataclass(frozen=True, slots=True)
 class _Stood:
-    """Up to which version the target holds everything, the lag, why the first is not known, and why the source is not the one of before."""
+    """Place of the link: the version up to which the target holds everything, and the lag; why that version is not known, and why the source is not
+    the one of before.
+    """
 
     at: int | None
     lag: Lag
@@ -222,7 +225,7 @@ class _Stood:
 
 
 def _behind(log: Table, seen: Seen, stands: LinkStanding, link: Link, now_us: int, *, begins_at_end: bool) -> _Stood:
-    """Of a source that was `seen`."""
+    """Place and lag behind a source that was `seen`."""
     cursor, why = stands.cursor, stands.why
     rewound = Reason.STALE_CURSOR if stands.is_other else None
     if cursor is not None and cursor.table_id != seen.table_id:
@@ -253,9 +256,10 @@ HighWatermarks = Mapping[tuple[str, Topic], int | None]
 
 
 def high_watermarks(statuses: Iterable[LinkStatus], away: Collection[Link] = (), *, in_sync: bool) -> HighWatermarks:
-    """By source and topic: the version of the source that every target holds, None if that is not known of one, among them those
-    of links whose target is `away`. With `in_sync` of the targets that are, as Kafka's high watermark is that of the in-sync
-    replicas; where none is, the source stands alone: its newest."""
+    """The version of the source that every target holds, by source and topic. None: it is not known of one, among them those of links whose target is
+    `away`. With `in_sync` only the targets count that are, as Kafka's high watermark is that of the in-sync replicas; where none is, the source
+    stands alone: its newest.
+    """
     found: dict[tuple[str, Topic], int | None] = {}
     for one in statuses:
         key = one.link.source, one.topic

@@ -13,15 +13,15 @@ from geo.streams.checkpoint import forget, planned_end
 from geo.streams.query import BatchQuery
 
 Take = Callable[[Callable[[], bool], int, DataFrame | None], int | None]
-"""Brings what the next commits have, up to a version; the rows, if they are given, are those of all of them. Returns the version
-that it came to, None if it was stopped."""
+"""Replicates what the next commits have, up to a version; the rows, if they are given, are those of all of them. Returns the version that it came to,
+None if it was stopped.
+"""
 
 
 class LinkStream:
     """A query from the first version above `stands_at`, which must be there. Its construction starts it.
 
-    Each batch is brought in turns. What it does not bring because it is to end, the next start does: the checkpoint is this run's
-    alone.
+    Each batch is replicated in turns. What it leaves because it is to end, the next start does: the checkpoint is this run's alone.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class LinkStream:
         self._take, self._name, self._checkpoint, self._spark = take, name, checkpoint, source.spark
         self._is_ending = False
         self._brought = self._given = stands_at
-        """The last versions that were brought, and that a batch had."""
+        """The last version that was replicated, and the last one that a batch had."""
         rows = source.read_stream({"startingVersion": str(stands_at + 1), "ignoreDeletes": "true"})
         self.query = BatchQuery(rows, name, self._on_batch, checkpoint=checkpoint, trigger=trigger)
 

@@ -1,6 +1,6 @@
 """A topic's log in the target of a link: whether it is still as rows were made for it, and what is appended to it.
 
-Whoever brings messages into a log that others fill appends by `TargetWatch`: a link, a backfill, a rebuild.
+Whoever appends messages to a log that others fill does so by `TargetWatch`: a link, a backfill, a rebuild.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from geo.replication.shape import Shape
 from geo.replication.source_look import LOOKED_FOR
 
 ORDER = ("publish_date", *ID)
-"""Of the rows of each file."""
+"""Order of the rows of each file."""
 
 
 def newest_commit(table: Table, what: str, seen: Seen | None = None) -> CommitName:
@@ -60,8 +60,8 @@ class TargetWatch:
     def append(
         self, ownership: Ownership, rows: DataFrame | Written | pa.Table, record: str, refuse: Callable[[], None] | None = None
     ) -> int:
-        """One commit with its record, sorted by id within the files of each date, as those are that were written, if and only if the
-        ownership holds; without a row there is none. Returns how many rows. `refuse` is asked right before the commit; None:
+        """Append in one commit with its record, if and only if the ownership holds; without a row there is none. Rows are sorted by id within the
+        files of each date, as files are that were written. Returns how many rows. `refuse` is asked right before the commit; None:
         `refuse_if_put_back` is.
 
         Raises RetryableError if the target was put back meanwhile, FencedError, and as `Shape.of`.
@@ -96,7 +96,7 @@ class TargetWatch:
         self.in_doubt = False
 
     def _passed_own(self) -> None:
-        """What was appended is an append, and the only one since, where this process's commit is the next."""
+        """Marks the own append as passed: an append, and the only one since, where this process's commit is the next."""
         if not self.target.is_near and (state := self.target.own_state()) is not None and state.version == self.since.version + 1:
             self.since = CommitName(self.since.table_id, state.version, state.txn_id)
 
@@ -163,12 +163,13 @@ class LinkTarget:
         return look_at_target(self._link.name, since, seen.table_id, seen.version, commits)
 
     def watch_from(self, commit: CommitName) -> None:
-        """What is appended from now on is made for the target as it is at this commit."""
+        """Watches from this commit on: what is appended later is made for the target as it is there."""
         self.seen, self._watch = commit, TargetWatch(self.log, commit, self._shape, str(self))
 
     def look_on(self, since: CommitName) -> TargetSeen:
-        """The commits above the one at `since`. Raises RetryableError if anything since `since`, up to where the last look came,
-        took messages away or brought some of our origins by another link, and if what was appended by now is not there."""
+        """Looks at the commits above the one at `since`. Raises RetryableError if anything since `since`, up to where the last look came, took
+        messages away, or appended some of our origins by another link. So it does if what was appended by now is not there.
+        """
         appended = self._appended
         looked = self._look(since)
         self._found += looked.by_token.get(self.ownership.token, 0)

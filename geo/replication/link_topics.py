@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:
-    """What one link did for one topic in this run. Of a source whose topics cannot be listed `topic` is the glob."""
+    """Report of one link for one topic in this run. Of a source whose topics cannot be listed `topic` is the glob."""
 
     link: str
     topic: str
@@ -54,7 +54,7 @@ class LinkReport:
     impossible: int = 0
     """Rows left out because no producer can have written them."""
     begun_anew: int = 0
-    """How often it was begun anew because it brought nothing for far too long."""
+    """Restarts because it replicated nothing for far too long."""
 
     @property
     def fields(self) -> dict[str, object]:
@@ -164,7 +164,7 @@ class LinkTopics:
         return None
 
     def _unclear(self, one: Registered, rows: Callable[[], Mapping[str, LinkState]]) -> Why | None:
-        """As the function, told once."""
+        """Asks `unclear`, and logs the answer once."""
         why = unclear(one, rows().get(str(one.topic)), self._source) if one.is_unclear else None
         if why is not None and one.topic not in self._told_unclear:
             log.warning("%s: %s is not carried: %s", self, one.topic, why)
@@ -236,7 +236,7 @@ class LinkTopics:
 
 
 def report_of_link(group: Group[LinkWork], work: LinkWork | None, life: Life) -> LinkReport:
-    """What is said of a link's topic, or of a link whose source cannot be asked for its topics."""
+    """Reports a link's topic, or a link whose source cannot be asked for its topics."""
     assert isinstance(group, LinkTopics)
     if work is None:
         return LinkReport(group.link.name, group.glob, life.state, life.reason, 0, None)

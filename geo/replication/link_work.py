@@ -30,16 +30,16 @@ from geo.text import counted
 _NOWHERE = object()
 
 BUSY_TURNS = 3
-"""After how many turns in a row that were more than this process brings by itself a topic is busy, and a query takes it up: that
-takes a second to begin, and a batch of it then less than a turn."""
+"""Turns in a row after which a topic is busy, that were more than this process replicates by itself. Then a query takes it up: that takes a second to
+begin, and a batch of it then less than a turn.
+"""
 
 
 class LinkWork:
     """One topic of one link and its fate in this process.
 
-    It is brought up by its start. After that its source is looked at by name, and news get a turn; those of a busy topic a
-    streaming query, which ends once there were none for long. In a run that ends it is brought up by turns up to what the source
-    has then.
+    It comes up by its start. After that its source is looked at by name, and news get a turn; those of a busy topic a streaming query, which ends
+    once there were none for long. In a run that ends it comes up by turns up to what the source has then.
     """
 
     def __init__(self, link: TopicLink, trigger: str, *, take_over: bool = False) -> None:
@@ -49,13 +49,13 @@ class LinkWork:
         self._once = every_s is None
         self._every_s = every_s or 0.0
         self._stopped: Callable[[], bool] = lambda: False
-        """Whether what is done for it is to end after the turn it is in."""
+        """True if the work is to end after the turn it is in."""
         self._busy = 0
         """Turns in a row that Spark did."""
         self._has_caught_up = False
         """Nothing was left after the last turn."""
         self.begun_anew = 0
-        """How often it was begun anew because it hung."""
+        """Restarts because it hung."""
         self._hung_at: CommitName | object | None = _NOWHERE
         """Where that was last: at a cursor, or (None) while both logs were compared."""
         self.recorded: LinkState | None = None
@@ -89,7 +89,7 @@ class LinkWork:
 
     @property
     def is_behind(self) -> bool:
-        """Whether its source has, or may have, what it has not brought. No request is made for it."""
+        """Tells whether its source has, or may have, what it has not replicated. No request is made for it."""
         if (started := self.link.started) is None:
             return True
         return started.has_news() if started.source_is_local else not self._has_caught_up
@@ -99,7 +99,7 @@ class LinkWork:
         own(self.link.target, [self])
 
     def bring_up(self, owned: Ownership, stopped: Callable[[], bool]) -> None:
-        """Start the topic's link; in a run that ends, bring what the source has now."""
+        """Start the topic's link; in a run that ends, replicate what the source has now."""
         self._stopped, self._busy, self._rest_began = stopped, 0, None
         # Where it replaced an owner that lived, as a person asked, its comparison replaces whoever compares or backfills.
         take_over = self.lease.takes_over
@@ -177,8 +177,9 @@ class LinkWork:
             raise
 
     def instead(self) -> tuple[LinkWork, BaseException] | None:
-        """A turn that takes ten minutes, and a second for each of its megabytes, hangs. The topic is begun anew, and if it then
-        hangs at the same place it is a person's."""
+        """Replaces a turn that hangs: one that takes ten minutes, and a second for each of its megabytes. The topic is begun again, and if it then
+        hangs at the same place it is a person's.
+        """
         began, cursor = self.link.turns.began or self._rest_began, self.link.cursor
         if began is None or self.lease.is_left:
             return None

@@ -1,7 +1,7 @@
-"""What of a source log is missing in a target log, derived from the two logs alone; nothing is written.
+"""Difference of a source log and a target log, derived from the two logs alone; nothing is written.
 
-Bootstrap, repair, rebuild and backfill are all this; who may append it, and what is recorded, is their business. Of two small logs it is
-found without Spark: Spark takes a second or two for what takes milliseconds here, and a link asks for each topic at its first start.
+Bootstrap, repair, rebuild and backfill are all this; who may append it, and what is recorded, is their business. Of two small logs it is found
+without Spark: Spark takes a second or two for what takes milliseconds here, and a link asks for each topic at its first start.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _few_missing(source: Table, version: int, target: Table, target_version: int
 
 
 def _is_new(one: Hashable, there: set[Hashable]) -> bool:
-    """Whether a MessageId is not there yet. From now on it is: a source may hold a row twice."""
+    """Tells whether a MessageId is not there yet. From now on it is: a source may hold a row twice."""
     is_new = one not in there
     there.add(one)
     return is_new
@@ -85,7 +85,7 @@ def extents_of(found: Groups) -> dict[LedgerId, Extent]:
 
 
 def missing_in_steps(source: DataFrame, target: DataFrame, what: str, most: int) -> Iterator[DataFrame]:
-    """What `target` lacks of the rows of `source`, in steps of at most so many entries. Columns as `source`. How far that has come is logged as `what`."""
+    """Finds what `target` lacks of the rows of `source`, in steps of at most so many entries. Columns as `source`. Progress is logged as `what`."""
     found = gaps(extents(source), extents(target))
     progress = Progress(log, what, "messages compared", sum(gap.size for gap in found))
     for step in steps(found, most):

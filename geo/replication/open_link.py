@@ -61,8 +61,9 @@ class OpenLink:
         return SourceChangedError(told, code=fault.code)
 
     def lost(self, version: int, promises: Sequence[Promise], cursor: CommitName | None, *, gaps: bool = True) -> list[str]:
-        """What the link has still to read and the source at `version` has no more: ends that a producer recorded, and with `gaps` what
-        lies before a later entry."""
+        """Finds what the link has still to read and the source at `version` has no more: ends that a producer recorded, and with `gaps` what lies
+        before a later entry.
+        """
         lost = self.logs.lost(version, self.row.floors) if gaps else []
         unkept = self.logs.unkept(version, self.row.floors, promises, None if cursor is None else cursor.version)
         return [*lost, *(told_range(*one) for one in unkept.items())]

@@ -37,7 +37,7 @@ from geo.schemas import TOPIC_LOG, TOPICS
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """How many of the region's own messages of a topic came back, or would."""
+    """Count of the region's own messages of a topic that came back, or would."""
 
     topic: str
     messages: int
@@ -50,11 +50,11 @@ def rebuild(
 ) -> list[Rebuilt]:
     """Append to the logs of `cluster` its own messages that `peer` holds and it does not, by message id. Idempotent.
 
-    Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start afterwards
-    they open new ones. A topic that was deleted in `cluster` stays so; of one that `cluster` knows nothing of any more, nor to where it may
-    replicate, a person is to say that again (`geo topics set`), if a link that has not carried it would: until then only links that have
-    carried it do. What no peer holds
-    (`replicate_to` this cluster only, or not yet replicated) is lost. Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
+    Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start afterwards they open new ones. A
+    topic that was deleted in `cluster` stays so. Of some topics `cluster` knows nothing any more, nor to where they may replicate. Of these a person
+    is to say that again (`geo topics set`), if a link that has not carried one would: until then only links that have carried it do. What no peer
+    holds (`replicate_to` this cluster only, or not yet replicated) is lost. Raises UsageError if the peer has no such topic, AlreadyOwnedError if a
+    producer lives.
     """
     check_topic_glob(topics)
     if cluster == peer:
@@ -74,8 +74,9 @@ def rebuild(
     carried = {link: _carried(spark, config, link) for link in others}
 
     def may_go_elsewhere(topic: Topic) -> bool:
-        """Whether the configuration lets a link carry it to another place than the peer, which has not carried it, or of which nobody can
-        tell: what the cluster's registry said of that is lost."""
+        """Tells whether the configuration lets a link carry it to another place than the peer. So it is where such a link has not carried it, or
+        where nobody can tell: what the cluster's registry said of that is lost.
+        """
         return any(link in carried and str(topic) not in carried[link] for link in config.links_of(topic))
 
     done = [
@@ -95,7 +96,7 @@ def _carried(spark: SparkSession, config: Config, link: Link) -> set[str]:
 
 
 def _rehearsed(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str) -> int:
-    """How many messages would come back. Writes nothing."""
+    """Counts the messages that would come back. Writes nothing."""
     source, target = open_log(other, topic)[0], own.log(topic)
     version = source.latest_version()
     if target.find_checked(TOPIC_LOG) is None:

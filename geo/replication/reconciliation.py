@@ -1,4 +1,4 @@
-"""A link compares both logs of a topic, and brings what the target lacks (design section 5: Reconcile).
+"""A link compares both logs of a topic, and appends what the target lacks (design section 5: Reconcile).
 
 What may be missing is found in both_logs and gaps; whether to compare at all is decided in link_start.
 """
@@ -50,21 +50,22 @@ class Reconciliation:
 
     opened: OpenLink
     fillers: Sequence[Runner]
-    """What it owns beside the link, so that nobody else fills what is missing meanwhile."""
+    """Runners that it owns beside the link, so that nobody else fills what is missing meanwhile."""
     decision: Reconcile
     stands: LinkStanding
     start_at: Start | datetime | None
-    """Where the link begins anew; None: it begins where it began."""
+    """Place where the link begins again; None: it begins where it began."""
     reached: CommitName | None = None
     """The commit of the source of which the target holds everything, once it does."""
     _filling: Ownership | None = None
 
     def run(self, stopped: Callable[[], bool], *, take_over: bool) -> None:
-        """If it is `stopped` between two steps the next start compares again. `take_over` replaces a backfill that runs.
+        """Run the comparison. If it is `stopped` between two steps the next start compares again. `take_over` replaces a backfill that runs.
 
-        Raises AlreadyOwnedError while one does, SourceChangedError for what is lost in the source, UnsafeError for different messages that
-        the source holds under one id and for messages that the target holds otherwise or twice, RetryableError for messages that the target
-        has and the source not yet."""
+        Raises AlreadyOwnedError while one does, SourceChangedError for what is lost in the source. Raises UnsafeError for different messages that the
+        source holds under one id and for messages that the target holds otherwise or twice. Raises RetryableError for messages that the target has
+        and the source not yet.
+        """
         if self.opened.row.recorded is not None and self.decision.why is not None:
             log.warning("%s: %s; comparing both logs", self.opened.into, self.decision.why)
         (filling,) = claim(self.opened.target_tables, [self.fillers], take_over=take_over)
@@ -181,8 +182,7 @@ class Reconciliation:
             raise self.opened.refusal(fault, cursor)
 
     def _step_size(self) -> tuple[int | None, float]:
-        """How many messages a step brings at most, None for as many as ever, and how many bytes each takes, 0 where nobody
-        asks."""
+        """Messages that a step appends at most, None for as many as ever, and the bytes that each takes, 0 where nobody asks."""
         most = self.opened.turns.most
         if most.size >= TURN_BYTES:
             return most.messages, 0.0

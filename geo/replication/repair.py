@@ -1,4 +1,4 @@
-"""`geo reconcile` and `geo links reset`: bring the topics of one link up to its source as it is now, and let the link go on."""
+"""`geo reconcile` and `geo links reset`: replicate the topics of one link up to its source as it is now, and let the link go on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What a reconcile of one topic found and did.
+    """Result of a reconcile of one topic.
 
     `impossible`: the rows of the source that no producer can have written, which are left out; `not_accepted`: those of them that nobody has
     accepted, also after it.
@@ -54,7 +54,7 @@ class Reconciled:
     impossible: int
     not_accepted: int
     beside: str = ""
-    """What the target holds beside it of another log that the source had before, for people; empty: nothing."""
+    """Messages that the target holds beside it of another log that the source had before, for people; empty: none."""
 
 
 def reconcile_links(
@@ -70,13 +70,13 @@ def reconcile_links(
     accept_impossible: bool = False,
     accept_type: bool = False,
 ) -> list[Reconciled]:
-    """Bring each matching topic of one link up to the source as it is now, and let the link go on from there.
+    """Replicate each matching topic of one link up to the source as it is now, and let the link go on from there.
 
-    This is the verb that resolves a FAILED link: it takes the source as right. Idempotent; `dry_run` counts and writes nothing.
-    With `start` the link begins there anew: what was published before is not fetched any more, what is there stays.
-    Rows that no producer can have written are left out and counted; `accept_impossible` says that they are rightly, once it has told how many.
-    With `accept_type` values of a column whose type, or case, differs come as the target's type, where they are exactly that, from now on.
-    Raises UsageError for a link or topic that is not there, and as `refuse_rehearsed_types`; AlreadyOwnedError if the link runs.
+    This is the verb that resolves a FAILED link: it takes the source as right. Idempotent; `dry_run` counts and writes nothing. With `start` the link
+    begins there again: what was published before is not fetched any more, what is there stays. Rows that no producer can have written are left out
+    and counted; `accept_impossible` says that they are rightly, once it has told how many. With `accept_type` values of a column whose type, or case,
+    differs come as the target's type, where they are exactly that, from now on. Raises UsageError for a link or topic that is not there, and as
+    `refuse_rehearsed_types`; AlreadyOwnedError if the link runs.
     """
     refuse_rehearsed_types(dry_run=dry_run, accept_type=accept_type)
     require_delta(spark)
@@ -114,7 +114,7 @@ def refuse_rehearsed_types(*, dry_run: bool, accept_type: bool) -> None:
 
 
 def _preview(work: TopicLink, recorded: LinkState | None, start: Start | datetime | None) -> Reconciled:
-    """What a comparison would do now. Writes nothing. `recorded`: the link's newest row. Raises RetryableError if it would be refused."""
+    """Rehearses a comparison. Writes nothing. `recorded`: the link's newest row. Raises RetryableError if it would be refused."""
     link, topic = work.link, work.topic
     clock = partial(checked_now_us, work.target, f"{work}: nothing is compared", writes=False)
     log_table, _ = open_source_log(work.source, topic, link, str(work))
@@ -133,8 +133,9 @@ def _preview(work: TopicLink, recorded: LinkState | None, start: Start | datetim
 
 
 def carried_topics(config: Config, link: Link, source: ClusterTables, target: ClusterTables, glob: str) -> list[Topic]:
-    """The topics of a link's source that match (by the name of a partitioned one its partitions), that it carries, and that were not deleted in its target; also those that the source's
-    registry lacks, though their logs are there. Of which nobody knows where it may go it carries what it has carried before.
+    """The topics of a link's source that match, that it carries, and that were not deleted in its target. The name of a partitioned topic is its
+    partitions. Among them are those that the source's registry lacks, though their logs are there. A topic of which nobody knows where it may go is
+    carried if it was before.
 
     Raises UsageError if there are none, RetryableError if the source's registry, which the link has read, is not there.
     """

@@ -18,7 +18,7 @@ from geo.text import show
 
 
 class MarkerKind(str, Enum):
-    """What the column `marker` of a topic log says (PIP-33; Pulsar's Markers). What such a row holds: geo.subscription.markers."""
+    """Values of the column `marker` of a topic log (PIP-33; Pulsar's Markers). What such a row holds: geo.subscription.markers."""
 
     SNAPSHOT_REQUEST = "SNAPSHOT_REQUEST"
     SNAPSHOT_RESPONSE = "SNAPSHOT_RESPONSE"
@@ -33,11 +33,11 @@ CROSSING_MARKERS = frozenset(kind.value for kind in MarkerKind if kind is not Ma
 MICROSECONDS = 1_000_000
 
 AHEAD_US = 86_400 * MICROSECONDS
-"""How much later than now a row may say that it was published. A publisher whose clock is five minutes off publishes nothing."""
+"""Microseconds by which a row may say that it was published later than now. A publisher whose clock is five minutes off publishes nothing."""
 
 
 class Verdict(str, Enum):
-    """What becomes of a row at a link: the first filter that refuses it, in this order, or REPLICATE."""
+    """Verdict on a row at a link: the first filter that refuses it, in this order, or REPLICATE."""
 
     MARKER = "MARKER"
     FOREIGN_ORIGIN = "FOREIGN_ORIGIN"
@@ -51,8 +51,8 @@ class Verdict(str, Enum):
 class Rule:
     """The part of a link and of a topic's policy that decides about a row.
 
-    `origins` are the clusters whose messages cross; never the target's own, which would bring them back doubled.
-    `message_ttl_s` is the age in seconds beyond which a message is not sent; None sends all. Raises UsageError.
+    `origins` are the clusters whose messages cross; never the target's own, which would come back doubled. `message_ttl_s` is the age in seconds
+    beyond which a message is not sent; None sends all. Raises UsageError.
     """
 
     source: str
@@ -75,7 +75,7 @@ class Rule:
 
     @classmethod
     def of(cls, link: Link, message_ttl_s: int | None = None) -> Rule:
-        """What a link lets through of a topic whose messages live so long."""
+        """Rule of a link for a topic whose messages live so long."""
         return cls(link.source, link.target, frozenset(link.origins), message_ttl_s)
 
     def expired_before_us(self, now_us: int) -> int | None:
@@ -89,7 +89,7 @@ Floors = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """How many rows of the rule's origins, no markers, did not cross though somebody may miss them."""
+    """Rows of the rule's origins, no markers, that did not cross though somebody may miss them, counted."""
 
     expired: int = 0
     impossible: int = 0
@@ -100,16 +100,16 @@ class LeftOut:
 
 
 def filters(rule: Rule, now_us: int) -> tuple[tuple[Verdict, Predicate], ...]:
-    """What the link refuses `now_us` microseconds after the epoch, in the rule's order: a verdict, and the rows that have it unless one
-    before it has them.
+    """Lists what the link refuses `now_us` microseconds after the epoch, in the rule's order: a verdict, and the rows that have it unless one before
+    it has them.
 
     - A marker of a crossing kind is treated like a message.
     - A row without an origin is of no origin the rule names.
-    - A row is impossible whose id no message can have, or that was published before 1970 or a day after now: no
-      producer of ours wrote it, and whoever would read it could stumble over it. It is counted and reported.
+    - A row is impossible whose id no message can have, or that was published before 1970 or a day after now: no producer of ours wrote it, and
+      whoever would read it could stumble over it. It is counted and reported.
     - `replicate_to`: NULL is every cluster, an empty list none; a NULL in the list names nobody.
-    - A message as old as the TTL still crosses. One without a publish time is taken as not expired: nothing shows that
-      it is too old, and a message too many is seen while one too few is not.
+    - A message as old as the TTL still crosses. One without a publish time is taken as not expired: nothing shows that it is too old, and a message
+      too many is seen while one too few is not.
     """
     outside = Compare("publish_time", "<", TimeUs(0)) | Compare("publish_time", ">", TimeUs(now_us + AHEAD_US))
     found: list[tuple[Verdict, Predicate]] = [
@@ -134,7 +134,7 @@ def from_floors(floors: Floors) -> Predicate:
 
 
 def messages_wanted(rule: Rule, floors: Floors | None, now_us: int) -> Predicate:
-    """As `crosses`, without markers, whose time is over. Of a replica it says the same as of the row it is a copy of."""
+    """Selects as `crosses`, without markers, whose time is over. Of a replica it says the same as of the row it is a copy of."""
     return IS_MESSAGE & crosses(rule, floors, now_us)
 
 

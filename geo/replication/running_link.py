@@ -1,4 +1,4 @@
-"""A topic of a link from its start on: brings what is above its cursor, turn by turn or by a stream, and says what to record.
+"""A topic of a link from its start on: replicates what is above its cursor, turn by turn or by a stream, and says what to record.
 
 Which rows cross is decided in rule, what the source's commits mean in source_history; both are pure.
 """
@@ -48,7 +48,7 @@ TURN_COMMITS = 2_000
 
 
 class Brought(Enum):
-    """How the rows of a turn were brought."""
+    """Way in which the rows of a turn were replicated."""
 
     NOTHING = "NOTHING"
     """No row was of our origins."""
@@ -69,7 +69,7 @@ class RunningLink:
         """The newest version of the source that was met."""
         self.stream: LinkStream | None = None
         self._progressed_to, self._progressed_at = cursor, -math.inf
-        """Where it stood when `progressed` looked last, and when that was (monotonic)."""
+        """Place at the last look of `progressed`, and the time of that look (monotonic)."""
         self._open, self._row, self._into, self._turns = opened, opened.row, opened.into, opened.turns
         self._source, self._look, self._rule = opened.logs.source, opened.look, opened.logs.rule
 
@@ -80,18 +80,18 @@ class RunningLink:
 
     @property
     def source_is_local(self) -> bool:
-        """Whether a look at the source's commits is no request."""
+        """Tells whether a look at the source's commits is no request."""
         return self._look.is_local
 
     def has_news(self) -> bool:
-        """Whether the source has a commit above the cursor. Raises as `SourceLook.has_news`."""
+        """Tells whether the source has a commit above the cursor. Raises as `SourceLook.has_news`."""
         if has := self._look.has_news(self.cursor):
             self._seen = max(self._seen, self.cursor.version + 1)
         return has
 
     @property
     def behind(self) -> int:
-        """How many commits of the source are above the cursor, at least."""
+        """Commits of the source above the cursor, at least."""
         return max(0, self._seen - self.cursor.version)
 
     def check_source(self) -> None:
@@ -99,14 +99,14 @@ class RunningLink:
         self._open.refuse(self._look.judged(self.cursor), self.cursor)
 
     def run_turns(self, stopped: Callable[[], bool]) -> None:
-        """Bring everything that the source has now, turn by turn, or as far as it got when `stopped`. Raises as `take_turn`."""
+        """Replicate everything that the source has now, turn by turn, or as far as it got when `stopped`. Raises as `take_turn`."""
         newest = self._source.latest_version()
         while self.cursor.version < newest and not stopped():
             self.take_turn(stopped, newest)
 
     def take_turn(self, stopped: Callable[[], bool], newest: int | None = None, rows: DataFrame | None = None) -> Brought | None:
-        """Bring what the next of the source's commits have, up to `newest` or all that there are, in one append: whole commits,
-        one at least, and no more than a turn is to bring. `rows`, if they are given, are those of all these commits.
+        """Replicate what the next of the source's commits have, up to `newest` or all that there are, in one append: whole commits, one at least, and
+        no more than a turn may have. `rows`, if they are given, are those of all these commits.
 
         None: it was `stopped`, and nothing was done. Raises SourceChangedError, RetryableError, WrongClockError, FencedError.
         """
@@ -193,8 +193,9 @@ class RunningLink:
         return written
 
     def _left_out(self, rows: DataFrame | FileRows, commits: Sequence[Commit], now_us: int) -> LeftOut:
-        """Count what is left out. Spark is asked only if a commit may hold something that old, or neither a producer of ours nor
-        a link wrote it, which write nothing impossible."""
+        """Count what is left out. Spark is asked only if a commit may hold something that old, or was written by neither a producer of ours nor a
+        link: these write nothing impossible.
+        """
         horizon_us = self._rule.expired_before_us(now_us)
         may_be_old = horizon_us is not None and not published_after(commits, horizon_us)
         if not may_be_old and all(_is_possible(commit, now_us) for commit in commits):
@@ -205,7 +206,7 @@ class RunningLink:
         return LeftOut.of({Verdict(row["verdict"]): row["count"] for row in verdicts})
 
     def look_every_s(self, said_s: float) -> float:
-        """As `geo.delta.tail.look_every_s`, of its source."""
+        """Seconds between two looks at its source, as `geo.delta.tail.look_every_s`."""
         return look_every_s(self._source, said_s)
 
     # -- its stream ----------------------------------------------------------------------------------------------------
@@ -254,14 +255,15 @@ class RunningLink:
         return None
 
     def _target_moved(self, seen: CommitName) -> bool:
-        """Whether the target is worth another look: on a local disk always, elsewhere after a while or many commits."""
+        """Tells whether the target is worth another look: on a local disk always, elsewhere after a while or many commits."""
         target = self._open.logs.target
         return target.is_near or self._row.is_old or target.has_commit(seen.version + RENEW_COMMITS)
 
 
 def _is_possible(commit: Commit, now_us: int) -> bool:
-    """Whether nothing impossible can be in it: it brought nothing, or says that a link wrote it, or a producer of ours, and at a time
-    that can be. (A producer's storage may have had a wrong clock.)"""
+    """Tells whether nothing impossible can be in the commit. Either it appended nothing, or it says that a link wrote it, or a producer of ours, and
+    at a time that can be. (A producer's storage may have had a wrong clock.)
+    """
     told = commit.user_metadata
     if commit.kind is not Kind.APPEND or LinkRecord.decode(told) is not None:
         return True

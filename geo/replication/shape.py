@@ -1,4 +1,4 @@
-"""How rows of a link's source become rows of its target: by the columns of both logs, and by what a person accepted of those that differ."""
+"""Conversion of rows of a link's source into rows of its target: by the columns of both logs, and by what a person accepted of those that differ."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from geo.sql_text import identifier
 from geo.text import show
 
 ACCEPTED_PROPERTY = "geo.types.accepted."
-"""Of a topic's log, with the name of a source behind it: the columns of which a person accepted that their values come from there as the log's own
-type, with the type that they had there then, as JSON. Two sources do not write one. An older program does not know it, and its links are FAILED at
-such a column."""
+"""Property of a topic's log, with the name of a source behind it, as JSON: columns whose values come from there as the log's own type, as a person
+accepted, with the type that they had there then. Two sources do not write one. An older program does not know it, and its links are FAILED at such a
+column.
+"""
 
 _TOO_LARGE = 2**63 - 1
 """The one BIGINT that Spark casts to FLOAT or DOUBLE and back to itself though there is none of it: 2**63 becomes this, too."""
@@ -111,7 +112,7 @@ class Shape:
 
 
 def inexact(clash: Clash) -> str:
-    """Whether a row's value is not the same as the other type, as SQL."""
+    """SQL that tells whether a row's value is not the same as the other type."""
     given, kinds = identifier(clash.given.name), (clash.given.dataType, clash.there.dataType)
     there = f"try_cast({given} AS {sql_type(kinds[1])})"
     back = f"try_cast({there} AS {sql_type(kinds[0])})"
@@ -139,8 +140,8 @@ def shape_for(
     updates: Updates = "allow",
     accept: bool = False,
 ) -> Shape:
-    """How rows of a source with these `wanted` columns of its own become rows of the target, which had the columns `there` and has those that
-    it lacked afterwards. With `accept` a person takes differences of type and case from now on, which the target's log keeps.
+    """Derives how rows of a source with these `wanted` columns of its own become rows of the target. The target had the columns `there` and has those
+    that it lacked afterwards. With `accept` a person takes differences of type and case from now on, which the target's log keeps.
 
     Raises SchemaError, with nothing written, for a difference that nobody accepted, or can accept, or any with `updates` deny.
     """

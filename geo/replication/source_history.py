@@ -1,7 +1,7 @@
-"""What the commits of a link's source mean for it. Pure: no Spark, clock or I/O.
+"""Meaning of the commits of a link's source for the link. Pure: no Spark, clock or I/O.
 
-It never decides to skip. A change that it cannot vouch for is a Fault, with the exact range and the verb that resolves it;
-commits that are gone are a reason to compare.
+It never decides to skip. A change that it cannot vouch for is a Fault, with the exact range and the verb that resolves it; commits that are gone are
+a reason to compare.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Fault:
 
 
 def beside_words(messages: int, source: str, target: str, topic: str) -> str:
-    """What a comparison with a log that was made again does not do, and the verbs that do it; empty if there is nothing to say."""
+    """Words for what a comparison with a log that was made again does not do, and the verbs that do it; empty if there is nothing to say."""
     if not messages:
         return ""
     return (
@@ -67,10 +67,10 @@ class CompareLogs:
 def judge(
     cursor: CommitName, table_id: str, newest: int, before: Sequence[Commit], since: Iterable[Commit], origins: frozenset[str]
 ) -> Fault | CompareLogs | None:
-    """Whether a link of these origins may read the versions above its cursor, up to `newest` of the source.
+    """Judges whether a link of these origins may read the versions above its cursor, up to `newest` of the source.
 
-    `table_id` and `newest` are the source's now. `before` are the LOOK_BACK commits that end at the cursor's, `since` those above
-    it, both oldest first and as far as they are there; `since` is read once. None: it may.
+    `table_id` and `newest` are the source's now. `before` are the LOOK_BACK commits that end at the cursor's, `since` those above it, both oldest
+    first and as far as they are there; `since` is read once. None: it may.
     """
     at_cursor = next((commit for commit in before if commit.version == cursor.version), None)
     if (other := parted(cursor, table_id, newest, at_cursor)) is not None:
@@ -114,8 +114,9 @@ def _fault(commit: Commit) -> Fault | None:
 
 
 def _is_published_again(commit: Commit, ends: dict[int, int]) -> bool:
-    """Whether a commit says that it published entries that an earlier one published. `ends`: of the ledgers that those before it published, as
-    far as their records say; its own count from now on."""
+    """Tells whether a commit says that it published entries that an earlier one published. `ends`: of the ledgers that those before it published, as
+    far as their records say; its own count from now on.
+    """
     batch = Batch.decode(commit.user_metadata) if commit.kind is Kind.APPEND else None
     found = False
     for span in () if batch is None else batch.spans:
@@ -140,7 +141,7 @@ def _doubt(commit: Commit, recent: Iterable[Commit], published: dict[int, int], 
 
 
 def _refill(commit: Commit, origins: frozenset[str]) -> str | None:
-    """What brought entries that the source had lacked and that were published long ago: they may have crossed before."""
+    """Finds a commit that added entries that the source had lacked and that were published long ago: they may have crossed before."""
     if commit.has_record(REBUILD_KEY):
         return "a rebuild"
     if origins & (backfilled(commit.user_metadata) or frozenset()):
@@ -152,7 +153,7 @@ def _refill(commit: Commit, origins: frozenset[str]) -> str | None:
 
 
 def brings(commit: Commit, origins: frozenset[str], source: str) -> bool:
-    """Whether a commit of the source can hold rows of these origins, as far as its record tells."""
+    """Tells whether a commit of the source can hold rows of these origins, as far as its record tells."""
     if commit.kind is not Kind.APPEND:
         return False
     if (record := LinkRecord.decode(commit.user_metadata)) is not None:
@@ -165,8 +166,7 @@ def brings(commit: Commit, origins: frozenset[str], source: str) -> bool:
 
 
 def published_after(commits: Iterable[Commit], time_us: int) -> bool:
-    """Whether all that the commits brought was published at or after this time, as far as their records tell; if not, it is not
-    known."""
+    """Tells whether all messages of the commits were published at or after this time, as far as their records tell; if not, it is not known."""
     for commit in commits:
         batch = Batch.decode(commit.user_metadata)
         if commit.kind is Kind.APPEND and (batch is None or batch.publish_time_us < time_us):

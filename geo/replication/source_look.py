@@ -1,5 +1,6 @@
-"""The log of a link's source, for all who bring what is in it: opened, and its commits looked at. What they mean is decided in
-`source_history.py`."""
+"""The log of a link's source, for all who replicate what is in it: opened, and its commits looked at. What they mean is decided in
+`source_history.py`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ LOOKED_FOR = (*RECORDS, ERASED, EXPIRED)
 def open_source_log(source: ClusterTables, topic: Topic, link: Link, who: str) -> tuple[Table, Seen]:
     """The topic's log in the link's source, checked, with what the look at it said.
 
-    Raises SchemaError as `open_log`, RetryableError if the log says that the topic does not go this way; `who` brings it.
+    Raises SchemaError as `open_log`, RetryableError if the log says that the topic does not go this way; `who` replicates it.
     """
     log_table, seen = seen_log(source, topic)
     refuse_forbidden(seen.properties.get(POLICIES_PROPERTY), link.source, link.target, who, str(log_table), str(topic))
@@ -54,13 +55,14 @@ class SourceLook:
 
     @property
     def is_local(self) -> bool:
-        """Whether a look at the commits is no request."""
+        """Tells whether a look at the commits is no request."""
         return self._log.is_near
 
     def judged(self, cursor: CommitName) -> Fault | CompareLogs | None:
-        """What the commits above the cursor mean, up to the newest. On a local disk, where a power cut may take the newest commits away, the
-        commits that its producers recorded are looked for too; elsewhere only comparisons hold what they recorded against the log. Raises
-        RetryableError if the log is not there."""
+        """Judges the commits above the cursor, up to the newest. On a local disk, where a power cut may take the newest commits away, the commits
+        that its producers recorded are looked for too; elsewhere only comparisons hold what they recorded against the log. Raises RetryableError if
+        the log is not there.
+        """
         promises = self._promises() if self.is_local else ()  # before the log
         if (seen := self._log.look()) is None:
             raise RetryableError(f"{self._what}: the source's log {self._log} is not there.", code=Reason.SOURCE_GONE)
@@ -79,7 +81,7 @@ class SourceLook:
         return None
 
     def judged_commits(self, cursor: CommitName, commits: Sequence[Commit], last: int) -> Fault | CompareLogs | None:
-        """What these commits mean, which are to be all from the cursor to version `last`."""
+        """Judges these commits, which are to be all from the cursor to version `last`."""
         first = max(0, cursor.version - LOOK_BACK)
         # Those before it were looked at, if they are in a row up to it, and it is what it was.
         known = [one for one in self._recent if first <= one.version < cursor.version]
@@ -95,8 +97,9 @@ class SourceLook:
         return judged
 
     def has_news(self, cursor: CommitName) -> bool:
-        """Whether there is a commit above the cursor: a look at two names, elsewhere than on a local disk at the second once in
-        REMOTE_PRESENCE_S. Raises RetryableError if the cursor's own commit is not what it was, so that a full look finds out why."""
+        """Tells whether there is a commit above the cursor: a look at two names, elsewhere than on a local disk at the second once in
+        REMOTE_PRESENCE_S. Raises RetryableError if the cursor's own commit is not what it was, so that a full look finds out why.
+        """
         if self._log.has_commit(cursor.version + 1):
             return True
         stamp = self._log.commit_stamp(cursor.version) if self.is_local else None

@@ -1,8 +1,8 @@
 """One topic of one link: its start, which gathers facts, asks what they mean, and acts.
 
-What a start does is decided in link_start, which is pure. Files of their own have the comparison of both logs (reconciliation), what the
-link does after its start (running_link), what is appended to the target and seen there (link_target), the row in `system/links` (link_row)
-and the turns (turns).
+What a start does is decided in link_start, which is pure. The other parts have files of their own: the comparison of both logs (reconciliation), what
+the link does after its start (running_link), what is appended to the target and seen there (link_target). So have the row in `system/links`
+(link_row) and the turns (turns).
 """
 
 from __future__ import annotations
@@ -53,14 +53,12 @@ log = logging.getLogger(__name__)
 class TopicLink:
     """Replicates one topic from a source cluster into a target cluster, exactly once per message and in ledger order.
 
-    Each append carries the link's cursor in its own commit: the commit of the source up to which the target now holds
-    everything. So rows and cursor are one atomic thing, and nothing else is needed to go on. A run does, in this order, with a
-    named crash point after each arrow:
-    1. (the caller claimed the ownership) 2. create the topic in the target, fence it → 3. look at both logs, by what
-    `system/links` and the target's commits say; FAILED, or go on 4. if a comparison is called for, reconcile at the source's
-    newest version, in steps (each: → append →) and record the cursor (`Reconciliation`) → 5. bring what is above the cursor: in turns,
-    or by a stream (`RunningLink`). Each batch of either: look at the source's commits in it → append → the cursor moves, and now and then its
-    row says so.
+    Each append carries the link's cursor in its own commit: the commit of the source up to which the target now holds everything. So rows and cursor
+    are one atomic thing, and nothing else is needed to go on. A run does, in this order, with a named crash point after each arrow: 1. (the caller
+    claimed the ownership) 2. create the topic in the target, fence it → 3. look at both logs, by what `system/links` and the target's commits say;
+    FAILED, or go on 4. if a comparison is called for, reconcile at the source's newest version, in steps (each: → append →) and record the cursor
+    (`Reconciliation`) → 5. replicate what is above the cursor: in turns, or by a stream (`RunningLink`). Each batch of either: look at the source's
+    commits in it → append → the cursor moves, and now and then its row says so.
 
     A crash before an append loses nothing, a crash after it neither: the next start finds the cursor in the commit.
     """
@@ -83,25 +81,25 @@ class TopicLink:
         self.row = LinkRow(target, link.source, topic, self.rule.origins)
         self._into: LinkTarget | None = None
         self.started: RunningLink | None = None
-        """What its start came to; None before that, and where it did not come to its end."""
+        """Link that its start came to; None before that, and where the start did not come to its end."""
         self._reconciliation: Reconciliation | None = None
         """Under way now, in step 4."""
         self._rests_at: CommitName | None = None
         """Where it was stopped, if neither log is otherwise since then (`rests`)."""
         self.is_filling_left = False
-        """By the table of owners a comparison is under way, or a backfill, though this link has not begun one."""
+        """True if by the table of owners a comparison is under way, or a backfill, though this link has not begun one."""
 
     def __str__(self) -> str:
         return f"{self.link.name} {self.topic}"
 
     @property
     def runners(self) -> list[Runner]:
-        """What it owns, in the target: the way of each of its origins into the topic."""
+        """Runners that it owns, in the target: the way of each of its origins into the topic."""
         return origin_runners(self.rule.origins, self.topic, self.link.target)
 
     @property
     def fillers(self) -> list[Runner]:
-        """What a comparison owns beside these."""
+        """Runners that a comparison owns beside these."""
         return filling_runners(self.rule.origins, self.topic, self.link.target)
 
     @property
@@ -111,7 +109,7 @@ class TopicLink:
 
     @property
     def running(self) -> RunningLink:
-        """As `started`. Raises RetryableError if it is not."""
+        """The link as `started`. Raises RetryableError if it is not."""
         if (started := self.started) is None:
             raise RetryableError(f"{self}: it was stopped while it compared both logs; comparing them again.")
         return started
@@ -123,12 +121,13 @@ class TopicLink:
 
     @property
     def behind(self) -> int | None:
-        """How many commits of the source it has not brought, at least. None: it has not started."""
+        """Commits of the source that it has not replicated, at least. None: it has not started."""
         return None if (started := self.started) is None else started.behind
 
     def rests(self, recorded: LinkState | None) -> bool:
-        """Whether its newest row says that it was stopped, and neither log is otherwise since then: nothing is to be brought, and nobody has to
-        own it to say so. Asked only where a start is many requests; a fault is a start's to tell."""
+        """Tells whether its newest row says that it was stopped, and neither log is otherwise since then: there is nothing to replicate, and nobody
+        has to own it to say so. Asked only where a start is many requests; a fault is a start's to tell.
+        """
         if recorded is None or recorded.state is not State.STOPPED or frozenset(recorded.origins) != self.rule.origins:
             return False
         with Tried():
@@ -153,14 +152,14 @@ class TopicLink:
         stopped: Callable[[], bool] = lambda: False,
         take_over: bool = False,
     ) -> RunningLink | None:
-        """Steps 2 to 4: after this it is `running`, and the target holds all of the source up to its cursor. None: it was `stopped` between
-        two steps of a comparison.
+        """Steps 2 to 4: after this it is `running`, and the target holds all of the source up to its cursor. None: it was `stopped` between two steps
+        of a comparison.
 
-        `recorded` is this link's newest row, read since the ownership was claimed. `accept_source` takes the source as it is now,
-        whatever happened to it (`geo reconcile`); `accept_type` also where its columns are of other types (`geo.replication.shape`). With `start_at` the link begins there anew (`geo links reset`): what is before
-        is not fetched any more, what is there stays. `failed_before`: tries that failed in a row. `take_over`: a comparison
-        replaces a backfill that runs. Raises SourceChangedError if the source changed in a way that must not be passed over,
-        SchemaError, RetryableError, WrongClockError.
+        `recorded` is this link's newest row, read since the ownership was claimed. `accept_source` takes the source as it is now, whatever happened
+        to it (`geo reconcile`); `accept_type` also where its columns are of other types (`geo.replication.shape`). With `start_at` the link begins
+        there again (`geo links reset`): what is before is not fetched any more, what is there stays. `failed_before`: tries that failed in a row.
+        `take_over`: a comparison replaces a backfill that runs. Raises SourceChangedError if the source changed in a way that must not be passed
+        over, SchemaError, RetryableError, WrongClockError.
         """
         self.started = self._into = None
         self.row.begin(recorded, ownership.generation)
@@ -252,7 +251,7 @@ class TopicLink:
     # -- its end -----------------------------------------------------------------------------------------------------
 
     def is_deleted_at_source(self) -> bool:
-        """Whether the source says that somebody deleted the topic there."""
+        """Tells whether the source says that somebody deleted the topic there."""
         with suppress(*FAULTS):
             return self.topic in deleted_topics(self.source)
         return False
@@ -280,7 +279,7 @@ class TopicLink:
 
 
 def _is_still(log: Table, at: CommitName | None) -> bool:
-    """Whether a log on a store where a look is a request has this commit as its newest."""
+    """Tells whether a log on a store where a look is a request has this commit as its newest."""
     if at is None or at.commit_id is None or not log.is_asked_by_name or log.has_commit(at.version + 1):
         return False
     there = log.commit_at(at.version)

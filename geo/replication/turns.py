@@ -1,5 +1,7 @@
-"""The turns of a link's topics: what a link asks of whoever shares out the batches of its source (who shares them, and how, is the fleet's
-business), when the next of a topic may begin, how long the one under way lasts, how to be rid of one that hangs."""
+"""The turns of a link's topics: what a link asks of whoever shares out the batches of its source. Who shares them, and how, is the fleet's business.
+
+A turn says when the next of a topic may begin, how long the one under way lasts, and how to be rid of one that hangs.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,21 @@ from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 
 TURN_BYTES = 1024**3
-"""What a turn brings at most, in whole commits, one at least: some seconds' work. A kill loses no more of a catch-up."""
+"""Bytes that a turn replicates at most, in whole commits, one at least: some seconds' work. A kill loses no more of a catch-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Most:
-    """What a turn is to bring at most, in whole commits, one at least. `messages` None: any number."""
+    """Limit of a turn, in whole commits, one at least. `messages` None: any number."""
 
     messages: int | None = None
     size: int = TURN_BYTES
 
 
 def within(commits: Sequence[Commit], most: Most, brings: Callable[[Commit], bool]) -> list[Commit]:
-    """The first of the commits, one at least, of which those that bring something are within `most`. What others wrote into a
-    source and goes back nowhere counts for nothing."""
+    """The first of the commits, one at least, of which those that hold something are within `most`. What others wrote into a source and goes back
+    nowhere counts for nothing.
+    """
     messages = size = 0
     for at, commit in enumerate(commits):
         if brings(commit):
@@ -43,11 +46,11 @@ class Turns(Protocol):
     """Shares out the batches of a link among its topics. What a method does here is what it does for whoever is alone."""
 
     def wait_s(self, topic: Topic) -> float:
-        """Seconds until the topic may bring more, by its rate; 0: now."""
+        """Seconds until the topic may replicate more, by its rate; 0: now."""
         return 0.0
 
     def most(self, topic: Topic) -> Most:
-        """What a turn of the topic is to bring at most."""
+        """Limit of a turn of the topic."""
         return Most()
 
     def offer(self, topic: Topic) -> bool:
@@ -56,11 +59,11 @@ class Turns(Protocol):
         return True
 
     def turn(self, topic: Topic, stopped: Callable[[], bool]) -> AbstractContextManager[bool]:
-        """Wait for the topic's turn, which lasts as long as the context. False: it is `stopped`, and nothing is to be brought."""
+        """Wait for the topic's turn, which lasts as long as the context. False: it is `stopped`, and nothing is to be replicated."""
         return nullcontext(not stopped())
 
     def took(self, topic: Topic, messages: int, size: int) -> None:
-        """A batch brought so many messages, and bytes."""
+        """Counts a batch of so many messages, and bytes."""
 
     def leave(self, topic: Topic) -> None:
         """Whoever has the topic's turn, or waits for it, is not waited for any more."""
@@ -80,22 +83,22 @@ class TopicTurns:
     def __init__(self, shared: Turns, topic: Topic, target: ClusterTables) -> None:
         self.shared, self._topic, self._target = shared, topic, target
         self.began: float | None = None
-        """When the turn that is under way began, by `time.monotonic`; it brings `size` bytes at most."""
+        """Begin of the turn that is under way, by `time.monotonic`; it replicates `size` bytes at most."""
         self.size = 0
         self._tag = f"geo-link-{secrets.token_hex(8)}"
 
     @property
     def most(self) -> Most:
-        """What a turn is to bring at most."""
+        """Limit of a turn."""
         return self.shared.most(self._topic)
 
     def may_begin(self) -> bool:
-        """Whether the rate lets the topic bring more, and it is its turn."""
+        """Tells whether the rate lets the topic replicate more, and it is its turn."""
         return self.shared.wait_s(self._topic) <= 0 and self.shared.offer(self._topic)
 
     @contextmanager
     def turn(self, stopped: Callable[[], bool]) -> Iterator[bool]:
-        """As `Turns.turn`; whoever asks how long it takes sees when it began."""
+        """Waits as `Turns.turn`; whoever asks how long the turn takes sees when it began."""
         with self.shared.turn(self._topic, stopped) as has_turn:
             self.size, self.began = 0, time.monotonic() if has_turn else None
             try:
@@ -104,7 +107,7 @@ class TopicTurns:
                 self.began = None
 
     def took(self, messages: int, size: int) -> None:
-        """A turn brought so many messages, and bytes."""
+        """Counts a turn of so many messages, and bytes."""
         self.shared.took(self._topic, messages, size)
 
     @contextmanager

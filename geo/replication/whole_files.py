@@ -54,8 +54,9 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What is known of a source's files before there is a target: those of a version, and of some of them what becomes of each in a table that
-    is as the source is."""
+    """Knowledge of a source's files before there is a target: those of a version, and of some of them what becomes of each in a table that is as the
+    source is.
+    """
 
     version: int
     files: Sequence[DataFile]
@@ -63,7 +64,7 @@ class Ahead:
     state: DeltaState
 
     def of(self, file: DataFile, target: DeltaState) -> tuple[Whole | None] | None:
-        """What becomes of a file in this target, which lacks all of it; None: that is not known."""
+        """Finds what becomes of a file in this target, which lacks all of it; None: that is not known."""
         mine, other = ((one.schema, one.partition_by, one.statistics_of) for one in (self.state, target))
         return (self.judged[file.path],) if mine == other and file.path in self.judged else None
 
@@ -199,8 +200,9 @@ def _told(opened: pq.ParquetFile) -> pa.Schema:
 
 
 def _fits(schema: pa.Schema, columns: Mapping[str, pa.Field]) -> bool:
-    """Whether a file has columns of the table alone, each of its type, and all that must have a value. Times may be of any unit, which readers
-    know, and are instants in both or in neither."""
+    """Tells whether a file has columns of the table alone, each of its type, and all that must have a value. Times may be of any unit, which readers
+    know, and are instants in both or in neither.
+    """
     if not set(schema.names) <= columns.keys() or not set(_READ) <= set(schema.names):
         return False
     if any(not field.nullable and field.name not in schema.names for field in columns.values()):
@@ -224,8 +226,9 @@ def _plain(kind: pa.DataType) -> str:
 
 
 def _are_wanted(columns: pa.Table, ledger: LedgerId, first: int, last: int, wanted: Predicate) -> bool:
-    """Whether every row of a file is, and they are each entry of the ledger from `first` to `last` once. A row without a time may be,
-    but to when it belongs nobody knows. One that names its targets goes by rows."""
+    """Tells whether every row of a file is wanted, and they are each entry of the ledger from `first` to `last` once. A row without a time may be,
+    but to when it belongs nobody knows. One that names its targets goes by rows.
+    """
     for name, value in (("origin", ledger.origin), ("ledger_id", ledger.ledger_id)):
         if pc.unique(columns[name]).to_pylist() != [value]:
             return False
@@ -237,7 +240,7 @@ def _are_wanted(columns: pa.Table, ledger: LedgerId, first: int, last: int, want
 
 
 def without(found: Iterable[Gap], taken: Collection[Whole]) -> Iterator[Gap]:
-    """What is left of the gaps once the files are there."""
+    """The rest of the gaps once the files are there."""
     for gap in found:
         first = gap.first
         inside = [one for one in taken if one.ledger == gap.ledger and gap.first <= one.first and one.last <= gap.last]
