@@ -97,9 +97,8 @@ class Finding:
 
 
 SAMPLES, APART_US = 10, 60 * 1_000_000
-"""Looks into the history of its commits by which a link is judged, a minute apart, the last of now. As many as Burrow takes. A turn that takes as long hangs
-(timetable.HANGS_S).
-"""
+"""Looks into the history of its commits by which a link is judged, a minute apart, the last of now. As many as Burrow takes. (A turn that takes as
+long hangs.)"""
 
 _WINDOW_US = (SAMPLES - 1) * APART_US
 

@@ -1,4 +1,4 @@
-"""The turns of a link's topics: what a link asks of whoever shares out the batches of its source. Who shares them, and how, is the fleet's business.
+"""The turns of a link's topics: what a link asks of whoever shares out its source's batches. Who shares them, and how, is the fleet's business.
 
 A turn says when the next of a topic may begin, how long the one under way lasts, and how to be rid of one that hangs.
 """
