@@ -109,7 +109,7 @@ class FileIdentity:
             return False
         if not more or seen.stamp == more[1] or (size > position and self.contents.may_go_on(file, position)):
             return True
-        return self.contents.at(stream, file, position, anew=True).told == str(more[0])
+        return self.contents.at(stream, file, position, reread=True).digest == str(more[0])
 
 
 def _has_inode(place: Place | None, seen: SeenFile) -> bool:

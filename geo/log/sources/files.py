@@ -191,7 +191,7 @@ class Content:
         return Content(self._hash.copy())
 
     @property
-    def told(self) -> str:
+    def digest(self) -> str:
         """The hash as it is recorded."""
         self._wait()
         return str(self._hash.hexdigest()[:32])
@@ -220,10 +220,10 @@ class Contents:
         at, _, whole = self._known.get(file, _NOTHING)
         return at == position and position < 2 * whole
 
-    def at(self, stream: Stream, file: str, position: int, *, anew: bool = False) -> Content:
-        """The hash of all before a position, to go on with; `anew`: read again, whatever is known."""
+    def at(self, stream: Stream, file: str, position: int, *, reread: bool = False) -> Content:
+        """The hash of all before a position, to go on with; `reread`: read again, whatever is known."""
         at, content, _ = self._known.get(file, _NOTHING)
-        if anew or at != position:
+        if reread or at != position:
             content, left = Content(), position
             stream.seek(0)
             while left and (chunk := stream.read(min(_CHUNK_BYTES, left))):

@@ -171,7 +171,7 @@ class JsonLinesReader:
                 if stop > position:
                     self._identity.contents.keep(file, stop, content)
                     stamp = seen.stamp if stop == size or not seen.is_packed else replace(seen, size=0).stamp
-                    end[file] = [stop, lines + counted, tail_of(stream, stop), content.told, stamp]
+                    end[file] = [stop, lines + counted, tail_of(stream, stop), content.digest, stamp]
                     self._paths[file] = seen.path or file
                     left -= stop - position
         return end
