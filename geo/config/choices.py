@@ -12,13 +12,13 @@ from geo.text import show
 Start = Literal["earliest", "latest"]
 
 Carry = Literal["messages", "acks", "both"]
-"""What crosses a link: messages of topics, acknowledgements of subscriptions, or both."""
+"""Content that crosses a link: messages of topics, acknowledgements of subscriptions, or both."""
 
 SchemaChange = Literal["fixed", "grow"]
-"""What becomes of a typed topic when other columns are published into it: they are refused, or it gets them, and wider types."""
+"""Treatment of other columns that are published into a typed topic: they are refused, or the topic gets them, and wider types."""
 
 Updates = Literal["allow", "deny"]
-"""Whether a link brings new columns and wider types of its source's topics."""
+"""Permission of a link to replicate new columns and wider types of its source's topics."""
 
 
 def check_start(text: str) -> Start:

@@ -92,13 +92,13 @@ class Cluster:
 
     @property
     def reached(self) -> Mapping[str, str | Secret]:
-        """How its S3 root is reached, wherever that is said, as `storage`; nothing of another one."""
+        """Access to its S3 root in the form of `storage`, wherever it is configured; empty for another root."""
         if self.storage or self.root is None or storage_of(self.root) != "s3a":
             return self.storage
         return self.reached_at(self.root)
 
     def reached_at(self, location: str) -> Mapping[str, str | Secret]:
-        """How a bucket is reached as `spark_conf` says it, as `storage`. Raises UsageError for what is known to Spark alone."""
+        """Access to a bucket by `spark_conf`, in the form of `storage`. Raises UsageError for what is known to Spark alone."""
         return options_of_hadoop(s3_settings(self.spark_conf, authority_of(location)))
 
     @property
@@ -108,7 +108,7 @@ class Cluster:
 
     @property
     def settings(self) -> Mapping[str, str | Secret]:
-        """What a session of Spark's needs to reach it."""
+        """Settings that a session of Spark's needs to reach the cluster."""
         return {**hadoop_settings(self.storage, authority_of(self.root or "")), **self.spark_conf}
 
     @property

@@ -1,4 +1,4 @@
-"""Which configuration a process takes when nobody names one: by the environment, else of the folder in which it is run."""
+"""Finds the configuration that a process takes when nobody names one: by the environment, else of the folder in which it is run."""
 
 from __future__ import annotations
 

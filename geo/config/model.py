@@ -34,7 +34,8 @@ from geo.text import show
 from geo.times import MAX_DURATION_S
 
 Local = Mapping[str, Sequence[str] | None]
-"""By cluster, the replication clusters that its own registry has for a topic; None or left out: it has none."""
+"""Replication clusters that a cluster's own registry has for a topic, by cluster.
+None or left out: it has none."""
 
 LONGEST_OUTAGE_S = 7 * 86_400
 """A week: somebody notices, and has time."""
@@ -55,8 +56,10 @@ MOST_PENDING = 100
 
 @dataclass(frozen=True, slots=True)
 class DispatchRate:
-    """How much of each topic a link brings per second at most (Pulsar's replicatorDispatchRate). None: any number. UsageError for
-    a rate at which nothing would ever come."""
+    """Highest rate at which a link replicates each topic (Pulsar's replicatorDispatchRate). UsageError for a rate at which nothing would
+    ever come.
+
+    None: any number."""
 
     messages_per_second: int | None = None
     bytes_per_second: int | None = None
@@ -83,8 +86,8 @@ class Link:
     schema_updates: Updates = "allow"
     """`deny`: a topic whose source gets columns, or wider types, is FAILED until its target has them too and `geo links restart`."""
     expect_every_s: int | None = None
-    """How often it is run, where that is by a schedule; nobody is missed for so long and half as long again. None: it runs on, or as its
-    commits tell."""
+    """Period in which the link is run, where that is by a schedule. Nobody is missed for so long and half as long again.
+    None: it runs on, or as its commits tell."""
     line: int | None = field(default=None, compare=False, repr=False)
     """Where it stands in the configuration's file; None: in none."""
 
@@ -117,7 +120,7 @@ class Link:
         return f"{self.source}->{self.target}"
 
     def carries(self, topic: Topic) -> bool:
-        """Whether the link's globs match the topic and it carries such topics. A policy has a say too: see `Config.links_of`.
+        """True if the link's globs match the topic and it carries such topics. A policy has a say too: see `Config.links_of`.
 
         Acknowledgements travel with a namespace: a link that carries one topic of it carries those of all.
         """
@@ -128,7 +131,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """What holds for the topics that match. `message_ttl_s` None: messages do not expire. `replication_clusters` None: all.
+    """Policy for the topics that match. `message_ttl_s` None: messages do not expire. `replication_clusters` None: all.
     `dispatch_rate` None: it says none; `Config.dispatch_rate` has whose counts. `replicate_subscription_state` likewise."""
 
     match: str = ALL_TOPICS
@@ -138,7 +141,7 @@ class TopicPolicy:
     dispatch_rate: DispatchRate | None = None
     replicate_subscription_state: bool | None = None
     line: int | None = field(default=None, compare=False, repr=False)
-    """As of a link."""
+    """Line as of a link."""
 
     def __post_init__(self) -> None:
         check_topic_glob(self.match)
@@ -151,13 +154,13 @@ class TopicPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Of topics with version subscriptions: how often one is taken at most, after how long it is given up, and how many a subscription
-    keeps that it has still to pass. UsageError if impossible."""
+    """Snapshots of topics with version subscriptions: how often one is taken at most, and after how long it is given up. A subscription keeps
+    `max_cached` that it has still to pass. UsageError if impossible."""
 
     frequency_s: int = 10
     """Pulsar's second would be a commit a second and topic."""
     timeout_s: int = 30
-    """Pulsar's. Two rounds over links that bring a batch each few seconds take about half of it."""
+    """Pulsar's. Two rounds over links that replicate a batch each few seconds take about half of it."""
     max_cached: int = 30
     """Pulsar's: five minutes at their full density, and any backlog at less."""
 
@@ -220,7 +223,7 @@ class Config:
         return tuple(link for link in self.links if link.target == target)
 
     def published_in(self, cluster: str) -> tuple[Publication, ...]:
-        """What the broker of a cluster publishes there."""
+        """Publications of the broker of a cluster."""
         self.cluster(cluster)
         return tuple(one for one in self.publications if one.cluster == cluster)
 
@@ -239,17 +242,17 @@ class Config:
                 yield policy
 
     def dispatch_rate(self, link: Link, topic: Topic) -> DispatchRate:
-        """How much of the topic the link brings per second at most: by the first policy that matches it and says so, which is its
-        own, its namespace's or its tenant's as the user has put them in order; else by the link. It replaces that of the link as a
-        whole. Of a system topic only a policy that names such topics says so: acknowledgements are few, and late they are of no
+        """Highest rate at which the link replicates the topic: by the first policy that matches the topic and has one; else by the link. The
+        policy may be the topic's own, its namespace's or its tenant's, as the user has put them in order. Its rate replaces that of the
+        link as a whole. Of a system topic only a policy that names such topics says so: acknowledgements are few, and late they are of no
         use."""
         said = (policy.dispatch_rate for policy in self.matching(topic))
         rest = DispatchRate() if topic.is_system else link.dispatch_rate
         return next((rate for rate in said if rate is not None), rest)
 
     def replicates_subscriptions(self, topic: Topic) -> bool:
-        """Whether a subscription that is created on the topic is shared by all regions, unless who creates it says otherwise: by the
-        first policy that matches and says so; without one it is."""
+        """True if a subscription that is created on the topic is shared by all regions, unless who creates it says otherwise. The first policy
+        that matches and says so decides; without one it is shared."""
         said = (policy.replicate_subscription_state for policy in self.matching(topic))
         return next((one for one in said if one is not None), True)
 

@@ -94,7 +94,7 @@ _OF_STORAGE = {
     "proxy_url": ("`http://HOST:PORT`", "a proxy on the way to the bucket", "the environment's, if it names one"),
     "timeout": ("a number with `ms`, `s`, `m` or `h`", "of one request", f"`{REQUEST_TIMEOUT}`"),
 }
-"""As `_OF_KAFKA`."""
+"""Rows as `_OF_KAFKA`."""
 
 _SETTING = ("setting", "what is written", "what it does", "default")
 

@@ -1,4 +1,4 @@
-"""How several brokers of a cluster share its topics: the section `placement` of the configuration. Pure."""
+"""Settings by which several brokers of a cluster share its topics: the section `placement` of the configuration. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SHEDDERS = ("ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancerSettings:
-    """What can be set of the load balancer: names and defaults of Pulsar's ServiceConfiguration without `loadBalancer`, in snake
+    """Settings of the load balancer. Names and defaults are those of Pulsar's ServiceConfiguration without `loadBalancer`, in snake
     case. A `Percentage` there is a fraction here, a limit in MB is one in bytes, minutes and milliseconds are seconds.
 
-    Raises UsageError of a fraction outside 0 to 1, of a number of samples below 1, and of any other number below 0 (but for -1: no limit).
+    Raises UsageError of a fraction outside 0 to 1, and of a number of samples below 1; also of any other number below 0 (but for -1: no limit).
     """
 
     cpu_resource_weight: float = 1.0
@@ -106,7 +106,7 @@ _LEAST = {field.name: 0 for field in fields(BalancerSettings) if field.type in (
     "num_long_samples": 1,
     "max_unload_bundle_num_per_shedding": -1,
 }
-"""What each number is at least."""
+"""Least value of each number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class Placement:
 
 
 SETTINGS: Mapping[str, type] = {field.name: type(field.default) for field in fields(BalancerSettings)}
-"""What can be set by name, and the type of each."""
+"""Settings that can be set by name, and the type of each."""
 
 
 def parse_setting(name: str, text: str) -> Any:

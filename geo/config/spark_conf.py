@@ -23,7 +23,7 @@ _NAMES_A_CLASS = re.compile(r"\.provider(\.type)?\Z")
 
 _S3, _BUCKET, _AZURE, _GOOGLE = "fs.s3a.", "fs.s3a.bucket.", "fs.azure.", "fs.gs."
 _OF_AN_ACCOUNT = re.compile(r"\.(dfs|blob)\.[a-z0-9.-]+\Z")
-"""How a setting ends that is of one account, in whichever cloud."""
+"""End of a setting that is of one account, in whichever cloud."""
 
 
 def check_conf(key: str, value: str | Secret) -> None:
@@ -37,7 +37,7 @@ def check_conf(key: str, value: str | Secret) -> None:
 
 
 def reaches(key: str, conf: Conf, locations: Collection[str]) -> bool:
-    """Whether a setting says how a cluster is reached that has these locations and settings, as far as its key tells."""
+    """True if a setting says how a cluster with these locations and settings is reached, as far as its key tells."""
     authorities: dict[str, list[str]] = {}
     for at in locations:
         authorities.setdefault(storage_of(at), []).append(authority_of(at))
@@ -57,7 +57,7 @@ def reaches(key: str, conf: Conf, locations: Collection[str]) -> bool:
 
 
 def how_to_scope(key: str, locations: Collection[str]) -> str:
-    """What to write so that a setting reaches these locations alone."""
+    """Advice on what to write so that a setting reaches these locations alone."""
     for at in locations:
         if key.startswith(_S3) and not key.startswith(_BUCKET) and storage_of(at) == "s3a":
             return f"write {_BUCKET}{authority_of(at)}.{key.removeprefix(_S3)}, which is of its bucket alone"

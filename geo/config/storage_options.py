@@ -79,7 +79,7 @@ _ENDPOINT = re.compile(r"https?://[^/\s]+/?")
 _TIMEOUT = re.compile(r"\d+(ms|s|m|h)")
 _YES_OR_NO = ("aws_allow_http", "aws_request_payer", "aws_skip_signature", "aws_virtual_hosted_style_request")
 _USER = re.compile(r"[^/]*//[^/]*@")
-"""How a URL begins that has a user, and with it a password."""
+"""Beginning of a URL that has a user, and with it a password."""
 
 _VOLUMES = re.compile(r"(dbfs:|file:)?/+Volumes/")
 _PROVIDERS = "org.apache.hadoop.fs.s3a."
@@ -109,7 +109,7 @@ _OF_SPARK_ALONE = (
     "server-side-encryption",
     "signing-algorithm",
 )
-"""How settings of Hadoop begin that say how a store is reached in a way that is not known here."""
+"""Beginnings of settings of Hadoop that say how a store is reached in a way that is not known here."""
 
 
 def check_options(options: Options) -> None:

@@ -1,4 +1,4 @@
-"""How a configuration is written: YAML nodes with their lines, and the texts of durations and locations.
+"""Form of a configuration: YAML nodes with their lines, and the texts of durations and locations.
 
 Generic: what the keys mean is in `reader.py`. Nothing is constructed from a tag and no alias is followed, so a file can
 neither run code nor grow in memory. Everything that is wrong is collected. A message names keys and types; it shows a
@@ -58,7 +58,7 @@ class Reader:
 
     @property
     def refused(self) -> int:
-        """How many findings there are so far."""
+        """Number of findings so far."""
         return len(self._findings)
 
     def finish(self) -> None:
@@ -88,7 +88,7 @@ class Reader:
         return root
 
     def _plain(self, text: str) -> bool:
-        """Whether the text has only what a configuration needs; found from events, before anything is built."""
+        """True if the text has only what a configuration needs; found from events, before anything is built."""
         depth = documents = 0
         before = self.refused
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -155,7 +155,7 @@ class Reader:
         return []
 
     def word(self, node: Node | None, what: str, check: Callable[[str], T]) -> T | None:
-        """What `check` makes of a scalar's text as it is written: `no` is "no". Its UsageError becomes a finding."""
+        """Returns what `check` makes of a scalar's text as it is written: `no` is "no". Its UsageError becomes a finding."""
         if not isinstance(node, ScalarNode) or node.tag == _NULL:
             self._wrong(node, what, "text")
             return None
@@ -163,14 +163,14 @@ class Reader:
         return self.attempt(node, lambda: check(value), f"{what}: ")
 
     def text(self, node: Node | None, what: str, check: Callable[[str], T]) -> T | None:
-        """As `word`, for what must be text to YAML too: a number or `yes` is a finding."""
+        """Reads as `word`, for what must be text to YAML too: a number or `yes` is a finding."""
         if isinstance(node, ScalarNode) and node.tag != _TEXT:
             self._wrong(node, what, "text")
             return None
         return self.word(node, what, check)
 
     def attempt(self, where: Node | int, make: Callable[[], T], before: str = "") -> T | None:
-        """What `make` returns; a UsageError becomes a finding, with `before` in front of its message."""
+        """Returns what `make` returns; a UsageError becomes a finding, with `before` in front of its message."""
         try:
             return make()
         except UsageError as error:
@@ -222,7 +222,7 @@ def resolve_location(text: str, base: str) -> str:
 
 
 def contains(outer: str, inner: str) -> bool:
-    """Whether `inner` is `outer` or lies below it. Case is folded, as some storage does, and s3 is s3a."""
+    """True if `inner` is `outer` or lies below it. Case is folded, as some storage does, and s3 is s3a."""
     outer_parts, inner_parts = _segments(outer), _segments(inner)
     return inner_parts[: len(outer_parts)] == outer_parts
 

@@ -12,8 +12,8 @@ continued after a takeover. The argument that it adds nothing:
    - On an object store it commits without a lock: it reads version v, asks for the file and puts v+1 if that is absent. The commit
      counts only while v is as it was read (geo.delta.counted).
    - Where Spark commits, the append's plan reads the file and fails unless it is there. Delta pins the table's snapshot before it
-     plans the append, so the snapshot is older than the check. If this program does not know the features of a table on
-     a local disk, the plan reads files that were written before the lock was taken.
+     plans the append, so the snapshot is older than the check. If this program does not know the features of a local
+     table, the plan reads files that were written before the lock was taken.
 2. A takeover does this, in this order ((a) to (d): geo.coordination.claiming; (e): `Ownership.fence`):
 
    - (a) It adds its claim to `owners`, with a generation above all that are there. On a local disk it does so under that table's
