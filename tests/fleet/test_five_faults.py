@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,7 +17,6 @@ from geo.names import Topic
 from geo.replication.link_status import LinkStatus, link_statuses
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import resolve_links
-from geo.streams import timetable
 from geo.streams.life import State
 from tests.fleet.test_broker import Running
 from tests.world import World
@@ -143,7 +141,7 @@ def _lag(status: LinkStatus) -> int | None:
 
 
 def test_five_faults_at_once_disturb_nobody_else_and_each_ends_clean(world: World) -> None:
-    with ExitStack() as healed, mock.patch.object(timetable, "MOST_BACKOFF_S", 0.5):
+    with ExitStack() as healed:
         for fault in FAULTS:
             healed.enter_context(fault(world))  # type: ignore[arg-type]
         with Running(world, "eu") as running:

@@ -82,7 +82,6 @@ def syncing(world: World) -> Iterator[InThread[Any]]:
     """All links and version syncs of a world, running in threads."""
     with (  # intervals only: so that nobody waits ten seconds for nothing
         mock.patch.object(timetable, "DISCOVERY_S", 0.5),
-        mock.patch.object(timetable, "MOST_BACKOFF_S", 0.5),
         mock.patch.object(timetable, "MARKERS_PEERS_LOOK_S", 0.5),
         ExitStack() as runs,
     ):
@@ -342,7 +341,7 @@ def a_pass_ends_though_its_controllers_fail_again_and_again(world: World) -> Non
 
     world.write("us", 70, 71)
     sync(world, "us")
-    with crash.watched(fail), mock.patch.object(timetable, "MOST_BACKOFF_S", 0.5):
+    with crash.watched(fail):
         done = VersionSync(world.spark, world.config, "us").run()
     assert "fail on purpose" in done.unfinished["version sync of us"]
 
