@@ -1,15 +1,13 @@
-"""`geo replicate`, `geo reconcile`, `geo links …`, `geo rebuild`."""
+"""`geo reconcile`, `geo links …`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from geo.asking import Late
-from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import (
     A_TIME,
     Verbs,
@@ -17,7 +15,6 @@ from geo.cli.arguments import (
     add_engine,
     add_glob,
     add_limits,
-    add_running,
     add_take_over,
     add_watch,
     shown_start,
@@ -26,16 +23,11 @@ from geo.cli.arguments import start as parse_start
 from geo.cli.findings import finding_as_json, lag_as_json, problem_lines, since
 from geo.cli.output import Output
 from geo.cli.running import (
-    LOOKS_S,
     LookedAt,
     before_change,
-    load_for,
-    noting_health,
     say_unreadable,
     start_spark,
     starting,
-    stop_on_signals,
-    with_disk,
 )
 from geo.cli.verbs import typed
 from geo.config import load
@@ -50,7 +42,7 @@ from geo.names import Topic, check_topic_glob, glob_of, is_glob, nearest_topic, 
 from geo.now import now_us
 from geo.ops.health import Finding, limited
 from geo.ops.link_health import link_findings
-from geo.ops.named import chosen, require_matching
+from geo.ops.named import chosen
 from geo.ops.problems import fails, grouped
 from geo.ops.regions import OF_LINKS
 from geo.replication.carried import topics_of_source
@@ -62,22 +54,12 @@ from geo.replication.link_table import read_links
 from geo.replication.request_table import ask, read_requests
 from geo.streams import timetable
 from geo.streams.life import State
-from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.text import counted, first_line
 
 if TYPE_CHECKING:
-    from geo.fleet import replicator
-    from geo.replication import link_topics, rebuild, repair
+    from geo.replication import repair
 else:  # who looks does without Spark
-    replicator, rebuild, repair = late("geo.fleet.replicator"), late("geo.replication.rebuild"), late("geo.replication.repair")
-
-
-def add_replicate(verbs: Verbs, does: str) -> None:
-    p = verbs.add("replicate", does, replicate)
-    p.add_argument("--cluster", required=True, metavar="TARGET", help="the cluster to replicate into")
-    p.add_argument("--source", help="only the link from this cluster")
-    add_glob(p)
-    add_running(p)
+    repair = late("geo.replication.repair")
 
 
 def add_reconcile(verbs: Verbs, does: str) -> None:
@@ -116,15 +98,6 @@ def add_links(verbs: Verbs, does: str) -> None:
     p.add_argument("--to", required=True, type=parse_start, metavar="earliest|latest|TIME", help=f"TIME as {A_TIME}")
 
 
-def add_rebuild(verbs: Verbs, does: str) -> None:
-    p = verbs.add("rebuild", does, rebuild_cluster)
-    p.add_argument("--cluster", required=True, help="the region that lost data; its producers must be stopped")
-    p.add_argument("--from", required=True, dest="peer", metavar="PEER", help="the cluster that holds them")
-    add_glob(p)
-    add_dry_run(p)
-    add_yes(p)
-
-
 _ASKED = {
     Action.PAUSE: f"let a link rest, also over restarts; whoever runs it follows within {timetable.DISCOVERY_S:.0f} seconds ({timetable.REMOTE_FOLLOWS_S:.0f} on an object store)",
     Action.RESUME: "let a paused link go on from where it stands",
@@ -142,38 +115,6 @@ def _add_link(p: argparse.ArgumentParser) -> None:
     p.add_argument("--topic", required=True, metavar="GLOB")
     add_dry_run(p)
     add_take_over(p)
-
-
-def replicate(args: argparse.Namespace, output: Output) -> int:
-    parse_trigger(args.trigger)
-    config, ends = load(args.config), args.trigger == AVAILABLE_NOW
-
-    def event(report: link_topics.LinkReport) -> None:
-        line = with_disk(_report_line(report), config.clusters.values())
-        if ends:
-            output.text(line)
-        if output.as_json or not ends:  # what people read on stdout is not said twice
-            args.run.changed(line, "link topic", report.state, report.reason, report.fields)
-
-    with noting_health(args, config) as health:
-        runner = replicator.Replicator(
-            starting("geo replicate", config),
-            config,
-            args.cluster,
-            source=args.source,
-            topics=check_topic_glob(args.topic),
-            trigger=args.trigger,
-            take_over=args.take_over,
-            on_event=event,
-        )
-        args.run.follow(runner.counts, runner.status)
-        stop_on_signals(args, runner.stop)
-        health.wait(LOOKS_S)
-        reports = runner.run()
-    output.data([{**r.fields, "state": r.state.value, "reason": r.reason and output.typed(r.reason)} for r in reports])
-    if not reports:
-        output.text(f"nothing to replicate into {args.cluster}: its sources have no matching topic yet")
-    return 1 if any(r.state in (State.FAILED, State.DELAYED) for r in reports) else 0
 
 
 def reconcile(args: argparse.Namespace, output: Output) -> int:
@@ -383,34 +324,3 @@ def list_links(args: argparse.Namespace, output: Output) -> int:
 def _told(row: LinkState, requests: Requests, config: str) -> dict[str, str | None]:
     state, reason = told_state(row, requests, row.source, Topic.parse(row.topic))
     return {"state": state.value, "reason": reason and typed(reason, config)}
-
-
-def rebuild_cluster(args: argparse.Namespace, output: Output) -> int:
-    config = load_for(args)
-    config.cluster(args.peer)
-    if args.cluster == args.peer:
-        raise UsageError("a cluster is rebuilt from another one.")
-    require_matching(before_change("geo rebuild", config, args.cluster).clusters[args.peer], args.topic)
-    what = f"this appends to {args.cluster} what {args.peer} holds of its own messages; its producers have to be stopped"
-    require_agreement(args, output, what)
-    done = rebuild.rebuild(
-        start_spark("geo rebuild", config), config, args.cluster, args.peer, check_topic_glob(args.topic), dry_run=args.dry_run
-    )
-    output.data([{**asdict(one), "cluster": args.cluster, "from": args.peer, "dry_run": args.dry_run} for one in done])
-    verb = "would come back" if args.dry_run else "came back"
-    for one in done:
-        output.text(f"{one.topic}: {counted(one.messages, 'message')} of {args.cluster} {verb} from {args.peer}")
-    output.text(*(f"{one.topic}: {one.unclear}" for one in done if one.unclear is not None))
-    return 0
-
-
-def _report_line(report: link_topics.LinkReport) -> str:
-    ends = f", {counted(report.replicated, 'message')} replicated, at version {report.source_version} of the source"
-    head = f"{report.link} {report.topic}: {report.state.value}"
-    if report.expired:
-        ends += f", {report.expired:,} left out because they had expired"
-    if report.impossible:
-        ends += f", {counted(report.impossible, 'row')} left out that no producer can have written"
-    if report.reason:
-        return f"{head}: {report.reason}"
-    return head + (ends if report.state.value == "STOPPED" else f" from version {report.source_version}")
