@@ -119,10 +119,11 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         args.cluster, topic, args.producer, args.jsonl, args.kafka, args.kafka_topic, args.kafka_start, args.delta, args.delta_start,
         args.key, args.order_by, args.only_inserts, args.schema,
     )  # fmt: skip
+    stopped = threading.Event()
     options = PublishOptions(
         trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows, accept_lost=args.accept_lost,
         accept_unreadable=tuple(args.accept_unreadable),
-        rejects=args.rejects, continue_from=args.continue_from,
+        rejects=args.rejects, continue_from=args.continue_from, stopped=stopped.is_set,
     )  # fmt: skip
     options.check_for(what)
     if args.jsonl is not None:
@@ -139,7 +140,6 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     tables = connect(spark, config.cluster(args.cluster))
     lives = LifeEvents(events_of(tables))
     runner = Publishing(begin, what, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over, lives=lives)
-    stopped = threading.Event()
 
     def stop() -> None:
         stopped.set()

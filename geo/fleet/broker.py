@@ -287,7 +287,9 @@ class Broker:
 
     def _publisher(self, config: Config, what: Publication) -> OneProducer:
         def begin(take_over: bool) -> SourceStream:
-            options = PublishOptions(trigger=self._trigger, take_over=take_over, again=False)
+            options = PublishOptions(
+                trigger=self._trigger, take_over=take_over, again=False, stopped=self._supervisor.is_stopping
+            )
             return publish_source(self._spark, config, what, options=options)
 
         work = PublishWork(begin, what, once=self._trigger == AVAILABLE_NOW, take_over=self._take_over)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -172,7 +172,8 @@ class PublishOptions:
     at a time, and whether from an owner of the producer that lives (`take_over`). Rows that cannot be published go to
     files below `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`). With `continue_from`, a cluster, it goes on where the
     producer of that name stood there, if this cluster's record does not say more (geo.log.failing_over). `accept_lost`
-    goes on behind offsets of Kafka's, or commits of a Delta table, that are gone, `accept_unreadable` behind offsets that are there and cannot be read. `again`: also if the topic was deleted; without, that is an UnsafeError."""
+    goes on behind offsets of Kafka's, or commits of a Delta table, that are gone, `accept_unreadable` behind offsets that are there and cannot be read. `again`: also if the topic was deleted; without, that is an UnsafeError.
+    `stopped`: a Kafka broker that is away is waited for only until then."""
 
     trigger: str = AVAILABLE_NOW
     batch_bytes: int = jsonl.BATCH_BYTES
@@ -183,6 +184,7 @@ class PublishOptions:
     accept_lost: bool = False
     accept_unreadable: tuple[kafka.OffsetSpan, ...] = ()
     again: bool = True
+    stopped: Callable[[], bool] = lambda: False
 
     def check_for(self, what: Publication) -> None:
         """Raises UsageError of what nobody would read of them when this is published."""
@@ -330,7 +332,7 @@ def _publish_records(spark: SparkSession, config: Config, what: Publication, opt
     require_delta(spark)
     if find_spec("crc32c") is None:
         log.warning("Kafka records are checked in Python, which reads 7 MB/s a core instead of 30. %s.", kafka.NATIVE_PARTS)
-    topic = KafkaTopic(settings_of(config, what.kafka), kafka_topic)
+    topic = KafkaTopic(settings_of(config, what.kafka), kafka_topic, options.stopped)
 
     def reader(ends: Mapping[str, SourceEnd]) -> kafka.KafkaReader:
         found = kafka.KafkaReader(

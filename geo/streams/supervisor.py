@@ -65,6 +65,10 @@ class Supervisor(Generic[W]):
         """Let running batches end, then stop; callable from a signal handler."""
         self._stop.set()
 
+    def is_stopping(self) -> bool:
+        """Tells whether `stop` was called."""
+        return self._stop.is_set()
+
     def look_now(self) -> Callable[[], bool]:
         """Ask all groups again what there is, at once. Returns what says whether all have been asked since."""
         self._looks += 1

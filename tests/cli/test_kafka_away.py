@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
+import time
 from pathlib import Path
 
 import pytest
 
 from geo.cli.main import main
+from geo.errors import RetryableError
 from geo.log.sources import kafka_topic
 from tests.kafka_broker import free_ports
 
@@ -31,3 +34,13 @@ def test_a_broker_that_is_away_is_told_in_our_words_alone(
     assert waits.endswith(f" warning {unreachable} Trying again")
     assert ends.startswith(f"geo: {unreachable} Nobody answered for ")
     assert out == ""
+
+
+def test_a_wait_for_a_broker_ends_as_soon_as_it_is_stopped_and_a_task_gets_a_topic_that_nothing_stops() -> None:
+    asked = iter((False, True))  # while it waits, and then it was stopped
+    topic = kafka_topic.KafkaTopic({"bootstrap_servers": f"localhost:{free_ports(1)[0]}"}, "orders", lambda: next(asked, True))
+    began = time.monotonic()
+    with pytest.raises(RetryableError, match=r"cannot be reached.* It was waited for until it was stopped"):
+        topic.topic_id()
+    assert time.monotonic() - began < kafka_topic.WAIT_S / 10
+    assert pickle.loads(pickle.dumps(topic)).name == "orders"  # noqa: S301  # ours

@@ -24,6 +24,9 @@ from geo.text import show
 
 log = logging.getLogger(__name__)
 
+_STOPS_S = 0.2
+"""Seconds within which a wait for a broker that is away is stopped."""
+
 WAIT_S = 300.0
 """How long a broker that is away is waited for before the stream ends with a retryable error."""
 
@@ -45,10 +48,16 @@ _clients = _Clients()
 
 
 class KafkaTopic:
-    """One topic of one Kafka cluster. `settings`: those of its clients, for kafka-python. May be sent to another process."""
+    """One topic of one Kafka cluster. `settings`: those of its clients, for kafka-python.
 
-    def __init__(self, settings: Mapping[str, Any], name: str) -> None:
-        self._settings, self.name = dict(settings), name
+    While a broker is away it is waited for, unless `stopped` (RetryableError then). May be sent to another process, where nothing stops it.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], name: str, stopped: Callable[[], bool] = lambda: False) -> None:
+        self._settings, self.name, self._stopped = dict(settings), name, stopped
+
+    def __reduce__(self) -> tuple[type[KafkaTopic], tuple[Mapping[str, Any], str]]:
+        return KafkaTopic, (self._settings, self.name)
 
     def close(self) -> None:
         """Close the clients of this thread; the next call makes new ones."""
@@ -123,12 +132,16 @@ class KafkaTopic:
                     raise refusal from None
                 waited, at = time.monotonic() - began, f"Kafka at {self._settings['bootstrap_servers']}"
                 what = f"{at}: {error}." if isinstance(error, KafkaError) else str(error)
+                if self._stopped():
+                    raise RetryableError(f"{what} It was waited for until it was stopped.", code=Reason.NO_ANSWER) from None
                 if waited > WAIT_S:
                     raise RetryableError(f"{what} Nobody answered for {waited:.0f} s.", code=Reason.NO_ANSWER) from None
                 if waited - said > SAY_S:
                     said = waited
                     log.warning("%s Trying again", what)
-                time.sleep(pause)
+                until = time.monotonic() + pause
+                while time.monotonic() < until and not self._stopped():
+                    time.sleep(_STOPS_S)
                 pause = min(10.0, pause * 2)
 
     def _enter(self) -> None:
