@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from typing import NoReturn
 
 from geo.cli.arguments import TOPIC_FORM, flag
 from geo.cli.arguments import start as parse_start
+from geo.cli.running import LookedAt
 from geo.config import Config, load
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic, check_subscription, is_glob
+from geo.ops.named import Named
+from geo.subscription.status import subscriptions_in
+from geo.subscription.version_subscriptions import version_subscriptions
 
 
 def add_named(p: argparse.ArgumentParser, *, cluster: str | None = None, many: bool = False) -> None:
@@ -41,3 +47,15 @@ def read_named(args: argparse.Namespace) -> tuple[Config, Topic]:
     if getattr(args, "cluster", None) is not None:
         config.cluster(args.cluster)
     return config, topic
+
+
+def refuse_unknown(looked: LookedAt, named: Named, subscription: str) -> NoReturn:
+    """Raises UsageError, by the subscriptions of the topics in all clusters that can be read."""
+    wanted = set(map(str, named.topics))
+
+    def names(tables: ClusterTables) -> list[str]:
+        of_versions = [one.subscription for one in version_subscriptions(tables) if str(one.topic) in wanted]
+        return of_versions + [one.subscription for one in subscriptions_in(tables) if one.topic in wanted and not one.deleted]
+
+    found, _ = looked.read_each(names)
+    named.refuse_subscription(subscription, found)

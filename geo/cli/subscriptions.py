@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import datetime
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from geo.cli import version_subscriptions as versions
 from geo.cli.agreed import add_yes, require_agreement
 from geo.cli.arguments import A_TIME, Verbs, add_dry_run, add_engine, add_glob, add_running, shown_start, start_position
-from geo.cli.output import Output, said
+from geo.cli.output import Output
 from geo.cli.running import LookedAt, before_change, run_in_cluster, say_unreadable, starting, writable
-from geo.cli.subscription_arguments import add_named, add_replicated, add_start, is_many, read_named
+from geo.cli.subscription_arguments import add_named, add_replicated, add_start, is_many, read_named, refuse_unknown
+from geo.cli.subscription_status import status
 from geo.config import Config, load
 from geo.errors import GeoError, UsageError
 from geo.journal.cluster import ClusterTables, StartSpark
@@ -24,17 +24,15 @@ from geo.late import late
 from geo.names import DEFAULT_PRODUCER, Topic, check_topic_glob
 from geo.now import utc_now
 from geo.ops.named import Named, chosen, refuse_absent
-from geo.subscription import status as statuses
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import KafkaOffsets, StartPosition
 from geo.subscription.acks.subscription_state import SubscriptionState
-from geo.subscription.readiness import Readiness
-from geo.subscription.status import Standing, Subscribed, matching, subscriptions_in
-from geo.subscription.version_status import is_version_subscription, version_standings
+from geo.subscription.status import Subscribed, matching, subscriptions_in
+from geo.subscription.version_status import is_version_subscription
 from geo.subscription.version_subscriptions import delete as delete_version
 from geo.subscription.version_subscriptions import version_subscription, version_subscriptions
-from geo.text import counted, lasting, per_second
+from geo.text import counted, lasting
 
 if TYPE_CHECKING:
     from geo.subscription import changes
@@ -101,6 +99,9 @@ def list_all(args: argparse.Namespace, output: Output) -> int:
         [(one["topic"], one["subscription"], one["cluster"], *_columns(one)) for one in found],
     )
     return say_unreadable(output, unreadable)
+
+
+_STATE = {"running": "consumed", "killed": "killed", "stopped": "idle"}
 
 
 def _columns(one: Mapping[str, Any]) -> tuple[object, ...]:
@@ -292,9 +293,7 @@ def _read_known(args: argparse.Namespace) -> tuple[Config, Topic]:
 
     found, away = looked.read_each(known)
     if not found and not away:
-        named = Named(looked.regions, topic)
-        names, _ = looked.read_each(lambda tables: _names_in(tables, named))
-        named.refuse_subscription(name, names)
+        refuse_unknown(looked, Named(looked.regions, topic), name)
     there = [cluster for cluster, _ in found]
     is_brought = not any(of_versions for _, of_versions in found)
     if there and is_brought and args.cluster not in (*there, *(one["cluster"] for one in away)):
@@ -303,102 +302,6 @@ def _read_known(args: argparse.Namespace) -> tuple[Config, Topic]:
             f"there (--cluster {there[0]}); links bring that here. One that is made here begins anew."
         )
     return config, topic
-
-
-_STATE = {"running": "consumed", "killed": "killed", "stopped": "idle"}
-_CONSUMER = {
-    "running": "a consumer runs",
-    "killed": "no consumer runs, the last one did not stop cleanly",
-    "stopped": "no consumer runs",
-}
-
-
-def status(args: argparse.Namespace, output: Output) -> int:
-    config, topic = read_named(args)
-    looked = LookedAt("geo subscriptions", config, args.engine)
-    clusters = looked.clusters
-    named = Named(looked.regions, topic)
-    of_versions = {one: version_standings(clusters, config, one, args.subscription) for one in named.topics}
-    if any(of_versions.values()):
-        return versions.say_standings(of_versions, output)
-    found = statuses.all_standings(clusters, config, named.topics, args.subscription)
-    if not any(one.known for one in found):
-        known, _ = looked.read_each(lambda tables: _names_in(tables, named))
-        named.refuse_subscription(args.subscription, known)
-    output.data(list(map(_standing_as_json, found)))
-    output.table(_HEAD, [_row(one) for one in found])
-    whole = len(named.topics) == 1
-    output.text(*dict.fromkeys(f"{one.cluster}: cannot be read: {one.unreadable}" for one in found if one.unreadable is not None))
-    output.text(*(line for one in found if one.unreadable is None for line in (_whole(one) if whole else _short(one))))
-    return int(any(one.unreadable is not None or one.lacking_shares for one in found))
-
-
-def _standing_as_json(one: Standing) -> dict[str, Any]:
-    failover = [{"reason" if name == "why" else name: value for name, value in said(ready).items()} for ready in one.failover]
-    return {**said(one), "peers": list(map(asdict, one.peers)), "failover": failover}  # the keys of peers are older than the rule
-
-
-def _names_in(tables: ClusterTables, named: Named) -> list[str]:
-    wanted = set(map(str, named.topics))
-    of_versions = [one.subscription for one in version_subscriptions(tables) if str(one.topic) in wanted]
-    return of_versions + [one.subscription for one in subscriptions_in(tables) if one.topic in wanted and not one.deleted]
-
-
-_HEAD = ("TOPIC", "CLUSTER", "CONSUMER", "BACKLOG", "OLDEST", "ACKED/s", "DRAINED IN")
-
-
-def _row(one: Standing) -> tuple[object, ...]:
-    if one.unreadable is not None:
-        return one.topic, one.cluster, "?", "?", "?", "?", "?"
-    state = "deleted" if one.deleted else one.consumer if one.known else "not known"
-    rate = "?" if one.acknowledged_per_s is None else per_second(one.acknowledged_per_s)
-    lasts = "never" if one.drained_in_s is None else "" if not one.backlog else lasting(one.drained_in_s)
-    return one.topic, one.cluster, state, f"{one.backlog:,}", "" if one.oldest_s is None else lasting(one.oldest_s), rate, lasts
-
-
-def _whole(one: Standing) -> Iterator[str]:
-    """All that no row has."""
-    runs = "deleted" if one.deleted else _CONSUMER[one.consumer]
-    runs += "" if one.replicated else ", of this region only"
-    head = (
-        f"{one.cluster}: {runs}, epoch {one.epoch}, {one.acknowledged:,} acknowledged, backlog {counted(one.backlog, 'message')}"
-    )
-    if one.known:
-        yield head + (f", moved {one.moved}" if one.moved else "")
-    else:
-        yield f"{one.cluster}: does not know it, {counted(one.backlog, 'message')} there"
-    for ledger, end in one.mark_delete.items():
-        beyond = one.ranges_beyond.get(ledger, 0)
-        yield f"  {ledger}: mark-delete {end}" + (f", {counted(beyond, 'range')} beyond" if beyond else "")
-    for peer in one.peers:
-        newest = f"newest acknowledgement {peer.age_s:,.1f} s old" if peer.age_s is not None else "no acknowledgement yet"
-        yield f"  from {peer.cluster}: {newest}" + (f"; behind: {peer.behind}" if peer.behind else "")
-    yield from (f"  {line}" for line in _to_look_at(one))
-
-
-def _short(one: Standing) -> Iterator[str]:
-    """Lines for one subscription of many: what somebody has to look at, and what a failover would do."""
-    where = f"{one.topic} in {one.cluster}"
-    for peer in one.peers:
-        if peer.behind and not peer.unreadable:  # what cannot be read is said of all
-            yield f"{where}: from {peer.cluster}: {peer.behind}"
-    yield from (f"{where}: {line}" for line in _to_look_at(one))
-
-
-def _to_look_at(one: Standing) -> Iterator[str]:
-    yield from (f"{counted(count, 'record')} refused: {reason}" for reason, count in one.refused.items())
-    if one.lacking_shares:
-        yield f"nobody has {', '.join(one.lacking_shares)}: start a consumer of each (geo consume --key-range)"
-    if one.known and not one.deleted and one.replicated:
-        yield from map(partial(failover_line, one.cluster), one.failover)
-
-
-def failover_line(cluster: str, ready: Readiness) -> str:
-    """Line for what a failover would do if the cluster were lost now."""
-    if ready.repeated is None:
-        return f"if {cluster} is lost now: {ready.why}"
-    missing = f", and lack {counted(ready.missing, 'message')} that wait" if ready.missing else ""
-    return f"if {cluster} is lost now: {ready.target} would repeat {ready.repeated:,}, skip {ready.skipped:,}{missing}"
 
 
 def fold(args: argparse.Namespace, output: Output) -> int:
