@@ -13,11 +13,11 @@ from geo.cli.output import Colour, Line, Output, said, table_lines
 from geo.cli.running import LookedAt
 from geo.config import load
 from geo.coordination.claims import Liveness
+from geo.ops.backlog import Backlog, Trend
 from geo.ops.named import chosen
 from geo.ops.problems import Problem
 from geo.ops.regions import OF_ALL
 from geo.ops.status import (
-    Backlog,
     ClusterLine,
     IfLost,
     LinkLine,
@@ -25,7 +25,6 @@ from geo.ops.status import (
     Status,
     SubscriptionFacts,
     SubscriptionsLine,
-    Trend,
     status_of,
 )
 from geo.ops.status_facts import read_facts

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TypeVar
 
 from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.names import Topic
 from geo.ops.away import met_since, not_before
+from geo.ops.backlog import UNKNOWN, Backlog, Trend, smaller, trend
 from geo.ops.health import Finding, Health, limited
 from geo.ops.looks.clocks import of_host
 from geo.ops.problems import THIS_HOST, Noted, Problem, dated, fails, grouped, worst_first
@@ -20,36 +20,6 @@ from geo.reasons import Level, Reason, Wrong
 from geo.shown import Sections, Shown
 from geo.text import counted
 from geo.times import from_us, shown_time
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """Messages that have not crossed a link. `messages`: an upper bound, and a lower one if it is not `complete`. `seconds`:
-    the age of the oldest. None: nobody knows.
-    """
-
-    messages: int | None = 0
-    seconds: float | None = 0.0
-    complete: bool = True
-
-    @property
-    def is_nothing(self) -> bool:
-        return self.messages == 0 and self.complete
-
-    @property
-    def shown(self) -> Backlog:
-        """Backlog for people. A lower bound of 0 says nothing."""
-        return self if self.complete else Backlog(self.messages or None, self.seconds or None, complete=False)
-
-    def __add__(self, other: Backlog) -> Backlog:
-        """Backlog of two topics. What is known of one is a lower bound if nothing is known of the other."""
-        known = [one.messages for one in (self, other) if one.messages is not None]
-        ages = [one.seconds for one in (self, other) if one.seconds is not None]
-        is_complete = self.complete and other.complete and len(known) == 2 and len(ages) == 2
-        return Backlog(sum(known) if known else None, max(ages, default=None), is_complete)
-
-
-UNKNOWN = Backlog(None, None, complete=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +125,6 @@ class ClusterLine:
 
     facts: ClusterFacts
     lost: IfLost
-
-
-class Trend(str, Enum):
-    """Movement of the lag of a link."""
-
-    REST = "at rest"
-    GROWING = "growing"
-    FALLING = "falling"
-    STEADY = "steady"
-    UNKNOWN = "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +304,7 @@ def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[
     for topic in topics:
         if topic.source == one.cluster:
             before = least.get(topic.topic)
-            least[topic.topic] = topic.backlog if before is None else _less(before, topic.backlog)
+            least[topic.topic] = topic.backlog if before is None else smaller(before, topic.backlog)
         elif topic.target == one.cluster and _may_lack(topic):
             unsure.add(topic.topic)
     if one.unreadable is not None:
@@ -365,20 +325,6 @@ def _lost(one: ClusterFacts, links: Sequence[tuple[str, str]], topics: Iterable[
     return IfLost(messages.shown, acks.shown, len(not_carried))
 
 
-def _less(one: Backlog, other: Backlog) -> Backlog:
-    """The smaller one; what is not known is not smaller than what is."""
-
-    def size(backlog: Backlog) -> tuple[bool, float, float]:
-        many = float("inf")
-        return (
-            not backlog.complete,
-            many if backlog.messages is None else backlog.messages,
-            many if backlog.seconds is None else backlog.seconds,
-        )
-
-    return min(one, other, key=size)
-
-
 def _link(source: str, target: str, topics: Iterable[TopicOfLink], away: Collection[str]) -> LinkLine:
     own = [one for one in topics if (one.source, one.target) == (source, target)]
     if target in away or (source in away and not own):  # its rows are in its target; what it never brought its source knows
@@ -392,21 +338,7 @@ def _link(source: str, target: str, topics: Iterable[TopicOfLink], away: Collect
         knows_before &= one.before is not None
         before += one.before or Backlog()
     known = before if knows_before else None
-    return LinkLine(source, target, states, backlog.shown, known and known.shown, _trend(backlog, known))
-
-
-STEADY = 0.05
-"""Part of itself by which a lag must change to have moved: a link that follows replicates in batches."""
-
-
-def _trend(now: Backlog, before: Backlog | None) -> Trend:
-    if now.is_nothing:
-        return Trend.FALLING if before is not None and before.messages else Trend.REST
-    if before is None or now.messages is None or before.messages is None:
-        return Trend.UNKNOWN
-    if abs(now.messages - before.messages) <= STEADY * max(now.messages, before.messages):
-        return Trend.STEADY
-    return Trend.GROWING if now.messages > before.messages else Trend.FALLING
+    return LinkLine(source, target, states, backlog.shown, known and known.shown, trend(backlog, known))
 
 
 def _subscriptions(found: Sequence[SubscriptionFacts], of_versions: Sequence[OfVersions]) -> SubscriptionsLine:

@@ -19,6 +19,7 @@ from geo.journal.event_rate import Event, EventKind
 from geo.log.topics import known_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.now import now_us
+from geo.ops.backlog import UNKNOWN, Backlog
 from geo.ops.commit_rates import published_lately, rests
 from geo.ops.failed_works import failed_works
 from geo.ops.health import Finding
@@ -34,8 +35,6 @@ from geo.ops.region_process import RegionProcess
 from geo.ops.region_processes import region_processes
 from geo.ops.regions import OF_ALL, Regions
 from geo.ops.status import (
-    UNKNOWN,
-    Backlog,
     ClusterFacts,
     OfVersions,
     Status,
@@ -86,7 +85,7 @@ def read_facts(regions: Regions, config: Config, glob: str) -> StatusFacts:
     topics: list[TopicOfLink] = []
     events: list[Event] = []
     newest: dict[str, dict[Topic, tuple[int, int | None]]] = {}
-    subscribed: dict[tuple[Topic, str], dict[str, _Here]] = {}
+    subscribed: dict[tuple[Topic, str], dict[str, _SubscriptionIn]] = {}
     for name, of_one in each.items():
         with Tried() as tried:
             facts, of_links, subscriptions_here, of_events = of_one.result()
@@ -165,7 +164,7 @@ def _some_topics(
 _OF_REGION = (EventKind.VERIFY, EventKind.HEALTH, EventKind.OWNER, EventKind.WORK)
 
 
-_Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], "_Here"], list[Event]]
+_Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], "_SubscriptionIn"], list[Event]]
 
 
 def _read(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config, glob: str) -> _Read:
@@ -279,7 +278,7 @@ def _verified(events: Iterable[Event]) -> Verified | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Here:
+class _SubscriptionIn:
     """A subscription in one region, by its records; and as the log there has it (`at`), None where each look at that is a request."""
 
     state: AckState | None
@@ -287,7 +286,7 @@ class _Here:
     at: InRegion | None
 
 
-def _subscriptions(tables: ClusterTables, namespaces: Iterable[Topic], glob: str) -> dict[tuple[Topic, str], _Here]:
+def _subscriptions(tables: ClusterTables, namespaces: Iterable[Topic], glob: str) -> dict[tuple[Topic, str], _SubscriptionIn]:
     """Those that the cluster knows of and that are not deleted."""
     found = {}
     for namespace in namespaces:
@@ -295,32 +294,32 @@ def _subscriptions(tables: ClusterTables, namespaces: Iterable[Topic], glob: str
         for key, state in known.states.items():
             topic, name = parse_key(key)
             if not state.deleted and topic_glob_matches(glob, topic):
-                found[topic, name] = _here(tables, topic, state, is_regional=known.known[key].is_regional)
+                found[topic, name] = _subscription_in(tables, topic, state, is_regional=known.known[key].is_regional)
     return found
 
 
-def _here(tables: ClusterTables, topic: Topic, state: AckState | None, *, is_regional: bool) -> _Here:
+def _subscription_in(tables: ClusterTables, topic: Topic, state: AckState | None, *, is_regional: bool) -> _SubscriptionIn:
     at = None
     if tables.is_near:
         log = tables.log(topic)
         seen = log.look()
         at = in_region(state, log, None if seen is None else seen.version, is_regional=is_regional)
-    return _Here(state, is_regional, at)
+    return _SubscriptionIn(state, is_regional, at)
 
 
 def _with_others(
-    topic: Topic, regions: Mapping[str, _Here], read: Iterable[ClusterFacts], clusters: Mapping[str, ClusterTables]
-) -> dict[str, _Here]:
+    topic: Topic, regions: Mapping[str, _SubscriptionIn], read: Iterable[ClusterFacts], clusters: Mapping[str, ClusterTables]
+) -> dict[str, _SubscriptionIn]:
     """With the regions that have the topic and do not know the subscription: there it would begin at its beginning."""
     found = dict(regions)
     for name in (one.cluster for one in read if topic in one.topics and one.cluster not in regions):
-        found[name] = _Here(None, is_regional=False, at=None)
+        found[name] = _SubscriptionIn(None, is_regional=False, at=None)
         with Tried():
-            found[name] = _here(clusters[name], topic, None, is_regional=False)
+            found[name] = _subscription_in(clusters[name], topic, None, is_regional=False)
     return found
 
 
-def _subscribed(topic: Topic, name: str, regions: Mapping[str, _Here]) -> SubscriptionFacts:
+def _subscribed(topic: Topic, name: str, regions: Mapping[str, _SubscriptionIn]) -> SubscriptionFacts:
     """A subscription by what each region knows of it."""
     repeats, skips = dict[tuple[str, str], int](), dict[tuple[str, str], int]()
     for here, one in regions.items():

@@ -23,10 +23,10 @@ from geo.coordination.claims import OWNED, Liveness, Owner
 from geo.coordination.holder import Holder
 from geo.coordination.runners import broker_runner
 from geo.names import Topic
+from geo.ops.backlog import Backlog
 from geo.ops.health import Finding, Health
 from geo.ops.region_process import RegionProcess
 from geo.ops.status import (
-    Backlog,
     ClusterFacts,
     OfVersions,
     Status,
