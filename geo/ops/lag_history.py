@@ -61,8 +61,8 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stood:
-    """Place of a link from some time on; `until` the next of these. `begins_at_end`: of what was there nothing was due."""
+class _CursorSince:
+    """Cursor of a link from `at_us` until the next of these. `begins_at_end`: nothing of what was there was due."""
 
     at_us: int
     cursor: int
@@ -82,12 +82,12 @@ class LagHistory:
         self._came = source.times
         self._versions = [one.version for one in source.commits]
         own = [] if target is None else _own(link, target)
-        self._stood = _stood(own, source.table_id, target, rows, starts_at_end=starts_at_end)
+        self._cursors = _cursors(own, source.table_id, target, rows, starts_at_end=starts_at_end)
         self.compared_us = max((at_us for _, at_us, record in own if record.reconciling), default=None)
         """When the newest step of a comparison came; None: there is none."""
         self._next_due = _next_due(self._dues)
         told = next((at_us for at_us in self._came if at_us), None)
-        self.since_us = max(told, self._stood[0].at_us) if self._stood and told is not None else None
+        self.since_us = max(told, self._cursors[0].at_us) if self._cursors and told is not None else None
 
     def at(self, time_us: int) -> Sample | None:
         """State of the link at that time; None before `since_us`: nothing tells. What is not `complete` was cleaned up since,
@@ -95,13 +95,13 @@ class LagHistory:
         """
         if self.since_us is None or time_us < self.since_us:
             return None
-        stood = self._stood[bisect_right(self._stood, time_us, key=lambda one: one.at_us) - 1]
+        place = self._cursors[bisect_right(self._cursors, time_us, key=lambda one: one.at_us) - 1]
         end = bisect_right(self._came, time_us)
         newest = self._versions[end - 1]
-        between = self._dues[bisect_right(self._versions, stood.cursor) : end]
-        lag = lag_of(stood.cursor, newest, between, time_us)
+        between = self._dues[bisect_right(self._versions, place.cursor) : end]
+        lag = lag_of(place.cursor, newest, between, time_us)
         return Sample(
-            time_us, None if stood.cursor < 0 else stood.cursor, newest, Lag(lag.versions) if stood.begins_at_end else lag
+            time_us, None if place.cursor < 0 else place.cursor, newest, Lag(lag.versions) if place.begins_at_end else lag
         )
 
     def samples(self, now_us: int, count: int, apart_us: int) -> list[Sample]:
@@ -111,7 +111,7 @@ class LagHistory:
 
     def moved_at(self, now_us: int) -> int | None:
         """When the link came to where it stands; None: before `since_us`."""
-        known = [one for one in self._stood if one.at_us <= now_us]
+        known = [one for one in self._cursors if one.at_us <= now_us]
         for earlier, later in zip(reversed(known[:-1]), reversed(known[1:]), strict=True):
             if earlier.cursor != later.cursor:
                 return later.at_us
@@ -120,19 +120,21 @@ class LagHistory:
     def stands_since(self, now_us: int) -> int | None:
         """Time since when, or since before, the link has been at its place; None: nothing tells where that is."""
         moved_us = self.moved_at(now_us)
-        return moved_us if moved_us is not None or not self._stood or self._stood[0].at_us > now_us else self._stood[0].at_us
+        return (
+            moved_us if moved_us is not None or not self._cursors or self._cursors[0].at_us > now_us else self._cursors[0].at_us
+        )
 
     def behind_since(self, now_us: int) -> int | None:
         """Since when the target has lacked something: it lacked nothing before. None: it does not now, or nothing tells since when."""
-        for stood in reversed([one for one in self._stood if one.at_us <= now_us]):
-            at = bisect_right(self._versions, stood.cursor)
-            before = self._versions[at - 1] if at else self._versions[0] - 1 if self._versions else stood.cursor
-            if before != stood.cursor:
+        for place in reversed([one for one in self._cursors if one.at_us <= now_us]):
+            at = bisect_right(self._versions, place.cursor)
+            before = self._versions[at - 1] if at else self._versions[0] - 1 if self._versions else place.cursor
+            if before != place.cursor:
                 return None  # commits behind it are gone, or were not read
             due = self._next_due[at] if at < len(self._next_due) else None
             if due is None or self._came[due] > now_us:
                 return None
-            if self._came[due] > stood.at_us:
+            if self._came[due] > place.at_us:
                 return self._came[due]
         return None
 
@@ -147,14 +149,14 @@ def _next_due(dues: Sequence[Due]) -> list[int | None]:
     return found[::-1]
 
 
-def _stood(
+def _cursors(
     own: Sequence[tuple[int, int, LinkRecord]],
     source_id: str,
     target: Read | None,
     rows: Sequence[Recorded],
     *,
     starts_at_end: bool,
-) -> list[_Stood]:
+) -> list[_CursorSince]:
     """Places of the link, in the order of time, by its rows and its own commits in its target, as far as they tell."""
     first = None if target is None or not target.commits else target.commits[0].version
     # What happened: a row was written, or a commit brought a cursor. A row counts for the commits above the one that it names.
@@ -162,7 +164,7 @@ def _stood(
         (at_us, 1, row) for at_us, row in zip(accumulate((one.at_us for one in rows), max), rows, strict=True)
     ]
     events += [(at_us, 0, (version, record.cursor)) for version, at_us, record in own if not record.reconciling]
-    found: list[_Stood] = []
+    found: list[_CursorSince] = []
     row: LinkState | None = None
     newest_own: tuple[int, CommitName] | None = None
     for at_us, _, event in sorted(events, key=lambda one: one[:2]):
@@ -181,7 +183,7 @@ def _stood(
                 found.clear()  # a commit that is gone may have brought it further
                 continue
         at = -1 if cursor is None or cursor.table_id != source_id else cursor.version
-        found.append(_Stood(at_us, at, starts_at_end and begins(row)))
+        found.append(_CursorSince(at_us, at, starts_at_end and begins(row)))
     return found
 
 
