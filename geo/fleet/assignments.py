@@ -1,5 +1,6 @@
-"""What the brokers of a cluster read of who owns which bundle, and what its leader says: `system/assignments`, `system/bundles`, and the
-claims of bundles in `system/owners`. Beside them `system/load_averages`, which a leader keeps for the next one."""
+"""Assignments of bundles to brokers, and what the leader says: `system/assignments`, `system/bundles`, and the claims of bundles in `system/owners`.
+Beside them `system/load_averages`, which a leader keeps for the next one.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +28,17 @@ log = logging.getLogger(__name__)
 
 
 def bundle_runner(tables: ClusterTables, bundle: str) -> Runner:
-    """What the owner of a bundle owns. What runs for its topics is owned piece by piece besides."""
+    """Runner of a bundle's owner. What runs for its topics is owned piece by piece besides."""
     return Runner(f"{_prefix(tables)}{bundle}", f"bundle/{bundle}", f"bundle.{bundle}")
 
 
 def member_runner(tables: ClusterTables, broker: str) -> Runner:
-    """What a broker owns that shares a cluster with others: its name."""
+    """Runner of a broker that shares a cluster with others: its name."""
     return Runner(f"broker {broker} of {tables.cluster.name}", f"brokers/{broker}", f"broker.{broker}")
 
 
 def leader_runner(tables: ClusterTables) -> Runner:
-    """What the leader owns beside `broker_runner`, which keeps brokers away that share with nobody: by it one sees that others do share."""
+    """Runner of the leader beside `broker_runner`, which keeps brokers away that share with nobody: by it one sees that others do share."""
     return Runner(f"leader of {tables.cluster.name}", "leader", "leader")
 
 
@@ -122,7 +123,7 @@ def keep_averages(tables: ClusterTables, leader: Ownership, averages: Averages) 
 
 
 def read_averages(tables: ClusterTables) -> Averages | None:
-    """What the leader before kept; None: nothing, or what this program does not understand."""
+    """Averages that the leader before kept; None: nothing, or what this program does not understand."""
     for row in tables.journal(LOAD_AVERAGES).newest():
         try:
             return decode(row["averages"])

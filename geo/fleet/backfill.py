@@ -1,7 +1,7 @@
-"""`geo backfill`: brings into a target what it lacks of what its link has passed, beside the link, in bounded steps.
+"""`geo backfill`: appends to a target what it lacks of what its link has passed, beside the link, in bounded steps.
 
-A reconcile (geo.replication.missing) that no link waits for: scheduled, throttled, begun again after any end. What is missing is derived
-from both logs each time, so nothing of an earlier run needs to be known.
+A reconcile (geo.replication.missing) that no link waits for: scheduled, throttled, begun again after any end. What is missing is derived from both
+logs each time, so nothing of an earlier run needs to be known.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 
 
 class Mode(str, Enum):
-    """How messages are brought."""
+    """Way in which messages are copied."""
 
     ROWS = "rows"
     FILES = "files"
@@ -80,11 +80,11 @@ class Mode(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What a backfill of one topic did, or has done by now.
+    """Result of a backfill of one topic, or what it has done by now.
 
-    `total`: messages that the target may lack, `messages`: that were brought, of which `by_file` in files that were copied, with
-    `size` bytes in all, as far as the source's files tell. `source_version`: what was compared with. `complete`: the target lacks
-    nothing of it now. In a dry run `messages` is how many would be brought.
+    `total`: messages that the target may lack, `messages`: that were appended, of which `by_file` in files that were copied, with `size` bytes in
+    all, as far as the source's files tell. `source_version`: what was compared with. `complete`: the target lacks nothing of it now. In a dry run
+    `messages` is how many would be appended.
     """
 
     link: str
@@ -100,8 +100,7 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What is to be brought: messages published from `since` on and before `until`; None: any. `bytes_per_second` None: as fast
-    as can be."""
+    """Extent of a backfill: messages published from `since` on and before `until`; None: any. `bytes_per_second` None: as fast as can be."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -118,7 +117,7 @@ class Backfill:
 
     @property
     def published(self) -> Predicate:
-        """Whether a row was published in that time."""
+        """Condition that a row was published in that time."""
         found = published_since(None if self.since is None else in_us(self.since))
         return found if self.until is None else found & Compare("publish_time", "<", TimeUs(in_us(self.until)))
 
@@ -136,15 +135,15 @@ def backfill(
     stopped: threading.Event | None = None,
     on_step: Callable[[Filled], None] = lambda filled: None,
 ) -> tuple[list[Filled], dict[str, str]]:
-    """Bring what `target` lacks of `source` into it, as the link between them would, whether or not that runs.
+    """Append what `target` lacks of `source`, as the link between them would, whether or not that runs.
 
-    Of what the link has still to read nothing is brought: the source is read at the commit at which the link stands. Where that is not
-    known (it has never run, or its next start compares both logs) the link must not run meanwhile. The link's floors (`start: latest`) do
-    not count. Idempotent: after a kill at any point the next run brings what is left. `stopped` ends it between two steps.
-    With `checkpoint` the version after the one that a topic was compared with is written there once it is complete.
+    What the link has still to read is left to it: the source is read at the commit of the link's cursor. Where that is not known (it has never run,
+    or its next start compares both logs) the link must not run meanwhile. The link's floors (`start: latest`) do not count. Idempotent: after a kill
+    at any point the next run appends what is left. `stopped` ends it between two steps. With `checkpoint` the version after the one that a topic was
+    compared with is written there once it is complete.
 
-    Returns what was done, and by topic why others were not. Raises UsageError for a link or topic that is not there, OffsetFileError for a
-    checkpoint that cannot be read.
+    Returns what was done, and by topic why others were not. Raises UsageError for a link or topic that is not there, OffsetFileError for a checkpoint
+    that cannot be read.
     """
     require_delta(spark)
     config = read(config)
@@ -175,11 +174,12 @@ def backfill(
 
 
 class _Filling:
-    """The backfill of one topic. In this order, with a crash point after each arrow: claim, make the log if it is missing, fence → look where
-    the link stands, pin both logs, derive what is missing; then each step: (copy files →) append →. A crash loses nothing: the next run derives
-    it anew. Who is refused makes nothing; whoever deletes the topic owns its filling, so nobody makes it anew before that ends.
+    """The backfill of one topic. In this order, with a crash point after each arrow: claim, make the log if it is missing, fence → find the link's
+    cursor, pin both logs, derive what is missing; then each step: (copy files →) append →. A crash loses nothing: the next run derives it again. Who
+    is refused makes nothing; whoever deletes the topic owns its filling, so nobody makes it again before that ends.
 
-    Where a look is a request files are looked at, for a log that is not there, beside the claim."""
+    Where a look is a request files are looked at, for a log that is not there, beside the claim.
+    """
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class _Filling:
         return f"backfill {self._link.name} {self._topic}"
 
     def preview(self) -> Filled:
-        """What a run would bring now. Writes nothing."""
+        """Rehearses a run. Writes nothing."""
         self._source_log, _ = open_source_log(self._source, self._topic, self._link, str(self))
         if self._log.find_checked(TOPIC_LOG) is None:
             newest = newest_commit(self._source_log, str(self))
@@ -227,8 +227,9 @@ class _Filling:
         return replace(self._done, source_version=at.version, total=total, messages=messages, by_file=by_file, size=size)
 
     def run(self) -> Filled:
-        """Bring it. Raises AlreadyOwnedError while another backfill or a comparison of both logs runs, SourceChangedError and
-        RetryableError where the link has to see to something first."""
+        """Append it. Raises AlreadyOwnedError while another backfill or a comparison of both logs runs, SourceChangedError and RetryableError where
+        the link has to see to something first.
+        """
         with meanwhile(self._target.port) as begin:
             found = begin(partial(self._log.find_checked, TOPIC_LOG))
             self._source_log, source = open_source_log(self._source, self._topic, self._link, str(self))
@@ -260,7 +261,7 @@ class _Filling:
         return ensure_topic(self._target, self._topic, columns, seen=found)
 
     def _look_ahead(self, source: Seen) -> None:
-        """What is in the way is said where the files are wanted."""
+        """Looks at files ahead. What is in the way is said where the files are wanted."""
         if self._what.mode is Mode.FILES:
             with suppress(GeoError, OSError):
                 self._ahead = look_ahead(self._source_log, source.version, self._wanted)
@@ -317,7 +318,7 @@ class _Filling:
     def _missing(
         self, there: Callable[[], DataFrame], here: Callable[[], DataFrame], at: CommitName, target: CommitName
     ) -> tuple[list[Gap], list[Whole]]:
-        """What the target may lack, and the files of it that are taken whole."""
+        """Finds what the target may lack, and the files of it that are taken whole."""
         has_nothing = is_empty(self._log, target.version)
         if self._what.mode is Mode.FILES and has_nothing:
             files = all_files(self._source_log, at.version, self._log, self._wanted, self._ahead)

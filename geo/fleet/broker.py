@@ -69,7 +69,7 @@ FOLD_TRIGGER, REMOTE_FOLD_TRIGGER = "30 seconds", "2 minutes"
 
 
 class WorkKind(str, Enum):
-    """What a broker runs."""
+    """Kind of work that a broker runs."""
 
     PUBLISHER = "publisher"
     LINK = "link topic"
@@ -78,14 +78,15 @@ class WorkKind(str, Enum):
 
 
 _KINDS = {OneProducer: WorkKind.PUBLISHER, LinkTopics: WorkKind.LINK, Namespaces: WorkKind.FOLD, Versions: WorkKind.VERSIONS}
-"""By the class of its group."""
+"""Kinds by the class of the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """What became of one piece of work, or of a group that cannot be asked what it has. `name` is for people, `fields` are the
-    same for programs: of a link those of `geo replicate`, of a publisher those of `geo publish`. `brought`: how many messages it
-    has published or replicated, of a fold how many cursors it has written, of the version sync how many markers."""
+    """Report of one piece of work, or of a group that cannot be asked what it has. `name` is for people, `fields` are the same for programs: of a
+    link those of `geo replicate`, of a publisher those of `geo publish`. `brought`: how many messages it has published or replicated, of a fold how
+    many cursors it has written, of the version sync how many markers.
+    """
 
     kind: WorkKind
     name: str
@@ -94,16 +95,16 @@ class BrokerReport:
     brought: int
     fields: Mapping[str, object]
     behind: int | None = None
-    """Of a link's topic: how many commits of its source it has not brought, at least."""
+    """Commits of a link's source, of a topic, that it has not replicated, at least."""
 
 
 class Broker:
     """Runs everything that `cluster` needs; `run` until done or stopped.
 
-    Topics that come later are found within ten seconds, a changed configuration file within ten (`reload`: at once): what depends
-    on what changed is ended and begun anew, the rest goes on. A change of `num_fetchers` or `dispatch_rate` ends nothing. A
-    configuration that is wrong is reported, and the one before goes on. One work that fails stops no other. With the
-    available-now trigger it makes one pass of each kind, side by side: what a link brings in it is folded by the next.
+    Topics that come later are found within ten seconds, a changed configuration file within ten (`reload`: at once). What depends on what changed is
+    restarted, the rest goes on. A change of `num_fetchers` or `dispatch_rate` ends nothing. A configuration that is wrong is reported, and the one
+    before goes on. One work that fails stops no other. With the available-now trigger it makes one pass of each kind, side by side: what a link
+    replicates in it is folded by the next.
     """
 
     def __init__(
@@ -119,10 +120,13 @@ class Broker:
         say: Callable[[str], None] = log.info,
         health: HealthEvents | None = None,
     ) -> None:
-        """`health`: what has looked how all is before it began. `name`: of a broker that shares its cluster with others (`placement` in the configuration), unique among them; the host's if
-        none is given. With the available-now trigger it shares with nobody. `on_event` is told what changes its state, `say` gets
-        lines for people now and then. Raises ConfigError, UsageError for a cluster that is not in the configuration and for a name
-        that can be none, UnsafeError for a storage that several writers would break."""
+        """`health`: what has looked how all is before it began. `name`: of a broker that shares its cluster with others (`placement` in the
+        configuration). It is unique among them; the host's if none is given. With the available-now trigger it shares with nobody. `on_event` gets
+        what changes its state, `say` gets lines for people now and then.
+
+        Raises ConfigError, UsageError for a cluster that is not in the configuration and for a name that can be none. Raises UnsafeError for a
+        storage that several writers would break.
+        """
         require_delta(spark)
         parse_trigger(trigger)
         self._file = ConfigFile(config_path)
@@ -134,18 +138,18 @@ class Broker:
         self._on_event, self._say = on_event, say
         self._member = None if config.placement is None or trigger == AVAILABLE_NOW else self._as_member(config.placement, name)
         self._parts: list[tuple[object, Group[Any]]] = []
-        """What each group was made from, and the group."""
+        """Groups, each with what it was made from."""
         self._lives: dict[tuple[int, str], tuple[Group[Any], Any, Life]] = {}
-        """What became of each work, by its group and name, and of each group, by an empty name."""
+        """Lives of works, by group and name, and of each group, by an empty name."""
         self._events, self._subject = events_of(self._tables), f"broker of {cluster}"
         self._life_events = LifeEvents(self._events)
         self._health = health or HealthEvents(cluster, self._events, say)
         self._brought: Counter[WorkKind] = Counter()
-        """What groups have brought that are gone."""
+        """Counts of groups that are gone."""
         self._changing = threading.Lock()
         self._status_at = self._asked_at = time.monotonic()
         self._counted: Counts = {}
-        """What it had brought when it last said how all is."""
+        """Counts at its last line about how all is."""
         self._is_leaving = self._has_begun = False
         once = trigger == AVAILABLE_NOW
         self._parts = self._made_of(config)
@@ -223,7 +227,7 @@ class Broker:
         )
 
     def _run_shared(self, member: Member) -> list[BrokerReport]:
-        """As one of several. What it ran is its own no longer once it has ended."""
+        """Runs as one of several. What it ran is its own no longer once it has ended."""
         take_over, self._take_over = self._take_over, False
         member.begin(take_over=take_over)
         try:
@@ -235,7 +239,7 @@ class Broker:
         return reports
 
     def _activities(self) -> list[Activity]:
-        """What it does for which topic."""
+        """Activities for each topic."""
         told = [(work, report_of(group, work, life)) for group, work, life in self._supervisor.works()]
         return [Activity(work.topic, one.state, 0 if one.kind is WorkKind.FOLD else one.brought) for work, one in told]
 
@@ -273,7 +277,7 @@ class Broker:
         return [(made_from, self._running(made_from) or make()) for made_from, make in wanted]
 
     def _forget_those_gone(self) -> None:
-        """Drop the works of groups that an earlier change ended; the sum of what they brought is kept."""
+        """Drop the works of groups that an earlier change ended; the sum of their counts is kept."""
         running = {id(group) for _, group in self._parts}
         with self._changing:
             for key, told in list(self._lives.items()):
@@ -390,7 +394,7 @@ class Broker:
         return found
 
     def _is_source_away(self) -> bool:
-        """Whether the source of a link cannot be asked what it has."""
+        """Tells whether the source of a link cannot be asked what it has."""
         with self._changing:
             told = list(self._lives.values())
         return any(
@@ -399,7 +403,7 @@ class Broker:
         )
 
     def counts(self) -> Counts:
-        """What all have brought since the start."""
+        """Counts of all works since the start."""
         with self._changing:
             told = [report_of(*one) for one in self._lives.values()]
         brought = self._brought + Counter({kind: sum(one.brought for one in told if one.kind is kind) for kind in WorkKind})
@@ -407,8 +411,9 @@ class Broker:
         return {"messages published": published, "replicated": replicated, "markers written": written}
 
     def status(self, before: Counts = MappingProxyType({}), seconds: float = 0.0) -> str:
-        """One line: how many works of each kind are in which state, and what all have brought since the start; at which rates, if they had
-        brought `before` so many seconds ago."""
+        """One line: how many works of each kind are in which state, and the counts of all since the start. With rates, if the counts were `before` so
+        many seconds ago.
+        """
         running = {id(group) for _, group in self._parts}
         with self._changing:
             told = [report_of(*one) for one in self._lives.values() if id(one[0]) in running]
@@ -424,6 +429,6 @@ class Broker:
 
 
 def report_of(group: Any, work: Any, life: Life) -> BrokerReport:
-    """What is told of a piece of work, or of a group that cannot be asked what it has."""
+    """Reports a piece of work, or a group that cannot be asked what it has."""
     told = group.told(work)
     return BrokerReport(_KINDS[type(group)], told.name, life.state, life.reason, told.brought, told.fields, told.behind)

@@ -11,12 +11,12 @@ from geo.streams import timetable
 
 
 class ConfigFile:
-    """What it has when this object is made counts as taken."""
+    """A configuration's file. Its content when this object is made counts as taken."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._text = self._taken = self._refused = _read(path)
-        """What the last look found, and what was taken and refused last; None: the file could not be read."""
+        """Content at the last look, and that which was taken and refused last; None: the file could not be read."""
         self._looked_at = time.monotonic()
         self._hurries = False
 
@@ -25,7 +25,7 @@ class ConfigFile:
 
     @property
     def config(self) -> Config:
-        """What the last look found. Raises ConfigError for what is none."""
+        """Configuration of the last look. Raises ConfigError for what is none."""
         return load(self.path) if self._text is None else parse(self._text, path=self.path)
 
     def hurry(self) -> None:
@@ -33,7 +33,7 @@ class ConfigFile:
         self._hurries = True
 
     def has_changed(self) -> bool:
-        """Whether `config` is to be taken now: `take` or `refuse` says what became of it. To be asked all the time."""
+        """Tells whether `config` is to be taken now: `take` or `refuse` says what became of it. To be asked all the time."""
         now = time.monotonic()
         if now - self._looked_at < timetable.CONFIG_LOOK_S and not self._hurries:
             return False

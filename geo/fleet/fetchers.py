@@ -1,10 +1,9 @@
-"""Which topics of a link may bring a batch at the same time: Kafka's fetchers, as slots. Pure: no Spark, clock or I/O.
+"""Slots of a link in which topics may replicate a batch at the same time: Kafka's fetchers. Pure: no Spark, clock or I/O.
 
-A topic belongs to the fetcher of its name (`fetcher_id`), and a fetcher brings one batch at a time: so a link's batches are at
-most `num_fetchers` at once. Who has had a turn waits behind all others of its fetcher that have news, so a busy topic starves
-none (Kafka's AbstractFetcherThread moves a partition it has processed to the end of its map). A fetcher is nothing but its line:
-one without topics is gone, and no position is kept here, so a resize has none to lose (AbstractFetcherManager.resizeThreadPool
-keeps them).
+A topic belongs to the fetcher of its name (`fetcher_id`), and a fetcher replicates one batch at a time. So a link's batches are at most
+`num_fetchers` at once. Who has had a turn waits behind all others of its fetcher that have news, so a busy topic starves none. (Kafka's
+AbstractFetcherThread moves a partition it has processed to the end of its map.) A fetcher is nothing but its line: one without topics is gone. No
+position is kept here, so a resize has none to lose (AbstractFetcherManager.resizeThreadPool keeps them).
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ def fetcher_of(topic: Topic, num_fetchers: int) -> int:
 
 
 class Fetchers:
-    """Which topics have a turn, and which wait for one. A topic that has asked is not to ask again until its turn has ended or it
-    was removed."""
+    """Topics that have a turn, and topics that wait for one. A topic that has asked is not to ask again until its turn has ended or it was removed."""
 
     def __init__(self, num_fetchers: int) -> None:
         self.num_fetchers = num_fetchers
@@ -76,8 +74,9 @@ class Fetchers:
                     del self.lines[fetcher]
 
     def resize(self, num_fetchers: int) -> None:
-        """Deal those who wait anew, in the order in which they would have been served fetcher by fetcher. Turns that are under
-        way end as they began."""
+        """Deal those who wait again, in the order in which they would have been served fetcher by fetcher. Turns that are under way end as they
+        began.
+        """
         lines, self.lines, self.num_fetchers = list(self.lines.values()), {}, num_fetchers
         for place in range(max(map(len, lines), default=0)):
             for line in lines:

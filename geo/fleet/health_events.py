@@ -1,5 +1,6 @@
-"""How a cluster and its links are doing, as events of it: each minute a broker looks at those links that are behind, or do not run, and at what was
-not OK at the last look; who begins to run links looks before it changes anything. What is at rest costs nothing."""
+"""Health of a cluster and its links, as events of it. Each minute a broker looks at those links that are behind, or do not run, and at what was not
+OK at the last look; who begins to run links looks before it changes anything. What is at rest costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ What = tuple[str, Reason | None]
 
 
 class NotOk(NamedTuple):
-    """What was not OK when it was looked at. `of`: None of what is no link's."""
+    """A thing that was not OK when it was looked at. `of`: None of what is no link's."""
 
     health: Health
     code: Reason | None
@@ -132,12 +133,12 @@ class HealthEvents:
             log.debug("how %s and its links are doing is not looked at: %s", self._cluster, error)
 
     def _first(self, tables: ClusterTables) -> frozenset[Of]:
-        """What to look at first, with what was not OK."""
+        """Things to look at first, with what was not OK."""
         self._known |= _recorded(tables)
         return _chosen(tables, self._known.values())
 
     def _over(self, looked: Collection[Of | None], found: Collection[What], unread: Collection[str]) -> list[What]:
-        """What was known, and is not found any more where it was looked for. Of a region that cannot be read nobody knows."""
+        """Things that were known, and are not found any more where they were looked for. Of a region that cannot be read nobody knows."""
         gone = {what: one for what, one in self._known.items() if one.of in looked and what not in found}
         return [what for what, one in gone.items() if what[0] not in unread or one.health is Health.AWAY]
 
@@ -180,7 +181,7 @@ def _told(finding: Finding) -> str | None:
 
 
 def _recorded(tables: ClusterTables) -> dict[What, NotOk]:
-    """What was not OK, as far as events tell."""
+    """Things that were not OK, as far as events tell."""
     found = {}
     for what, one in goes_on(events_told(tables, EventKind.HEALTH)).items():
         if one.to_state in Health.__members__:

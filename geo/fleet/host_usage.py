@@ -1,4 +1,4 @@
-"""What this process and those that it started take of their host, as far as `/proc` says: other systems say less."""
+"""Usage of the host by this process and those that it started, as far as `/proc` says: other systems say less."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HostUsage:
 
 
 def cores(cgroup: Path = _CGROUP) -> float:
-    """How many cores this process may use: those of the host, or what the container's quota says (cgroup, version 2 or 1)."""
+    """Cores that this process may use: those of the host, or what the container's quota says (cgroup, version 2 or 1)."""
     here = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         try:
@@ -43,7 +43,7 @@ def cores(cgroup: Path = _CGROUP) -> float:
 
 
 def nic_bytes_per_s(override_gbps: float) -> float:
-    """What the network of this host carries, by its fastest interface, unless it is said; 0: that is not known."""
+    """Bytes a second that the network of this host carries, by its fastest interface, unless it is said; 0: that is not known."""
     if override_gbps > 0:
         return override_gbps * 1e9 / 8
     speeds = [0]
@@ -56,7 +56,7 @@ def nic_bytes_per_s(override_gbps: float) -> float:
 
 
 def _family() -> list[list[str]]:
-    """What `/proc/PID/stat` says behind the name, of this process and all that it started, and those they started; empty where there is none."""
+    """Fields of `/proc/PID/stat` behind the name, of this process and all that it started, and those they started; empty where there is none."""
     stats: dict[int, list[str]] = {}
     children: dict[int, list[int]] = {}
     for folder in _PROC.glob("[0-9]*"):

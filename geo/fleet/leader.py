@@ -38,7 +38,7 @@ class Lead:
         self._placement, self._leading = placement, Leading(placement, random.choice, self._leading)
 
     def is_held(self, *, leaving: bool) -> bool:
-        """Whether this broker leads. One that is `leaving` gives it up."""
+        """Tells whether this broker leads. One that is `leaving` gives it up."""
         if self.ownership is None:
             return False
         if leaving:
@@ -72,7 +72,7 @@ class Lead:
         self._say(f"broker {self._broker} leads the brokers of {self._tables.cluster.name}")
 
     def say_anew(self, facts: LeaderFacts, now: float) -> None:
-        """Decide, and write what is said anew. For one that is held."""
+        """Decide, and write what is reassigned. For a leadership that is held."""
         assert self.ownership is not None
         # What another leader has said is held against the clock by which it was said.
         storage_s = storage_now_us(self._tables) / 1e6
@@ -91,7 +91,7 @@ class Lead:
 
 
 def _lives(lead: Owner, names: Mapping[str, str], living: Set[str]) -> bool:
-    """Whether the broker that leads gives signs of life."""
+    """Tells whether the broker that leads gives signs of life."""
     process = Process.decode(lead.holder)
     if not lead.is_owned or process is None:
         return False

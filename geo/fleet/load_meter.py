@@ -1,4 +1,4 @@
-"""The load of this broker, as it reports it: what it brought for which topic, and what its processes take of their host."""
+"""The load of this broker, as it reports it: what it replicated for which topic, and what its processes take of their host."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 
 SIZE_OF_COMMITS, SIZE_S = 5, 600.0
-"""How many bytes a message takes is taken from so many newest commits of its log, and looked up again after so long."""
+"""Newest commits of a log from which the size of a message is taken, and seconds after which it is looked up again."""
 
 SIZES, REMOTE_SIZES = 100, 1
-"""Of so many topics it is looked up for a report. Elsewhere than on a local disk each takes a second."""
+"""Topics whose size is looked up for a report. Elsewhere than on a local disk each takes a second."""
 
 
 class LoadMeter:
-    """What is measured is since the last time."""
+    """Measures the load since the last time."""
 
     def __init__(self, tables: ClusterTables, *, is_local: bool) -> None:
         self._tables, self._most = tables, SIZES if is_local else REMOTE_SIZES
         self._host, self._rates = HostUsage(), PerSecond()
         self._sizes: dict[str, tuple[float, float]] = {}
-        """How many bytes a message of a topic takes, and when that was looked up."""
+        """Bytes of a message by topic, and when that was looked up."""
         self._lookups = 0
 
     def measure(
@@ -43,8 +43,9 @@ class LoadMeter:
         return BrokerLoad(cpu, memory, Usage(min(size, carries), carries), Usage(0.0, carries), found)
 
     def _size_of(self, topic: str) -> float:
-        """How many bytes a message of a topic takes, by the newest commits of its log; the mean of those known where too many were looked up
-        already, or they cannot be read now."""
+        """Bytes of a message of a topic, by the newest commits of its log; the mean of those known where too many were looked up already, or they
+        cannot be read now.
+        """
         size, at = self._sizes.get(topic, (self._mean_size(), -inf))
         if self._lookups >= self._most or time.monotonic() - at < SIZE_S:
             return size

@@ -32,7 +32,7 @@ class LoadReport:
     loaded_at: datetime
     sequence: int
     version: str = ""
-    """Of its program; empty: of one that does not report it."""
+    """Version of its program; empty: of one that does not report it."""
 
 
 def read_reports(tables: ClusterTables) -> dict[str, LoadReport]:

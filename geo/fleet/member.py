@@ -55,7 +55,7 @@ HAND_OVER_S = 60.0
 """A broker that is stopped waits so long for others to take what it has."""
 
 ENDS_S = 30.0
-"""How long its last round is waited for: a table may be locked for long."""
+"""Seconds that its last round is waited for: a table may be locked for long."""
 
 FORGET_S = 600.0
 """A topic for which no work was found for so long is placed no longer."""
@@ -66,7 +66,7 @@ LEAST_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What the broker does for a topic: a work's state, and how many messages it brought so far."""
+    """Activity of the broker for a topic: a work's state, and how many messages it replicated so far."""
 
     topic: Topic
     state: State
@@ -119,7 +119,7 @@ class Member:
         self._refused: list[str] = []
         """The bundles that it is to begin with and was refused, in the order in which it was."""
         self._assigned = 0
-        """How many bundles there are that are assigned, to whomever."""
+        """Count of bundles that are assigned, to whomever."""
         self._found: dict[str, float] = {}
         """The topics that the broker's groups asked for, and when last."""
         self._reports: dict[str, LoadReport] = {}
@@ -160,8 +160,9 @@ class Member:
     # -- its life ----------------------------------------------------------------------------------------------------
 
     def begin(self, *, take_over: bool) -> None:
-        """Own the name. One of another host, as that of a pod which comes back elsewhere, is watched for the broker timeout, and taken over if it
-        gives no sign of life. Raises AlreadyOwnedError if a broker of this name lives."""
+        """Own the name. One of another host, as that of a pod which comes back elsewhere, is watched for the broker timeout. It is taken over if it
+        gives no sign of life. Raises AlreadyOwnedError if a broker of this name lives.
+        """
         wanted = [[member_runner(self._tables, self.name)]]
         try:
             (self._name_owned,) = claim(self._tables, wanted, take_over=take_over)
@@ -171,7 +172,7 @@ class Member:
             (self._name_owned,) = claim(self._tables, wanted, take_over=True)
 
     def _is_silent(self) -> bool:
-        """Whether the broker that has the name is of another host, and says nothing for the broker timeout."""
+        """Tells whether the broker that has the name is of another host, and says nothing for the broker timeout."""
         owner = owner_of(self._tables, member_runner(self._tables, self.name).name)
         holder = None if owner is None else Process.decode(owner.holder)
         deadline = time.monotonic() + self._placement.broker_timeout_s
@@ -214,7 +215,7 @@ class Member:
 
     @property
     def has_handed_over(self) -> bool:
-        """Whether nothing more is waited for: the others have it, there are none, or it takes too long."""
+        """Tells whether nothing more is waited for: the others have it, there are none, or it takes too long."""
         late = self._leaves_at is not None and time.monotonic() > self._leaves_at + ENDS_S
         return self._handed_over.is_set() or self.fault is not None or late
 
@@ -360,7 +361,7 @@ class Member:
         return self._look_now()
 
     def _let_go(self, assigned: Mapping[str, Assigned]) -> None:
-        """Release the bundles of which all works have ended; one that is this broker's again it keeps, and begins anew."""
+        """Release the bundles of which all works have ended; one that is this broker's again it keeps, and restarts."""
         if not self._going:
             return
         told = [bundle for bundle, all_told in self._going.items() if all_told()]
@@ -446,7 +447,7 @@ class Member:
         return not any(self._reports[name].state == UP for name in others)
 
     def _facts(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim], now: float) -> LeaderFacts:
-        """What a leader looks at."""
+        """Facts for a leader."""
         living = self._living(now)
         up = (name for name in sorted(living) if name in self._reports and self._reports[name].state == UP)
         policies = self._watched_policies.now()
@@ -465,5 +466,5 @@ class Member:
 
 
 def _is_a_brokers(name: RunnerName) -> bool:
-    """Whether as a rule brokers own it: a link or a fold. What people publish or consume is theirs."""
+    """Tells whether as a rule brokers own it: a link or a fold. What people publish or consume is theirs."""
     return name.kind is RunnerKind.ORIGIN or (name.kind is RunnerKind.PRODUCER and name.who == FOLD)

@@ -1,12 +1,9 @@
 """A file of offsets by topic and partition, in Kafka's format version 0 (kafka.server.checkpoints.OffsetCheckpointFile).
 
-    0
-    2
-    persistent://shop/web/clicks 0 4711
-    persistent://shop/web/orders 3 12
+0 2 persistent://shop/web/clicks 0 4711 persistent://shop/web/orders 3 12
 
-A version, a count, and so many lines of topic, partition and offset. It is an export for scheduled jobs and other programs, and
-may be old; what a link has brought is said by its target's commits alone.
+A version, a count, and so many lines of topic, partition and offset. It is an export for scheduled jobs and other programs, and may be old; what a
+link has replicated is said by its target's commits alone.
 """
 
 from __future__ import annotations
@@ -65,9 +62,10 @@ class OffsetCheckpoint:
             sync([self.path.parent])
 
     def read(self) -> dict[tuple[str, int], int]:
-        """What was written last; nothing if there is no file, or one with no count yet. Raises OffsetFileError naming the line
-        where it is of another version, malformed, shorter or longer than its count, or names a partition twice (where Kafka's
-        reader takes the last)."""
+        """Offsets that were written last; nothing if there is no file, or one with no count yet. Raises OffsetFileError naming the line where it is
+        of another version, malformed, or shorter or longer than its count. So it does where a partition is named twice (where Kafka's reader takes
+        the last).
+        """
         try:
             # As Java's readers: a line ends at a line feed, a carriage return, or both.
             with open(self.path, encoding="utf-8", newline=None) as file:

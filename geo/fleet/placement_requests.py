@@ -1,5 +1,6 @@
-"""What people ask for: moves and splits of bundles (`system/bundle_requests`), and the policies by which bundles are placed
-(`system/placement_policies`). Both hold over restarts: whoever leads reads them."""
+"""Requests of people: moves and splits of bundles (`system/bundle_requests`), and the policies by which bundles are placed
+(`system/placement_policies`). Both hold over restarts: whoever leads reads them.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def set_policy(tables: ClusterTables, kind: str, name: str, value: Mapping[str, 
 
 
 def read_policies(tables: ClusterTables) -> dict[tuple[str, str], dict[str, Any]]:
-    """What each policy says, by kind and name, in the order in which they were set."""
+    """Policies by kind and name, in the order in which they were set."""
     rows = sorted(tables.journal(PLACEMENT_POLICIES).newest(), key=lambda row: int(row["sequence"]))
     return {(row["kind"], row["name"]): json.loads(row["value"]) for row in rows if row["value"] is not None}
 

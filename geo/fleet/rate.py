@@ -1,7 +1,7 @@
-"""How much a topic of a link may bring per second: Pulsar's dispatch rate as a bucket of tokens. Pure: no Spark, clock or I/O.
+"""Rate at which a topic of a link may replicate: Pulsar's dispatch rate as a bucket of tokens. Pure: no Spark, clock or I/O.
 
-As Pulsar's AsyncTokenBucket it may be overdrawn: whoever has any tokens takes a batch, whatever its size, and waits then until
-the debt is paid. Commits are whole, so no batch could be cut to fit.
+As Pulsar's AsyncTokenBucket it may be overdrawn: whoever has any tokens takes a batch, whatever its size, and waits then until the debt is paid.
+Commits are whole, so no batch could be cut to fit.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from geo.config.model import DispatchRate
 
 BURST_S = 1.0
-"""How many seconds' worth may be saved up while nothing is brought (Pulsar's ratePeriodInSecond)."""
+"""Seconds' worth that may be saved up while nothing is replicated (Pulsar's ratePeriodInSecond)."""
 
 TURN_S = 10.0
-"""A turn of a topic whose rate is limited brings about so much at most: what is owed then holds nobody up for long."""
+"""Seconds' worth that a turn of a topic whose rate is limited replicates at most: what is owed then holds nobody up for long."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Bucket:
 
 
 class Allowance:
-    """What one topic may bring, by the seconds of any clock that does not go back."""
+    """Allowance of one topic, by the seconds of any clock that does not go back."""
 
     def __init__(self, rate: DispatchRate, now: float) -> None:
         self.rate = rate
@@ -38,16 +38,16 @@ class Allowance:
 
     @property
     def turn_messages(self) -> int | None:
-        """How many messages a turn is to bring at most; None: any number."""
+        """Messages of a turn, at most; None: any number."""
         return _of_turn(self.rate.messages_per_second)
 
     @property
     def turn_bytes(self) -> int | None:
-        """How many bytes a turn is to bring at most; None: any number."""
+        """Bytes of a turn, at most; None: any number."""
         return _of_turn(self.rate.bytes_per_second)
 
     def wait_s(self, now: float) -> float:
-        """Seconds until it may bring more; 0: now."""
+        """Seconds until it may replicate more; 0: now."""
         waits = [0.0]
         for bucket in self._buckets:
             bucket.fill(now)
@@ -55,7 +55,7 @@ class Allowance:
         return max(waits)
 
     def took(self, messages: int, size: int, now: float) -> None:
-        """Take what was brought out of the buckets."""
+        """Take what was replicated out of the buckets."""
         for bucket, taken in ((self._messages, messages), (self._bytes, size)):
             if bucket is not None:
                 bucket.fill(now)

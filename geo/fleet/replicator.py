@@ -79,11 +79,11 @@ class Replicator:
         self._supervisor.stop()
 
     def counts(self) -> Counts:
-        """What all have brought since the start."""
+        """Counts of all since the start."""
         return {"replicated": sum(report_of_link(*one).replicated for one in self._supervisor.works())}
 
     def status(self) -> str:
-        """How many topics of links are in which state, and how many are behind."""
+        """Counts of topics of links by state, and how many are behind."""
         works = self._supervisor.works()
         states = Counter(life.state.value for _, _, life in works)
         told = ", ".join(f"{count} {state}" for state, count in states.items()) or "are looked for"

@@ -24,10 +24,10 @@ BUNDLES_A_NAMESPACE = 64
 _MEAN_THROUGHPUT = 200.0 * MIB
 _MEAN_USAGE = 0.5
 _MESSAGE_BYTES = 1_024
-"""Of generated load: what a broker has if all have the same, how much of it can bear that is, and the size of a message."""
+"""Constants of generated load: what a broker has if all have the same, how much of it can bear that is, and the size of a message."""
 
 Amounts = tuple[float, float, float, float]
-"""Of each resource, in the order of `RESOURCES`."""
+"""Amounts of each resource, in the order of `RESOURCES`."""
 
 _NOTHING: Amounts = (0.0, 0.0, 0.0, 0.0)
 
@@ -52,18 +52,18 @@ class SimulatedCluster:
 
     limits: dict[str, Amounts]
     base: dict[str, Amounts]
-    """What a broker uses without any bundle."""
+    """Usage of a broker without any bundle."""
     parts: dict[str, _Part]
     owners: dict[str, str]
     hashes: array[int] = field(default_factory=lambda: array("L"))
     rates: array[float] = field(default_factory=lambda: array("d"))
-    """Of the topics, if the load was generated: messages per second, in and out."""
+    """Rates of the topics, if the load was generated: messages per second, in and out."""
     name_of: Callable[[Any], str] = str
     _released: dict[str, str] = field(default_factory=dict)
     """Parts of bundles that were split, until they are assigned: who had them."""
 
     def reports(self) -> dict[str, BrokerLoad]:
-        """What every broker reports."""
+        """Reports of all brokers."""
         held: dict[str, dict[str, BundleLoad]] = {broker: {} for broker in self.limits}
         used = {broker: list(base) for broker, base in self.base.items()}
         for bundle, broker in self.owners.items():
@@ -94,8 +94,9 @@ class SimulatedCluster:
         return [bundle for bundle in self.parts if bundle not in self.owners]
 
     def holders(self) -> dict[str, str]:
-        """The broker of each bundle. A part of one that was split counts with the broker that had it until it is assigned, here at the next
-        minute's decision, in life within seconds."""
+        """The broker of each bundle. A part of one that was split counts with the broker that had it until it is assigned. Here that is at the next
+        minute's decision, in life within seconds.
+        """
         return self._released | self.owners
 
     def throughputs(self) -> dict[str, float]:

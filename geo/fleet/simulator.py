@@ -1,5 +1,6 @@
-"""What the manager of `placement/` would do to a cluster that is not there: every minute is one decision, which is done at once. Time is
-counted and not waited for."""
+"""Simulation of the manager of `placement/` on a cluster that is not there: every minute is one decision, which is done at once. Time is counted and
+not waited for.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ BALANCED = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What a minute's decision did, and how it stands after it. Loads are in bytes per second."""
+    """Result of a minute's decision, and the cluster after it. Loads are in bytes per second."""
 
     heaviest: float
     """The broker with the most."""
@@ -32,11 +33,11 @@ class Minute:
     """The standard deviation over the mean."""
     heaviest_topic: float
     unassigned: int
-    """How many bundles nobody owns or has had before."""
+    """Bundles that nobody owns or has had before."""
     moves: int
     splits: int
     decision_s: float
-    """Of a processor."""
+    """Seconds of a processor that the decision took."""
 
     @property
     def ratio(self) -> float:

@@ -1,5 +1,4 @@
-"""Shares out the batches of a link among its topics, for the threads that bring them: slots by `fetchers.py`, rates by
-`rate.py`."""
+"""Shares out the batches of a link among its topics, for the threads that replicate them: slots by `fetchers.py`, rates by `rate.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from geo.replication.turns import TURN_BYTES, Most
 from geo.streams.workers import waiting
 
 _STOP_LOOK_S = 0.1
-"""How often whoever waits looks whether it is stopped."""
+"""Seconds between two looks of whoever waits, whether it is stopped."""
 
 _OFFERED_S = 5.0
 """A turn that was offered and that nobody begins is another's: the topic may be gone. Works are looked at some times a second."""
@@ -119,8 +118,7 @@ class LinkTurns:
             self._changed.notify_all()
 
     def _allowance(self, topic: Topic) -> Allowance:
-        """The allowance of a topic at the rate that holds now; another rate begins anew. None is kept for topics without a
-        rate."""
+        """The allowance of a topic at the rate that holds now; another rate begins again. None is kept for topics without a rate."""
         rate, known = self._rate_of(topic), self._allowances.get(topic)
         if known is not None and known.rate == rate:
             return known
@@ -132,7 +130,7 @@ class LinkTurns:
 
 
 def most_of(allowance: Allowance) -> Most:
-    """What a turn is to bring at most, by its rate."""
+    """Limit of a turn, by its rate."""
     size = allowance.turn_bytes
     return Most(allowance.turn_messages, TURN_BYTES if size is None else min(TURN_BYTES, size))
 

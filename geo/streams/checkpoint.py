@@ -1,4 +1,4 @@
-"""What a streaming checkpoint says of itself, read with Spark so that it works on every storage; and removing one."""
+"""Streaming checkpoints, read with Spark so that this works on every storage; and removing one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The works of one group: discovered, brought up side by side, followed, tried again, recorded, handed over, by a thread of their
-own.
+"""The works of one group: discovered, started side by side, followed, tried again, recorded, handed over, by a thread of their own.
 
-What a state and an event mean is in `life.py`; what a piece of work does is its own business.
+The meaning of a state and an event is in `life.py`; what a piece of work does is its own business.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from geo.text import first_line
 log = logging.getLogger(__name__)
 
 AT_ONCE = 4
-"""Works of a group that are brought up side by side; more only queue up for the cores."""
+"""Works of a group that are started side by side; more only queue up for the cores."""
 
 DUES_AT_ONCE = 64
 """Works of a group of which what is due is done side by side: as many as a link may have fetchers."""
@@ -45,7 +44,7 @@ SPARK_ENDED = "Spark in this process ended before its work had (a SIGTERM or SIG
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """What one of some workers does for a piece of work: bring it up, what is due, or end it."""
+    """Task of one of some workers for a piece of work: start it, do what is due, or end it."""
 
     workers: Workers
     outcome: Future[Any]
@@ -60,11 +59,11 @@ class Slot(Generic[W]):
     work: W
     life: Life = field(default_factory=Life)
     task: Task | None = None
-    """What is done for it now."""
+    """Task that is under way for it."""
     is_over: bool = False
     """It was ended for good: handed over, or left to whoever continues it."""
     last_progress: Hashable = None
-    """How far it had come at its last fault."""
+    """Progress marker at its last fault."""
 
 
 class Crew(Generic[W]):
@@ -83,7 +82,7 @@ class Crew(Generic[W]):
         """Turns end after the one they are in."""
         self.slots: dict[Hashable, Slot[W]] = {}
         self.life = Life()
-        """Of the group itself: whether it can be asked what there is."""
+        """Life of the group itself: whether it can be asked what there is."""
         self.fault: BaseException | None = None
         """A fault of this program, or the end of Spark: it ends the whole run."""
         self.refusal: BaseException | None = None
@@ -101,12 +100,12 @@ class Crew(Generic[W]):
         """While somebody else writes where they are recorded, this is not tried before."""
         self._unrecorded: list[Slot[W]] = []
         self._to_end: dict[Hashable, tuple[WorkEvent, Why | None]] = {}
-        """Works to end as soon as no task of theirs is under way: left out, and why, or to begin anew."""
+        """Works to end as soon as no task of theirs is under way: left out, and why, or to restart."""
         self._starts, self._dues = Workers(AT_ONCE, f"geo-start-{group}"), Workers(DUES_AT_ONCE, f"geo-due-{group}")
         self.thread = threading.Thread(target=self._main, name=f"geo-{group}", daemon=True)
 
     def ended(self) -> list[tuple[Group[W], W | None, Life]]:
-        """How the group, if it could not be asked, and its works ended."""
+        """Endings of the group, if it could not be asked, and of its works."""
         own: list[tuple[Group[W], W | None, Life]] = []
         if self.life.state is State.DELAYED:
             own.append((self.group, None, self.life))
@@ -250,7 +249,7 @@ class Crew(Generic[W]):
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _step(self, key: Hashable, slot: Slot[W]) -> None:
-        """What is due for one work now. Its faults are its own; a fault of this program, or the end of Spark, ends the run."""
+        """Do what is due for one work now. Its faults are its own; a fault of this program, or the end of Spark, ends the run."""
         try:
             if slot.task is not None and slot.task.outcome.done():
                 self._take_back(slot)
@@ -284,7 +283,7 @@ class Crew(Generic[W]):
             self._happened(slot, event, why=why)
 
     def _is_stopping(self, key: Hashable) -> bool:
-        """Whether what is done for a work is to end after the turn it is in."""
+        """Tells whether the task of a work is to end after the turn it is in."""
         return self.stop.is_set() or key in self._to_end
 
     def _take_back(self, slot: Slot[W]) -> None:
@@ -423,7 +422,7 @@ class Crew(Generic[W]):
 
 
 def _start(work: Work, stopped: Callable[[], bool]) -> None:
-    """Own it, and bring it up."""
+    """Own the work, and start it."""
     if not work.lease.is_held:
         work.own()
     if (owned := work.lease.held) is None:

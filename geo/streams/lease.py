@@ -1,4 +1,4 @@
-"""What a piece of work owns, and what became of that after a fault, at a stop, or once nobody waits for it."""
+"""Ownership of a piece of work, and what became of it after a fault, at a stop, or once nobody waits for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from geo.errors import FencedError
 
 
 class Owned(Protocol):
-    """What a lease is of: an ownership, or what runs and has one."""
+    """Subject of a lease: an ownership, or what runs and has one."""
 
     def abandon(self) -> None:
         """Own it no longer, and write nothing: whoever continues finds out what became of it. Waits for nobody."""
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Owned)
 
 
 class Lease(Generic[T]):
-    """What one piece of work owns. Its methods are called by one thread at a time, but for `abandon`.
+    """Ownership of one piece of work. The methods are called by one thread at a time, but for `abandon`.
 
     | it was | by | and the next claim |
     |---|---|---|
@@ -31,7 +31,7 @@ class Lease(Generic[T]):
     | given back, or never held | `give_back` | takes it |
     | lost after a fault | `lose` | is refused if somebody took it over since: who was replaced does not come back by itself |
     | abandoned | `abandon` | gives it back at once, until somebody waits for it again (`expect`) |
-    | this process's anew | `restart` | takes it, whoever had it meanwhile |
+    | this process's again | `restart` | takes it, whoever had it meanwhile |
 
     An owner that lives is replaced only if that was asked for: until it was held once, for `within_s` at most.
     """
@@ -40,7 +40,7 @@ class Lease(Generic[T]):
         self.takes_over_until = time.monotonic() + within_s if take_over else -math.inf
         self.held: T | None = None
         self.last: T | None = None
-        """What is held, or was last."""
+        """The ownership that is held, or was last."""
         self.takes_over = False
         """The last claim replaced an owner that lives, as was asked for."""
         self.is_replaced = False

@@ -34,10 +34,10 @@ class State(str, Enum):
 
 
 class WorkEvent(Enum):
-    """What happens to a piece of work."""
+    """Event in the life of a piece of work."""
 
     UP = auto()
-    """It was brought up and follows its source."""
+    """It was started and follows its source."""
     DONE = auto()
     """Nothing is left to do, in a run that ends."""
     FAULT = auto()
@@ -51,7 +51,7 @@ class WorkEvent(Enum):
     WANTED = auto()
     """It is wanted again."""
     RESTARTED = auto()
-    """It was ended, to be begun anew at once."""
+    """It was ended, to be started again at once."""
     STOP = auto()
     """The supervisor stops, or stopped it cleanly."""
 
@@ -82,11 +82,11 @@ class Life:
 
     state: State = State.STOPPED
     reason: str | None = None
-    """Of DELAYED, FAILED and PAUSED."""
+    """Reason of DELAYED, FAILED and PAUSED."""
     code: Reason | None = None
-    """As the reason."""
+    """Code of the reason."""
     error: BaseException | None = None
-    """What was raised, of DELAYED and FAILED."""
+    """Error that was raised, of DELAYED and FAILED."""
     tries: int = 0
     """Faults in a row."""
     faulty_since: float = 0.0
@@ -124,11 +124,11 @@ class Life:
         return replace(life, done=event is WorkEvent.DONE or (ends and event is WorkEvent.LEFT_OUT))
 
     def is_ripe(self, now: float) -> bool:
-        """Whether it is to be brought up now."""
+        """Tells whether it is to be started now."""
         return self.state in (State.STOPPED, State.DELAYED) and not self.done and now >= self.again_at
 
     def is_hopeless(self, now: float) -> bool:
-        """Whether what nobody supervises is to be given up."""
+        """Tells whether a work that nobody supervises is to be given up."""
         return now - self.faulty_since > timetable.PATIENCE_S
 
 

@@ -1,4 +1,4 @@
-"""What becomes of works, as events of their cluster."""
+"""Changes in the lives of works, as events of their cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LifeEvents:
         self._events, self._known = events, dict[Hashable, Was]()
 
     def note_work(self, group: Group[Any], work: Work | None, life: Life) -> None:
-        """As `on_change` of a supervisor, of what is no link."""
+        """Notes a change of a work that is no link, as `on_change` of a supervisor."""
         self.note(EventKind.WORK, str(group if work is None else work), None if work is None else work.topic, life)
 
     def note(self, kind: EventKind, subject: str, topic: Topic | None, life: Life, recorded: Was | None = None) -> None:

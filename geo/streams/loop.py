@@ -48,12 +48,12 @@ class BatchLoop:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended it, as it was raised in the batch or in a task. None while it runs, and if it ended well."""
+        """Error that ended it, as it was raised in the batch or in a task. None while it runs, and if it ended well."""
         return None if self._failure is None or self.is_active else as_raised(self._failure)
 
     @property
     def ended_well(self) -> bool:
-        """Whether nothing is left open: it does not run, and nothing failed."""
+        """True if nothing is left open: it does not run, and nothing failed."""
         return not self.is_active and self._failure is None
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -14,7 +14,7 @@ from geo.faults import as_raised
 
 _POLL_S = 0.02
 _WAIT_S = 1.0
-"""A wait in the JVM hears no signal of this process, so it is never longer."""
+"""Longest wait in the JVM, which sees no signal of this process."""
 
 
 class BatchQuery:
@@ -51,8 +51,9 @@ class BatchQuery:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the query, as it was raised in the batch or in a task. None while it runs, if it ended well, and if it was
-        stopped: what a stop raises inside the batch is no fault."""
+        """Error that ended the query, as it was raised in the batch or in a task. None while it runs, if it ended well, and if it was stopped: what a
+        stop raises inside the batch is no fault.
+        """
         error: BaseException | None = self.query.exception()
         if error is None:
             return None
@@ -60,7 +61,7 @@ class BatchQuery:
 
     @property
     def ended_well(self) -> bool:
-        """Whether nothing is left open: it does not run, no batch was cut short, none failed."""
+        """True if nothing is left open: it does not run, no batch was cut short, none failed."""
         return not self.is_active and not self.in_batch and self.error is None
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -20,7 +20,7 @@ _WAIT_S = 0.2
 
 
 class Running(Protocol):
-    """What a work follows: a query, a loop, or a consumer's run. It has begun when it is made."""
+    """Run that a work follows: a query, a loop, or a consumer's run. It has begun when it is made."""
 
     @property
     def is_active(self) -> bool: ...
@@ -55,13 +55,13 @@ class Both:
 
     @property
     def is_active(self) -> bool:
-        """Whether both go on as they should: neither has failed, nor ended before its time."""
+        """True if both go on as they should: neither has failed, nor ended before its time."""
         active = [part.is_active for part in self._parts]
         return any(active) and self.error is None if self._once else all(active)
 
     @property
     def error(self) -> BaseException | None:
-        """What ended one of them."""
+        """Error that ended one of them."""
         return next((error for part in self._parts if (error := part.error) is not None), None)
 
     @property
@@ -100,7 +100,7 @@ class QueryWork(Generic[T]):
 
     @property
     def progress_marker(self) -> Hashable:
-        """As `Work.progress_marker`; None: it does not say."""
+        """Marker as `Work.progress_marker`; None: it does not say."""
         return None
 
     def note(self, opened: T) -> None:
@@ -113,7 +113,7 @@ class QueryWork(Generic[T]):
             self.follow()
 
     def follow(self) -> Callable[[], None] | None:
-        """What is due now; nothing for most. Raises what ended its query."""
+        """Returns what is due now; nothing for most. Raises what ended its query."""
         assert self.lease.held is not None
         running = self.lease.held.running
         if running.is_active:
@@ -154,8 +154,9 @@ class QueryWorks(Generic[W]):
         self._failed_at: dict[Hashable, float] = {}
 
     def _found(self, known: Mapping[Hashable, tuple[W, State]], fresh: Sequence[tuple[Hashable, W]] = ()) -> Found[W]:
-        """Of works that are there and rest for no other reason: those that are this process's, what of the known ones is so no longer, and
-        what is so again."""
+        """Sorts works that are there and rest for no other reason: those that are this process's, what of the known ones is so no longer, and what is
+        so again.
+        """
         now = time.monotonic()
         self._failed_at = {key: self._failed_at.get(key, now) for key, (_, state) in known.items() if state is State.FAILED}
         due = [key for key, at in self._failed_at.items() if now - at >= self._again_s]

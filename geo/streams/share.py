@@ -1,4 +1,4 @@
-"""Which topics of a cluster a process does something for, where several processes share them."""
+"""Topics of a cluster for which a process does something, where several processes share them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Share(Protocol):
         return None
 
     def takes_over(self, topic: Topic) -> bool:
-        """Of a topic that is this process's: whether what an earlier owner may still run for it is to be replaced."""
+        """Tells, of a topic that is this process's, whether what an earlier owner may still run for it is to be replaced."""
         return False
 
 
 class _All(Share):
-    """Of a process that shares with nobody."""
+    """Share of a process that shares with nobody."""
 
 
 ALL: Share = _All()

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def log_fault(group: object, work: object | None, life: Life) -> None:
-    """As `on_change`: logs why something does not run."""
+    """Logs why something does not run, as `on_change`."""
     if life.reason is not None:
         what = group if work is None else work
         extra = {"event": life.state.value, "work": str(what), "reason": life.reason}
@@ -30,7 +30,7 @@ def log_fault(group: object, work: object | None, life: Life) -> None:
 
 
 def unfinished(ended: Iterable[tuple[Any, Any, Life]]) -> dict[str, str]:
-    """Of what a run returned: by name, state and reason of what did not come to its end."""
+    """State and reason, by name, of what did not come to its end, of what a run returned."""
     reasons = ((group if work is None else work, life) for group, work, life in ended if life.reason is not None)
     return {str(what): f"{life.state.value}: {life.reason}" for what, life in reasons}
 

@@ -1,4 +1,4 @@
-"""What a process does again and again, and how often, in seconds: one timetable. Pure.
+"""Timetable of what a process does again and again, in seconds. Pure.
 
 How long one thing waits stands beside it; how a table is looked at, in geo.delta.tail; what a person sets, in the configuration.
 """
@@ -11,10 +11,10 @@ SUPERVISOR_LOOK_S = 0.2
 """Between two looks of a supervisor at whether all groups still run."""
 
 STOP_S = 60.0
-"""What has not stopped by then hangs, or does something long; it is left to whoever continues it, who fences it first."""
+"""Seconds after which a work that has not stopped hangs, or does something long; it is left to whoever continues it, who fences it first."""
 
 DISCOVERY_S = 10.0
-"""How often a group is asked for works: a small table is read, 0.1 s."""
+"""Time between two questions to a group for works: a small table is read, 0.1 s."""
 
 REMOTE_DISCOVERY_S = 60.0
 """The same of tables for which a look is a request: what all groups of a process read there is as old as that at most."""
@@ -23,7 +23,7 @@ REMOTE_FOLLOWS_S = DISCOVERY_S + REMOTE_DISCOVERY_S
 """After so long at most a group knows there what a person asked for."""
 
 RECORD_S = 60.0
-"""How often works that moved are recorded."""
+"""Time between two records of works that moved."""
 
 LOCKED_S = 1.0
 """After so long positions are recorded that could not be, since somebody else wrote there: that takes tenths of a second, or hangs."""
@@ -36,7 +36,7 @@ TICK_S, LEAST_TICK_S, OF_A_WORK_S = 0.2, 0.05, 0.0005
 microseconds, so a few are followed closely and a thousand cost little."""
 
 HAND_OVER_S = 0.5
-"""What has ended meanwhile is handed over together."""
+"""Time within which works that end are handed over together."""
 
 STEADY_S = 60.0
 """Work that ran for so long since its last fault begins again to count them. (In a run that ends: work that came further.)"""
@@ -56,33 +56,36 @@ TAKES_OVER_S = 60.0
 # -- producers -----------------------------------------------------------------------------------------------------
 
 RECORD_ENDS_S, REMOTE_RECORD_ENDS_S = 10.0, 60.0
-"""How often a producer records its ledgers' ends. A start after a crash reads the commits since the last record: at one commit
-a second that is ten. Where a look is a request it takes eight, beside the five of a commit."""
+"""Time between two records of a producer's ledgers' ends. A start after a crash reads the commits since the last record: at one commit a second that
+is ten. Where a look is a request it takes eight, beside the five of a commit.
+"""
 
 LOG_LOOK_S, REMOTE_LOG_LOOK_S = 10.0, 60.0
-"""How often a producer looks at its log's commits, beside each record, and its clock is held against the storage's."""
+"""Time between two looks of a producer at its log's commits, beside each record, and of its clock against the storage's."""
 
 RECORD_IDLE_ENDS_S = 300.0
 """When ends are recorded though no further batch comes. Until then a start needs the commits since, which are kept for a day."""
 
 ROUTES_S = 10.0
-"""How often its topic's policy is read again, by which a `replicate_to` is refused."""
+"""Time between two reads of its topic's policy, by which a `replicate_to` is refused."""
 
 # -- links ---------------------------------------------------------------------------------------------------------
 
 SOURCE_LOOK_S, REMOTE_SOURCE_LOOK_S = 60.0, 600.0
-"""How often a source gets a full look beside those by name, and beside its query: Delta's stream need not notice that an older
-copy of the source was put back. On a local disk it is a matter of milliseconds."""
+"""Time between two full looks at a source, beside those by name, and beside its query: Delta's stream need not notice that an older copy of the
+source was put back. On a local disk it is a matter of milliseconds.
+"""
 
 QUERY_IDLE_S = 300.0
-"""How long a topic may be without news before its query ends and its source is looked at by name again: a process may follow
-thousands of topics of which few are busy, and a query lists the source's log at each trigger."""
+"""Time without news after which a topic's query ends and its source is looked at by name again: a process may follow thousands of topics of which few
+are busy, and a query lists the source's log at each trigger.
+"""
 
 REMOTE_REST_S = 600.0
 """So often at most the ownership and the target of a link without news are looked at where a look is a request. An append looks anyway."""
 
 HANGS_S, HANGS_BYTES_PER_S = 600.0, 1_000_000
-"""A turn that takes so long, and longer by what it brings at a rate that any network has, hangs."""
+"""Time of a turn after which it hangs; longer by what it replicates, at a rate that any network has."""
 
 # -- consumers, and the folding of what they acknowledged ----------------------------------------------------------
 
@@ -100,10 +103,10 @@ ACKS_REST_S = 5.0
 when some have come."""
 
 CONSUMER_LOOK_S = 10.0
-"""How often a consumer that has nothing to tell looks whether another one has taken its subscription over."""
+"""Time between two looks of a consumer that has nothing to tell, whether another one has taken its subscription over."""
 
 CONSUMER_PEER_LOOK_S, REMOTE_CONSUMER_PEER_LOOK_S = 5.0, 30.0
-"""How often a consumer asks whether a peer may be read."""
+"""Time between two questions of a consumer whether a peer may be read."""
 
 RECORD_ACKS_ENDS_S = 60.0
 """Between records of the end of the ledger of acknowledgements. Recording holds up the flush of all consumers of a namespace for half a second; a start
@@ -118,25 +121,28 @@ MARKERS_ROUND_S = 0.1
 """Between two rounds, each a look whether logs have news: some microseconds a topic."""
 
 MARKERS_LOOK_S = 1.0
-"""How often the tail looks at every topic: its log, wherever that is, its subscriptions, and whether a tick is due. Where snapshots are more
-frequent, four times between two. A log on a local disk that has news is looked at in the next round."""
+"""Time between two looks of the tail at every topic: its log, wherever that is, its subscriptions, and whether a tick is due. Where snapshots are
+more frequent, four times between two. A log on a local disk that has news is looked at in the next round.
+"""
 
 STILL_S = 5.0
-"""How often the tail tells the time alone to a controller that waits for an answer: to give up takes some seconds more, and each tick is a batch."""
+"""Time between two ticks that the tail sends alone to a controller that waits for an answer: to give up takes some seconds more, and each tick is a
+batch.
+"""
 
 MARKERS_ANSWER_S = 5.0
-"""How long an answer waits for those of other clusters at most: each would be a batch by itself, and of three clusters two answer."""
+"""Longest wait of an answer for those of other clusters: each would be a batch by itself, and of three clusters two answer."""
 
 REMOTE_VERSIONS_LOOK_S = 600.0
-"""How often it is asked whether any cluster has a version subscription that regions share, while none has and a look is a request."""
+"""Time between two questions whether any cluster has a version subscription that regions share, while none has and a look is a request."""
 
 MARKERS_PEERS_LOOK_S, REMOTE_MARKERS_PEERS_LOOK_S = 10.0, 60.0
-"""How often other clusters are asked which topics have version subscriptions there, and how their links are."""
+"""Time between two questions to other clusters which topics have version subscriptions there, and how their links are."""
 
 # -- brokers -------------------------------------------------------------------------------------------------------
 
 CONFIG_LOOK_S = 5.0
-"""How often the configuration's file is read. A change counts when two looks have found the same."""
+"""Time between two reads of the configuration's file. A change counts when two looks have found the same."""
 
 MEMBER_ROUND_S, REMOTE_MEMBER_ROUND_S = 1.0, 5.0
 """Between two looks of a broker at what others say: six small tables, of which on a local disk only names are looked at while nothing is said."""
@@ -148,7 +154,7 @@ DECIDE_S = 10.0
 """Between two decisions of a leader by load, of which each is a sample of every bundle's. A bundle that nobody owns does not wait for one."""
 
 OWNED_LOOK_S, REMOTE_OWNED_LOOK_S = 30.0, 60.0
-"""How often a broker looks whether another broker took its place. What runs finds out by itself at each append."""
+"""Time between two looks of a broker whether another broker took its place. What runs finds out by itself at each append."""
 
 STATUS_S = 60.0
 """Between two lines that say how all is."""

@@ -11,7 +11,7 @@ AVAILABLE_NOW = "available-now"
 
 _INTERVAL = re.compile(r"(?:interval=)?\s*(\d+)\s*(?:(ms|milliseconds?)|(s|seconds?)|(m|minutes?)|(h|hours?))")
 _MILLISECONDS = {2: 1, 3: 1_000, 4: 60_000, 5: 3_600_000}
-"""By the group that matched."""
+"""Milliseconds of a unit, by the group that matched."""
 
 
 def parse_trigger(text: str) -> dict[str, Any]:

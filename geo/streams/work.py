@@ -1,4 +1,4 @@
-"""What the supervisor asks of what it runs: works, and the groups in which they share a source."""
+"""Works that the supervisor runs, and the groups in which they share a source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Work(Protocol):
 
     @property
     def lease(self) -> Lease[Any]:
-        """What it owns. Given up, abandoned and asked for by who runs it."""
+        """Lease of the work. Given up, abandoned and asked for by who runs it."""
 
     @property
     def topic(self) -> Topic:
@@ -29,17 +29,16 @@ class Work(Protocol):
 
     @property
     def progress_marker(self) -> Hashable:
-        """How far it came; another value once it came further. None: that is not known yet."""
+        """Marker of its progress; another value once it came further. None: that is not known yet."""
 
     def own(self) -> None:
         """Claim it, unless it is held: `lease.start_claim`, then `lease.hold`. Raises what is in the way."""
 
     def bring_up(self, owned: Any, stopped: Callable[[], bool]) -> None:
-        """Bring it, which is held now, up to its source, or as far as it got when `stopped`. Raises what is in the way."""
+        """Start it, which is held now, up to the end of its source, or as far as it got when `stopped`. Raises what is in the way."""
 
     def follow(self) -> Callable[[], None] | None:
-        """What is due now for one that is up, which may take a while; None if nothing is. Returns at once; raises what ended
-        it."""
+        """Returns what is due now for one that is up, which may take a while; None if nothing is. Returns at once; raises what ended it."""
 
     def instead(self) -> tuple[Self, BaseException] | None:
         """Another work to go on in this one's place, and the fault to report, if this one hangs: what is done for it now is left
@@ -60,14 +59,14 @@ Failed = Sequence[tuple[W, BaseException]]
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[W]):
-    """What a group has now."""
+    """Works of a group now."""
 
     fresh: Sequence[tuple[Hashable, W]] = ()
     """Works that are not known yet, by their key."""
     left_out: Mapping[Hashable, Why] = field(default_factory=dict)
     """Known works that are not wanted now, and why."""
     again: Sequence[Hashable] = ()
-    """Known works that are to be ended and begun anew, at once whatever they wait for."""
+    """Known works that are to be ended and started again, at once whatever they wait for."""
     wanted: Sequence[Hashable] = ()
     """Paused works that are wanted again."""
     resolved: Sequence[Hashable] = ()
@@ -78,18 +77,19 @@ class Found(Generic[W]):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is told of a work, or of a group. `brought`: how many messages it has published or replicated, cursors or markers it has
-    written. `fields`: the same for programs."""
+    """Report of a work, or of a group. `brought`: how many messages it has published or replicated, cursors or markers it has written. `fields`: the
+    same for programs.
+    """
 
     name: str
     brought: int
     fields: Mapping[str, object]
     behind: int | None = None
-    """How many commits of its source it has not brought, at least. None: that is not known, or it has no such source."""
+    """Commits of its source that it has not replicated, at least. None: that is not known, or it has no such source."""
 
 
 def lag_words(behind: Iterable[int | None]) -> str:
-    """What a status line says of how far works are behind, by what is told of each; empty if none is."""
+    """Words of a status line for how far works are behind, by the report of each; empty if none is."""
     late = [count for count in behind if count]
     return f"; {counted(len(late), 'topic')} behind, by {counted(sum(late), 'commit')} at least" if late else ""
 
@@ -100,10 +100,10 @@ class Group(Protocol[W]):
     def __str__(self) -> str: ...
 
     def discover(self, known: Mapping[Hashable, tuple[W, State]]) -> Found[W]:
-        """What there is now, beside the works that are known. Raises what is in the way of knowing."""
+        """Lists what there is now, beside the works that are known. Raises what is in the way of knowing."""
 
     def claim(self, works: Sequence[W]) -> Failed[W]:
-        """Own works that are taken up. One that is not held afterwards is claimed by itself when it is brought up."""
+        """Own works that are taken up. One that is not held afterwards is claimed by itself when it is started."""
 
     def record_states(self, works: Sequence[tuple[W, State]], code: Reason | None = None) -> Failed[W]:
         """Record the states of works that moved; of PAUSED ones `code` says why. Returns those that cannot go on. Raises LockedError, with nothing recorded, where

@@ -18,7 +18,7 @@ MOST_WAITING = 64
 """So many calls of some workers may wait beside those that do something."""
 
 _here = threading.local()
-"""Of a thread of some workers, these."""
+"""The workers of the thread that asks, if it is one of theirs."""
 
 
 @contextmanager
@@ -42,11 +42,11 @@ class Workers:
         self._begun = self._waiting = 0
         self._mutex = threading.Lock()
         self.busy = 0
-        """How many calls were handed over and not yet taken back by `result`."""
+        """Calls that were handed over and not yet taken back by `result`."""
 
     @property
     def has_room(self) -> bool:
-        """Whether what is submitted now is done now."""
+        """True if what is submitted now is done now."""
         return self.busy < self._count + self._waiting
 
     def _wait(self, more: int) -> bool:
@@ -74,7 +74,7 @@ class Workers:
         return done
 
     def result(self, done: Future[T]) -> T:
-        """What came of a call, waited for. Raises what it raised."""
+        """Waits for the result of a call. Raises what it raised."""
         try:
             return done.result()
         finally:

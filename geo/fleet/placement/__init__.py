@@ -1,2 +1,3 @@
-"""Which broker owns which bundle of topics, decided as Pulsar's ModularLoadManagerImpl decides it. Nothing here runs a broker or reads
-a table: reports, policies and the time come in, decisions go out as values."""
+"""Placement of bundles of topics on brokers, decided as Pulsar's ModularLoadManagerImpl decides it. Nothing here runs a broker or reads a table:
+reports, policies and the time come in, decisions go out as values.
+"""

@@ -1,4 +1,4 @@
-"""What a leader knows of loads beyond the newest reports, kept for the leader that comes after it. Pure: no Spark, clock, random or I/O.
+"""Averages of loads that a leader knows beyond the newest reports, kept for the leader that comes after it. Pure: no Spark, clock, random or I/O.
 
 As Pulsar's `bundle-data` and `broker-time-average`: without it one report of a burst is all that a new leader has, and it splits and moves by it.
 """
@@ -13,7 +13,7 @@ from heapq import nlargest
 from geo.fleet.placement.load_data import BundleLoad, Samples, UsageAverage
 
 MOST_KEPT = 10_000
-"""Of so many bundles the averages are kept, those of the most bytes: about a megabyte."""
+"""Bundles whose averages are kept, those of the most bytes: about a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Averages:
 
 
 def encode(averages: Averages) -> str:
-    """As JSON. Of a bundle: number of samples, number of topics, and in and out of the short and of the long window; messages, then bytes."""
+    """Averages as JSON. Of a bundle: number of samples, number of topics, and in and out of the short and of the long window; messages, then bytes."""
     heaviest = nlargest(MOST_KEPT, averages.samples.items(), key=lambda item: item[1].long.throughput)
     return json.dumps(
         {

@@ -1,7 +1,7 @@
 """Bundles: the parts of a namespace's hash space that are owned, moved and split as one. Pure: no Spark, clock, random or I/O.
 
-As Pulsar's NamespaceBundleFactory and NamespaceBundles: a topic's hash is the CRC32 of its full name, the space is
-[0, 0xffffffff], and a bundle is a part of it with its lower end and without its upper one; the last bundle has both.
+As Pulsar's NamespaceBundleFactory and NamespaceBundles: a topic's hash is the CRC32 of its full name. The space is [0, 0xffffffff], and a bundle is a
+part of it with its lower end and without its upper one; the last bundle has both.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def overlapping(bundle: str, bundles: Mapping[str, Bundles]) -> list[str]:
 
 
 def is_in(topic: str, bundle: str) -> bool:
-    """Whether the topic of this full name is in a bundle, also in one that is no more."""
+    """Tells whether the topic of this full name is in a bundle, also in one that is no more."""
     namespace, (lower, upper) = parse_bundle(bundle)
     at = bundle_hash(topic)
     return namespace_of_topic(topic) == namespace and lower <= at and (at < upper or at == upper == LAST)

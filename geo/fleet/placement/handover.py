@@ -1,11 +1,13 @@
-"""How a bundle goes from one broker to another, so that one owns it at any time. Pure: no Spark, clock, random or I/O.
+"""Handover of a bundle from one broker to another, so that one owns it at any time. Pure: no Spark, clock, random or I/O.
 
-The leader assigns, brokers follow, and what counts is the claim: a bundle's owner is who has its newest claim, each claim has a generation
-above all before it, and a log takes writes of the generation whose fence it has (geo.coordination.ownership). So two leaders, or a broker that
-was paused and comes back, may say and want what they like: they cannot write.
+The leader assigns, brokers follow, and what counts is the claim. A bundle's owner is who has its newest claim, and each claim has a generation above
+all before it. A log takes writes of the generation whose fence it has (geo.coordination.ownership). So two leaders, or a broker that was paused and
+comes back, may say and want what they like: they cannot write.
 
-A. A broker begins with a bundle only if its claim was released, or the leader has said of this very claim that it is to be taken over.
+A. A broker begins with a bundle if its claim was released, or if the leader has said of this very claim that it is to be taken over.
+
 B. A broker releases only what it holds, after it has stopped to write.
+
 C. The leader has a claim taken over only if its owner gives no sign of life, or has not released for `release_timeout_s`.
 """
 
@@ -66,7 +68,7 @@ class Release:
 
 
 def broker_step(me: str, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim]) -> list[BeginBundle | Release]:
-    """What a broker does by what it reads: both mappings are by bundle, and may be old by the time it does it."""
+    """Decides what a broker does by what it reads: both mappings are by bundle, and may be old by the time it does it."""
     steps: list[BeginBundle | Release] = []
     for bundle, wanted in assigned.items():
         claim = claims.get(bundle)
@@ -79,9 +81,10 @@ def broker_step(me: str, assigned: Mapping[str, Assigned], claims: Mapping[str, 
 
 
 def together(steps: Sequence[BeginBundle], refused: Sequence[str]) -> Sequence[BeginBundle]:
-    """Which of the steps, of which there are some, are to be done now, in one commit: those of bundles that were not `refused`, else the
-    one that was refused longest ago. `refused` are in the order in which they were. So one that is refused again and again holds up no other,
-    and no more than one is tried alone between two signs of life."""
+    """Chooses the steps, of which there are some, that are to be done now, in one commit: those of bundles that were not `refused`, else the one that
+    was refused longest ago. `refused` are in the order in which they were. So one that is refused again and again holds up no other, and no more than
+    one is tried alone between two signs of life.
+    """
     fresh = [step for step in steps if step.bundle not in refused]
     return fresh or [min(steps, key=lambda step: refused.index(step.bundle))]
 
@@ -101,9 +104,10 @@ def leader_step(
     release_timeout_s: float,
     followed: Mapping[str, int],
 ) -> dict[str, Assigned]:
-    """What a leader says anew: of the bundles in `decided` their brokers, of all others which claims are to be taken over, and of those in
-    `followed`, which are assigned, up to which request it did what people ask, also if nothing becomes of that. `living` are the brokers that gave a
-    sign of life in time."""
+    """Decides what a leader reassigns: of the bundles in `decided` their brokers, of all others which claims are to be taken over. Of those in
+    `followed`, which are assigned, also up to which request it did what people ask, though nothing becomes of that. `living` are the brokers that
+    gave a sign of life in time.
+    """
     last = max((old.number for old in assigned.values()), default=0)
     anew: dict[str, Assigned] = {}
     for bundle in [*decided, *(bundle for bundle in assigned if bundle not in decided)]:

@@ -13,13 +13,14 @@ _DEFAULT_DOMAIN = ""
 """The failure domain of the brokers that are in none."""
 
 _Crowding = tuple[int, int]
-"""How many namespaces of a group are in a broker's failure domain, and how many at the broker."""
+"""Counts of namespaces of a group in a broker's failure domain, and at the broker."""
 
 
 class Holders:
-    """How many bundles of each namespace each broker holds, and how many namespaces of each anti-affinity group each broker and each failure
-    domain. `group_of` has the group of each namespace that is in one, `domains` the brokers of each failure domain; where there are no
-    domains they do not count."""
+    """Counts of the bundles of each namespace that each broker holds. Beside them those of the namespaces of each anti-affinity group, of each broker
+    and each failure domain. `group_of` has the group of each namespace that is in one, `domains` the brokers of each failure domain; where there are
+    no domains they do not count.
+    """
 
     def __init__(self, group_of: Mapping[str, str], domains: Mapping[str, Set[str]]) -> None:
         self.group_of = group_of
@@ -50,16 +51,16 @@ class Holders:
         return self._changed(namespace, broker, -1)
 
     def of(self, namespace: str) -> Mapping[str, int]:
-        """How many bundles of the namespace each broker holds that holds any."""
+        """Counts of the bundles of the namespace, by broker that holds any."""
         return self._bundles[namespace]
 
     def fewest(self, namespace: str, brokers: Collection[str]) -> list[str]:
-        """Of the brokers those that hold the fewest bundles of the namespace. A new list."""
+        """Those of the brokers that hold the fewest bundles of the namespace. A new list."""
         held = self._bundles[namespace]
         return _least(brokers, [held.get(broker, 0) for broker in brokers]) if held else list(brokers)
 
     def farthest(self, namespace: str, brokers: list[str]) -> list[str]:
-        """Of the brokers those in the domains that hold the fewest namespaces of the group; of these, the ones that hold the fewest."""
+        """Those of the brokers in the domains that hold the fewest namespaces of the group; of these, the ones that hold the fewest."""
         group = self.group_of.get(namespace)
         if group is None:
             return brokers
@@ -70,8 +71,9 @@ class Holders:
         return _least(brokers, [at_broker.get(broker, 0) for broker in brokers])
 
     def may_leave(self, namespace: str, candidates: Iterable[str]) -> bool:
-        """Whether a bundle of the namespace may be unloaded from where it is: not if all that may own it hold as many namespaces of its group, because
-        it could only come back or make the spread uneven. `candidates`: they, also the one that has it."""
+        """Tells whether a bundle of the namespace may be unloaded from where it is: not if all that may own it hold as many namespaces of its group,
+        because it could only come back or make the spread uneven. `candidates`: they, also the one that has it.
+        """
         group = self.group_of.get(namespace)
         if group is None:
             return True
@@ -79,23 +81,24 @@ class Holders:
         return 0 in held or len(held) != 1
 
     def has_company(self, namespace: str, broker: str) -> bool:
-        """Whether the broker, which holds some of the namespace, holds others of its group too."""
+        """Tells whether the broker, which holds some of the namespace, holds others of its group too."""
         group = self.group_of.get(namespace)
         return group is not None and self._at_broker[group][broker] > 1
 
     def is_farther(self, namespace: str, source: str, target: str) -> bool:
-        """Whether the namespace is farther from the others of its group at the target than at the source."""
+        """Tells whether the namespace is farther from the others of its group at the target than at the source."""
         before, after = self._crowding(namespace, source, target)
         return after < before
 
     def is_nearer(self, namespace: str, source: str, target: str) -> bool:
-        """Whether the namespace is nearer to the others of its group at the target than at the source."""
+        """Tells whether the namespace is nearer to the others of its group at the target than at the source."""
         before, after = self._crowding(namespace, source, target)
         return after > before
 
     def may_be_farther(self, namespace: str, source: str, brokers: Collection[str]) -> bool:
-        """Of a namespace of a group that the source alone holds: False if `is_farther` is so of none of the brokers. True says no more than that
-        it may be so of one. It costs less than to ask of each."""
+        """Tells, for a namespace of a group that the source alone holds, False if `is_farther` is so of none of the brokers. True says no more than
+        that it may be so of one. It costs less than to ask of each.
+        """
         group = self.group_of[namespace]
         at_broker, in_domain = self._at_broker[group], self._in_domain[group]
         here = in_domain[self._domain(source)]

@@ -1,8 +1,7 @@
-"""What a leader says anew, by all that it reads: which broker is to own each bundle, and where bundles are split. Pure: no Spark, clock,
-random or I/O.
+"""Decisions of a leader, by all that it reads: which broker is to own each bundle, and where bundles are split. Pure: no Spark, clock, random or I/O.
 
-The manager decides by load, people ask for moves, policies and deaths ask for others; here one statement a bundle is made of it. A bundle is
-split only while nobody owns it: the leader says that nobody is to, its owner releases it, and then the parts are assigned.
+The manager decides by load, people ask for moves, policies and deaths ask for others; here one statement a bundle is made of it. A bundle is split
+only while nobody owns it: the leader says that nobody is to, its owner releases it, and then the parts are assigned.
 """
 
 from __future__ import annotations
@@ -40,15 +39,16 @@ KEEP_EVERY = 90
 """At least after so many decisions, 15 minutes (Pulsar's loadBalancerResourceQuotaUpdateIntervalMinutes), averages are kept for the next leader."""
 
 MOST_DOUBLINGS = 6
-"""Of the pause after tries to split a bundle."""
+"""Doublings of the pause after tries to split a bundle, at most."""
 
 UNLOAD, TRANSFER, SPLIT = "unload", "transfer", "split"
 
 
 @dataclass(frozen=True, slots=True)
 class BundleRequest:
-    """What a person asks for a bundle: `action` is UNLOAD, TRANSFER (to `broker`) or SPLIT (at `positions`; none: in the middle). A higher
-    `number` was asked later."""
+    """Request of a person for a bundle: `action` is UNLOAD, TRANSFER (to `broker`) or SPLIT (at `positions`; none: in the middle). A higher `number`
+    was asked later.
+    """
 
     bundle: str
     action: str
@@ -59,9 +59,9 @@ class BundleRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeaderFacts:
-    """What a leader looks at. `bundles` are those of the namespaces that have any yet; `topics` are the full names of what there
-    is to do something for. `reports` has the newest load of each broker that lives and takes bundles, `living` also has those that are
-    about to leave."""
+    """Facts for a leader. `bundles` are those of the namespaces that have any yet; `topics` are the full names of what there is to do something for.
+    `reports` has the newest load of each broker that lives and takes bundles, `living` also has those that are about to leave.
+    """
 
     topics: Set[str]
     bundles: Mapping[str, Bundles]
@@ -75,8 +75,9 @@ class LeaderFacts:
 
 @dataclass(slots=True)
 class Orders:
-    """What is said anew: assignments by bundle, the bundles of namespaces with the reason, and for people what moves. `averages`: to be kept for
-    the next leader now. `warned`: what people are warned of."""
+    """Reassignments: assignments by bundle, the bundles of namespaces with the reason, and for people what moves. `averages`: to be kept for the next
+    leader now. `warned`: what people are warned of.
+    """
 
     assigned: dict[str, Assigned] = field(default_factory=dict)
     bundles: dict[str, tuple[Bundles, str]] = field(default_factory=dict)
@@ -120,11 +121,11 @@ class Leading:
         self._placement = placement
         self._manager = manager_of(placement.strategy, placement.shedder, placement.settings, choose)
         self._resumed = averages if before is None else before.averages
-        """What to go on with, until the first step."""
+        """Averages to go on with, until the first step."""
         self._now = 0.0
-        """Of the last step."""
+        """Time of the last step."""
         self._decisions = self._kept_at = 0
-        """How many decisions there were, and how many when the averages were kept last."""
+        """Counts of decisions: all, and those when the averages were kept last."""
         self._warnings: Warnings = Warnings() if before is None else before._warnings
         self._splits: dict[str, _Splitting] = {}
         self._shed: dict[str, str] = {} if before is None else dict(before._shed)
@@ -136,8 +137,9 @@ class Leading:
         """The bundles for which the last decision found no broker."""
 
     def step(self, facts: LeaderFacts, term: int, wall_s: float, now: float) -> Orders:
-        """What is to be said now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970 by the storage's clock, by
-        which leaders before this one said theirs too; `now` are those of a clock that does not go back."""
+        """Decides what is to be written now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970 by the storage's clock, by
+        which leaders before this one said theirs too; `now` are those of a clock that does not go back.
+        """
         if self._resumed is not None:
             self._manager.resume(self._resumed, now)
             self._resumed = None
@@ -166,7 +168,7 @@ class Leading:
 
     @property
     def averages(self) -> Averages:
-        """What the next leader is to go on with."""
+        """Averages for the next leader to go on with."""
         return self._manager.averages(self._now) if self._resumed is None else self._resumed
 
     def _waiting(self, bundles: Sequence[str], facts: LeaderFacts, assigned: Mapping[str, Assigned]) -> list[str]:
@@ -206,8 +208,9 @@ class Leading:
         return [bundle for bundle in bundles if bundle in nobodys or is_to_leave(bundle)]
 
     def _decide(self, step: _Step, waiting: Sequence[str]) -> None:
-        """By load, if it is time or something waits that did not wait in vain. The averages are kept if something was unloaded, or there are twice as
-        many decisions, or KEEP_EVERY more, than there were when they were kept last."""
+        """Decide by load, if it is time or something waits that did not wait in vain. The averages are kept if something was unloaded. So they are if
+        there are twice as many decisions, or KEEP_EVERY more, than there were when they were kept last.
+        """
         facts, now, chosen = step.facts, step.now, step.chosen
         if not facts.reports or not (set(waiting) - self._stuck or now - self._decided_at >= timetable.DECIDE_S):
             return
@@ -299,8 +302,9 @@ class Leading:
 
 
 def _counted(step: _Step, without: Set[str]) -> tuple[dict[str, BrokerLoad], dict[str, str]]:
-    """What the manager decides by: of each report the bundles that are assigned to its broker and of which nothing else becomes now, so that what it
-    decides is done; and the broker of each one that is assigned and not reported yet."""
+    """Loads by which the manager decides: of each report the bundles that are assigned to its broker and of which nothing else becomes now, so that
+    what it decides is done; and the broker of each one that is assigned and not reported yet.
+    """
     to = {bundle: one.broker for bundle, one in step.assigned.items()}
     to |= {bundle: choice.broker for bundle, choice in step.chosen.items()}
     gone = step.chosen.keys() | without
@@ -319,8 +323,9 @@ def _counted(step: _Step, without: Set[str]) -> tuple[dict[str, BrokerLoad], dic
 
 
 def _takes(throughput: float, *brokers: tuple[float, BrokerLoad]) -> float:
-    """What a bundle of this throughput will take, as a fraction: as much as bytes take at that of these brokers where they take the least, of which
-    the usage is given. One without bytes tells nothing."""
+    """Fraction that a bundle of this throughput will take: as much as bytes take at that of these brokers where they take the least, of which the
+    usage is given. One without bytes tells nothing.
+    """
     return min((usage * throughput / load.throughput for usage, load in brokers if load.throughput), default=0.0)
 
 

@@ -1,4 +1,4 @@
-"""What is known of the load of brokers and bundles: rates, reports and averages. Pure: no Spark, clock, random or I/O.
+"""Load of brokers and bundles: rates, reports and averages. Pure: no Spark, clock, random or I/O.
 
 As Pulsar's LocalBrokerData, TimeAverageMessageData, BundleData and ResourceUsage.
 """
@@ -17,7 +17,7 @@ from geo.config.placement import BalancerSettings as BalancerSettings
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of a resource is used, and how much of it there is, in one unit (ResourceUsage)."""
+    """Usage of a resource, and how much of it there is, in one unit (ResourceUsage)."""
 
     used: float
     limit: float
@@ -30,8 +30,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class BundleLoad:
-    """What goes in and out of the topics of a bundle: messages per second, bytes per second, and how many topics it has
-    (NamespaceBundleStats)."""
+    """Load that goes in and out of the topics of a bundle: messages per second, bytes per second, and how many topics it has (NamespaceBundleStats)."""
 
     msg_rate_in: float
     msg_rate_out: float
@@ -91,8 +90,9 @@ class BrokerLoad:
         }
 
     def shares(self) -> dict[str, float]:
-        """What each bundle has of the broker's load, as a fraction: of its bytes; without any, of its messages; without any, of its topics,
-        since each is looked at. All are 0 where nothing says what the broker is busy with."""
+        """Shares of the bundles in the broker's load, as fractions: of its bytes; without any, of its messages; without any, of its topics, since
+        each is looked at. All are 0 where nothing says what the broker is busy with.
+        """
         if self.throughput > 0:
             return {bundle: load.throughput / self.throughput for bundle, load in self.bundles.items()}
         if self.msg_rate > 0:
@@ -116,7 +116,7 @@ _RATES = ("msg_rate_in", "msg_rate_out", "throughput_in", "throughput_out")
 
 
 def encode(load: BrokerLoad) -> dict[str, Any]:
-    """As `geo balance simulate --reports` reads it."""
+    """Load as `geo balance simulate --reports` reads it."""
     usages = {name: getattr(load, name) for name in RESOURCES}
     bundles = {
         name: {rate: round(getattr(one, rate), 3) for rate in _RATES} | {"topics": one.topics}
@@ -181,7 +181,7 @@ class Loads(dict[str, BrokerLoad]):
 
 
 UNKNOWN = BundleLoad(50.0, 50.0, 50_000.0, 50_000.0)
-"""What a bundle of which nothing was reported is taken for (ModularLoadManagerImpl.DEFAULT_MESSAGE_RATE and _THROUGHPUT)."""
+"""Load for which a bundle is taken of which nothing was reported (ModularLoadManagerImpl.DEFAULT_MESSAGE_RATE and _THROUGHPUT)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +233,10 @@ class UsageAverage:
 
 
 def is_due(last: BrokerLoad, now: BrokerLoad, age_s: float, settings: BalancerSettings) -> bool:
-    """Whether a broker reports again `age_s` seconds after its last report: never before the least interval, always after the
-    greatest; between them if the greatest of the relative changes of its message rate, its throughput and the number of its bundles, and
-    of the change of its greatest weighted usage, is above `report_update_threshold` (ModularLoadManagerImpl.needBrokerDataUpdate)."""
+    """Tells whether a broker reports again `age_s` seconds after its last report: never before the least interval, always after the greatest. Between
+    them it does if the greatest relative change is above `report_update_threshold`: of its message rate, its throughput, the number of its bundles,
+    or the change of its greatest weighted usage (ModularLoadManagerImpl.needBrokerDataUpdate).
+    """
     if age_s < settings.report_update_min_interval_s:
         return False
     change = max(

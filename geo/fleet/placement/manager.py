@@ -1,7 +1,7 @@
-"""What the leader decides at one time: which broker gets a bundle, which bundles move, which are split. Pure: no Spark, clock or I/O.
+"""Decisions of the leader at one time: which broker gets a bundle, which bundles move, which are split. Pure: no Spark, clock or I/O.
 
-As Pulsar's ModularLoadManagerImpl: `updateAll`, `checkNamespaceBundleSplit`, `doLoadShedding`, `selectBrokerForAssignment`. Decisions are
-values; who does them is another's business. One that was not done is taken anew: an assignment at once, an unload after the grace period.
+As Pulsar's ModularLoadManagerImpl: `updateAll`, `checkNamespaceBundleSplit`, `doLoadShedding`, `selectBrokerForAssignment`. Decisions are values; who
+does them is another's business. One that was not done is taken again: an assignment at once, an unload after the grace period.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from geo.fleet.placement.strategies import STRATEGIES, Choose, Strategy
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _UNHEARD = Samples()
-"""Of a bundle that was reported after the last decision."""
+"""Samples of a bundle that was reported after the last decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Unload:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The owner splits a bundle; with `unload` it then releases the parts, to be assigned anew."""
+    """The owner splits a bundle; with `unload` it then releases the parts, to be assigned again."""
 
     bundle: str
     broker: str
@@ -49,8 +49,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What is to be done, in the order in which it was decided. `assignments`: to whom bundles go that nobody owns. `unsplit`: as
-    `bundles_to_split` has them."""
+    """Decisions, in their order. `assignments`: to whom bundles go that nobody owns. `unsplit`: as `bundles_to_split` has them."""
 
     splits: list[Split] = field(default_factory=list)
     unloads: list[Unload] = field(default_factory=list)
@@ -118,7 +117,7 @@ class Manager:
         self._unloaded[bundle] = now
 
     def averages(self, now: float) -> Averages:
-        """What another one may go on with."""
+        """Averages for another manager to go on with."""
         usages = self._shedder.usages if isinstance(self._shedder, ThresholdShedder) else {}
         return Averages(self._samples, dict(usages), {bundle: now - at for bundle, at in self._unloaded.items()})
 
@@ -153,11 +152,11 @@ class Manager:
             decision.splits.append(Split(bundle, owners[bundle], unload))
 
     def _spread_groups(self, decision: Decided, view: _View, unreported: Set[str], now: float) -> None:
-        """Move what a broker holds of a namespace, if that is all there is of it, to one where it is farther from the others of its
-        anti-affinity group: of each group one namespace at a time, none of which something was unloaded within the grace period, and in
-        one decision about as many bundles as there are brokers.
-        (Pulsar waits until something else moves it: two that were placed while one broker was up, or before they were in a group, stay
-        together.)"""
+        """Move what a broker holds of a namespace, if that is all there is of it, to one where it is farther from its anti-affinity group. Of each
+        group one namespace moves at a time, of which nothing was unloaded within the grace period. In one decision about as many bundles move as
+        there are brokers. (Pulsar waits until something else moves it: two that were placed while one broker was up, or before they were in a group,
+        stay together.)
+        """
         left_alone = self._unloaded.keys() | {split.bundle for split in decision.splits}
         groups = view.holders.group_of
         moving = {groups.get(namespace_of(bundle)) for bundle in unreported}
@@ -214,7 +213,7 @@ class Manager:
 
 
 class _View:
-    """What one decision looks at: the reports in averages, with what is placed and not reported yet, also by this decision."""
+    """View of one decision: the reports in averages, with what is placed and not reported yet, also by this decision."""
 
     def __init__(
         self,
@@ -235,7 +234,7 @@ class _View:
         self._full: set[str] = set()
         """The brokers with too many topics."""
         self._candidates: dict[str, list[str]] = {}
-        """Of each namespace, until what they depend on changes: finding them costs as much as selecting one."""
+        """Brokers for each namespace, until what they depend on changes: finding them costs as much as selecting one."""
         for broker, load in reports.items():
             for bundle in load.bundles:
                 self.holders.add(namespace_of(bundle), broker)
@@ -296,8 +295,9 @@ class _View:
         return self._candidates[namespace]
 
     def _narrowed(self, namespace: str, allowed: list[str]) -> list[str]:
-        """Of the brokers allowed: without those of too many topics unless all have; then the best for the anti-affinity group; then those
-        with the fewest bundles of the namespace; then those of the latest version. All allowed if that leaves none."""
+        """Narrows the brokers allowed: without those of too many topics unless all have; then the best for the anti-affinity group; then those with
+        the fewest bundles of the namespace; then those of the latest version. All allowed if that leaves none.
+        """
         few = ([broker for broker in allowed if broker not in self._full] or allowed) if self._full else allowed
         few = self.holders.farthest(namespace, few)
         if self._settings.distribute_bundles_evenly_enabled:
@@ -305,7 +305,7 @@ class _View:
         return self._policies.latest(few) or allowed
 
     def may_leave(self, bundle: str, broker: str) -> bool:
-        """Whether isolation and anti-affinity permit that the bundle leaves its broker."""
+        """Tells whether isolation and anti-affinity permit that the bundle leaves its broker."""
         allowed = self.allowed(namespace_of(bundle))
         return any(other != broker for other in allowed) and self.holders.may_leave(namespace_of(bundle), allowed)
 

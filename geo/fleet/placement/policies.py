@@ -1,5 +1,5 @@
-"""Which brokers may own a namespace's bundles, and which are to be spread: isolation, failure domains, anti-affinity, versions. Pure: no
-Spark, clock, random or I/O.
+"""Policies of placement: which brokers may own a namespace's bundles, and which are to be spread. They are isolation, failure domains, anti-affinity,
+versions. Pure: no Spark, clock, random or I/O.
 
 As Pulsar's NamespaceIsolationPolicies, MinAvailablePolicy and LoadManagerShared. All results keep the order of the brokers given.
 """
@@ -15,7 +15,7 @@ from geo.errors import UsageError
 from geo.text import show
 
 BACK_BELOW = 0.8
-"""Of an isolation policy's `usage_threshold`."""
+"""Part of an isolation policy's `usage_threshold`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Isolation:
                 raise UsageError(f"{show(expression)} is no regular expression: {error}") from None
 
     def matches(self, namespace: str) -> bool:
-        """Whether the policy is of this namespace."""
+        """Tells whether the policy is of this namespace."""
         return _matches(self.namespaces, namespace)
 
     def is_primary(self, broker: str) -> bool:
@@ -51,8 +51,9 @@ class Isolation:
         return _matches(self.secondary, broker)
 
     def brokers(self, usages: Mapping[str, float]) -> list[str]:
-        """Which of the brokers that are available may own what the policy is of: the primary ones, then any secondary ones that join. `usages` has
-        the usage of each, as a fraction."""
+        """Chooses the brokers that are available and may own what the policy is of: the primary ones, then any secondary ones that join. `usages` has
+        the usage of each, as a fraction.
+        """
         primary = [broker for broker in usages if self.is_primary(broker)]
         if sum(100 * usages[broker] < self.usage_threshold for broker in primary) >= self.min_limit:
             return primary
@@ -119,8 +120,9 @@ class Allowed:
         return self._if_busy(namespace, inf)
 
     def may_keep(self, namespace: str) -> set[str]:
-        """Those that may go on with what they own of the namespace. Secondary brokers give it back only once the usage of enough primary ones is a
-        good deal below the threshold at which they joined, so that nothing goes back and forth."""
+        """Those that may go on with what they own of the namespace. Secondary brokers give it back once the usage of enough primary ones is far below
+        the threshold at which they joined. So nothing goes back and forth.
+        """
         key = id(self.isolation_of(namespace))
         if key not in self._may_keep:
             self._may_keep[key] = set(self._if_busy(namespace, BACK_BELOW))

@@ -1,12 +1,12 @@
-"""Which bundles a broker gives up: Pulsar's shedders. Pure: no Spark, clock, random or I/O.
+"""Shedders, which decide what bundles a broker gives up: Pulsar's. Pure: no Spark, clock, random or I/O.
 
-Each has `unload(brokers, recently_unloaded)`: the loads are over the short window, bundles in `recently_unloaded` are left alone, and
-the result has for each broker that gives up any its bundles in the order of unloading. What is remembered between calls is in the object.
-Bundles that are equally loaded come in the order of the report.
+Each has `unload(brokers, recently_unloaded)`: the loads are over the short window, bundles in `recently_unloaded` are left alone. The result has for
+each broker that gives up any its bundles in the order of unloading. What is remembered between calls is in the object. Bundles that are equally
+loaded come in the order of the report.
 
-Pulsar's ThresholdShedder, OverloadShedder and AvgShedder find a busy broker by the resource that binds it, and then move bytes per second. Its brokers
-bind at the network. Here a broker binds at its processor with a hundredth of the bytes, so what is to go is a part of the broker's usage, and a
-bundle takes of it what its share of the load is.
+Pulsar's ThresholdShedder, OverloadShedder and AvgShedder find a busy broker by the resource that binds it, and then move bytes per second. Its
+brokers bind at the network. Here a broker binds at its processor with a hundredth of the bytes. So what is to go is a part of the broker's usage, and
+a bundle takes of it what its share of the load is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MARGIN = 0.05
 """So much more than needed is unloaded, for the broker not to stay at the threshold (ADDITIONAL_THRESHOLD_PERCENT_MARGIN)."""
 
 LOWER_BOUNDARY_MARGIN = 0.5
-"""Of the threshold, for a broker that is far below the mean (LOWER_BOUNDARY_THRESHOLD_MARGIN)."""
+"""Part of the threshold, for a broker that is far below the mean (LOWER_BOUNDARY_THRESHOLD_MARGIN)."""
 
 DELTA = 1_000
 """A bundle may have so much more than what is still to move (UniformLoadShedder), messages or bytes per second."""
@@ -36,7 +36,7 @@ LEAST_SAMPLES = 3
 
 
 class Shedder(Protocol):
-    """What decides (LoadSheddingStrategy)."""
+    """Strategy that decides what is unloaded (LoadSheddingStrategy)."""
 
     def unload(self, brokers: Mapping[str, BrokerLoad], recently_unloaded: Set[str] = frozenset()) -> dict[str, list[str]]:
         """For each broker that gives up any its bundles, in the order of unloading."""
@@ -55,17 +55,17 @@ class OverloadShedder:
 
 
 class ThresholdShedder:
-    """Every broker whose averaged usage is at or above the mean of all plus `broker_threshold_shedder` gives up its excess, if as large a part of
-    its throughput is `bundle_unload_min_throughput_threshold` or more (0 by default; in Pulsar 10 MB). This is Pulsar's default.
+    """Pulsar's default: a broker whose averaged usage is at or above the mean of all plus `broker_threshold_shedder` gives up its excess. It does so
+    if as large a part of its throughput is `bundle_unload_min_throughput_threshold` or more (0 by default; in Pulsar 10 MB).
 
-    With `lower_boundary_shedding_enabled`, if nobody is above but somebody below the mean less the threshold, the most loaded broker that
-    has several bundles gives up half the threshold.
+    With `lower_boundary_shedding_enabled` the most loaded broker that has several bundles gives up half the threshold. That is if nobody is above,
+    but somebody is below the mean less the threshold.
     """
 
     def __init__(self, settings: BalancerSettings) -> None:
         self._settings = settings
         self.usages: dict[str, UsageAverage] = {}
-        """Of each broker at the last call, with what moved since."""
+        """Usages of the brokers at the last call, with what moved since."""
 
     def unload(self, brokers: Mapping[str, BrokerLoad], recently_unloaded: Set[str] = frozenset()) -> dict[str, list[str]]:
         settings, threshold = self._settings, self._settings.broker_threshold_shedder
@@ -139,12 +139,12 @@ class UniformLoadShedder:
 class AvgShedder:
     """Pulsar's shedder that places too: what it takes from a broker goes to the one that it was compared with.
 
-    Compares the most loaded broker with the least loaded one, the second most with the second least and so on. A pair that differs
-    by a low threshold many times in a row, or by a high one a few times, moves `max_unload` of its difference from the one to the
-    other. (In Pulsar of the difference of messages or of bytes, if that is 1,000 messages or 1 MB per second.)
+    Compares the most loaded broker with the least loaded one, the second most with the second least and so on. Some pairs differ by a low threshold
+    many times in a row, or by a high one a few times. Then it moves `max_unload` of the difference from the one to the other. (In Pulsar of the
+    difference of messages or of bytes, if that is 1,000 messages or 1 MB per second.)
 
-    As the strategy it must be the same object: it remembers where each bundle is expected. A bundle of which it has decided nothing
-    goes to any candidate, and is expected there from then on.
+    As the strategy it must be the same object: it remembers where each bundle is expected. A bundle of which it has decided nothing goes to any
+    candidate, and is expected there from then on.
     """
 
     def __init__(self, settings: BalancerSettings, choose: Callable[[Sequence[str]], str]) -> None:
@@ -154,7 +154,7 @@ class AvgShedder:
             (settings.avg_shedder_low_threshold, settings.avg_shedder_hit_count_low_threshold, Counter[str]()),
             (settings.avg_shedder_high_threshold, settings.avg_shedder_hit_count_high_threshold, Counter[str]()),
         )
-        """Of each threshold: how many hits it takes, and how many each broker has."""
+        """Hits by threshold: how many it takes, and how many each broker has."""
 
     def unload(self, brokers: Mapping[str, BrokerLoad], recently_unloaded: Set[str] = frozenset()) -> dict[str, list[str]]:
         unloaded: dict[str, list[str]] = {}
@@ -194,7 +194,7 @@ class AvgShedder:
         return pairs
 
     def _take_hit(self, *pair: str) -> bool:
-        """Whether one of the pair was hit often enough; its hits are then forgotten."""
+        """Tells whether one of the pair was hit often enough; its hits are then forgotten."""
         if not any(hits[broker] >= enough for _, enough, hits in self._hits for broker in pair):
             return False
         for _, _, hits in self._hits:
@@ -203,7 +203,7 @@ class AvgShedder:
         return True
 
     def _chosen(self, source: BrokerLoad, target: BrokerLoad, recently_unloaded: Set[str]) -> list[str]:
-        """Of the source's bundles, the heaviest first, each that takes no more of its usage than what is still to move."""
+        """Chooses of the source's bundles, the heaviest first, each that takes no more of its usage than what is still to move."""
         usage = source.max_usage(self._settings)
         left = (usage - target.max_usage(self._settings)) * self._settings.max_unload
         takes = {bundle: usage * share for bundle, share in source.shares().items() if bundle not in recently_unloaded}
@@ -228,7 +228,7 @@ def _extremes(of_brokers: Mapping[str, float]) -> tuple[str, float, float]:
 def _given_up(
     brokers: Mapping[str, BrokerLoad], usages: Mapping[str, float], excess: Mapping[str, float], recently_unloaded: Set[str]
 ) -> dict[str, list[str]]:
-    """Of the brokers that have an excess of usage those that give up any bundles, and which."""
+    """Chooses, of the brokers that have an excess of usage, those that give up any bundles, and which."""
     found = {broker: _heaviest(broker, brokers[broker], usages, usage, recently_unloaded) for broker, usage in excess.items()}
     return {broker: bundles for broker, bundles in found.items() if bundles}
 
@@ -260,4 +260,4 @@ def _heaviest(
 SHEDDERS: Mapping[str, Callable[[BalancerSettings], Shedder]] = {
     kind.__name__: kind for kind in (ThresholdShedder, OverloadShedder, UniformLoadShedder)
 }
-"""By name; AvgShedder is a strategy besides."""
+"""Shedders by name; AvgShedder is a strategy besides."""

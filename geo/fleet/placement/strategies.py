@@ -1,7 +1,7 @@
-"""Which of the candidates gets a bundle: Pulsar's placement strategies. Pure: no Spark, clock, random or I/O.
+"""Strategies that choose the candidate for a bundle: Pulsar's. Pure: no Spark, clock, random or I/O.
 
-Each is an object that keeps what it remembers between calls. `brokers` has the load of every candidate, over the long window and
-with what was placed on it since its report; nothing is placed here. `bundle` is the one to be placed, which only AvgShedder asks for.
+Each is an object that keeps what it remembers between calls. `brokers` has the load of every candidate, over the long window and with what was placed
+on it since its report; nothing is placed here. `bundle` is the one to be placed, which only AvgShedder asks for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Choose = Callable[[Sequence[str]], str]
 
 
 class Strategy(Protocol):
-    """What decides (ModularLoadManagerStrategy)."""
+    """Strategy that chooses a broker (ModularLoadManagerStrategy)."""
 
     def select(self, candidates: Sequence[str], brokers: Loads, bundle: str = "") -> str | None:
         """One of the candidates; None if there are none."""
@@ -49,10 +49,10 @@ class LeastLongTermMessageRate:
 
 
 class LeastResourceUsageWithWeight:
-    """Any of the brokers whose averaged usage is below the candidates' mean by `average_resource_usage_difference_threshold` or more;
-    of all, if there are none.
+    """Any of the brokers whose averaged usage is below the candidates' mean by `average_resource_usage_difference_threshold` or more; of all, if
+    there are none.
 
-    The average is taken at every call. A broker without bundles or traffic has its usage of now: it may have been started anew.
+    The average is taken at every call. A broker without bundles or traffic has its usage of now: it may have been restarted.
     """
 
     def __init__(self, settings: BalancerSettings, choose: Choose) -> None:
@@ -92,4 +92,4 @@ class RoundRobin:
 STRATEGIES: Mapping[str, Callable[[BalancerSettings, Choose], Strategy]] = {
     kind.__name__: kind for kind in (LeastLongTermMessageRate, LeastResourceUsageWithWeight, RoundRobin)
 }
-"""By name. (AvgShedder is in `shedding.py`.)"""
+"""Strategies by name. (AvgShedder is in `shedding.py`.)"""

@@ -1,4 +1,4 @@
-"""What is told of brokers and bundles, and what is refused that people ask of them. Pure: no Spark, clock, random or I/O."""
+"""Views of brokers and bundles for people, and refusals of what they ask. Pure: no Spark, clock, random or I/O."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def forbidden(policies: Policies, assigned: Mapping[str, Assigned], usages: Mapp
 
 
 def brokers_for(isolation: Isolation, namespaces: Iterable[str], usages: Mapping[str, float]) -> dict[str, list[str]]:
-    """Of the namespaces those that the policy is of, and which of the brokers that are up it lets own each."""
+    """Namespaces that the policy is of, and the brokers that are up that it lets own each."""
     return {name: isolation.brokers(usages) for name in sorted(namespaces) if isolation.matches(name)}
 
 
@@ -195,7 +195,7 @@ def brokers_of(namespace: str, assigned: Mapping[str, Assigned]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Became:
-    """What has become of a request so far. `ends`: nothing more will. `done`: it is as it was asked."""
+    """State of a request so far. `ends`: nothing more will become of it. `done`: it is as it was asked."""
 
     ends: bool
     done: bool

@@ -1,6 +1,6 @@
-"""What people are warned of while brokers share a cluster: what placement cannot do for them. Pure: no Spark, clock, random or I/O.
+"""Warnings for people while brokers share a cluster: what placement cannot do for them. Pure: no Spark, clock, random or I/O.
 
-As Pulsar's load manager warns of a sole bundle that overloads its broker, of too many bundles, of no available broker and of a single one.
+As Pulsar's load manager warns of a sole bundle that overloads its broker. So it does of too many bundles, of no available broker and of a single one.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.load_data import BalancerSettings, BrokerLoad
 
 CALM = 0.9
-"""Of the overload threshold: below it a broker that was warned of is overloaded no longer."""
+"""Part of the overload threshold: below it a broker that was warned of is overloaded no longer."""
 
 
 class Warnings:
-    """Which warnings hold, so that each is given once."""
+    """Warnings that hold, so that each is given once."""
 
     def __init__(self) -> None:
         self._hold: Set[str] = frozenset()
