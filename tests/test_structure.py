@@ -154,7 +154,7 @@ def test_nobody_outside_geo_delta_imports_an_engine() -> None:
     assert found == set()
 
 
-@pytest.mark.parametrize("name", ["columns", "comparison", "report", "verify"])
+@pytest.mark.parametrize("name", ["checks", "columns", "comparison", "report", "verify"])
 def test_verify_imports_nothing_of_what_it_checks(name: str) -> None:
     imported = _imports(f"geo/ops/verify/{name}.py")
     assert imported

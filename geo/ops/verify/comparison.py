@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING
 
 from geo.config.model import Config, Link
@@ -18,8 +17,9 @@ from geo.late import F, spark_errors, spark_sql
 from geo.log.promises import Promise, due, lost_entries, passed, told_range
 from geo.log.topics import Registered
 from geo.names import Topic
-from geo.ops.verify.columns import ID, addressed, differing, facts, from_floor, true
-from geo.ops.verify.link_ends import Ends, floors_by_target, key, not_accepted
+from geo.ops.verify.checks import Expected, Way, at, overdue_of
+from geo.ops.verify.columns import ID, differing, facts
+from geo.ops.verify.link_ends import Ends, key, not_accepted
 from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Difference, LinkResult
 
 if TYPE_CHECKING:
@@ -46,9 +46,6 @@ Registries = Mapping[str, Mapping[Topic, Registered]]
 
 _Stands = tuple[CommitName | None, Mapping[str, int] | None]
 
-Way = tuple[str, str, str]
-"""Target, origin and topic."""
-
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
@@ -70,15 +67,6 @@ class Pinned:
     def of(self, topic: Topic) -> list[dict[str, int]]:
         """The pins of a topic, each by cluster."""
         return [{name: pin[topic, name] for name in self.clusters if (topic, name) in pin} for pin in self.pins]
-
-
-@dataclass(frozen=True, slots=True)
-class _Check:
-    """Count of rows for which `holds`, side by side. Category None counts what is as it should be."""
-
-    where: str
-    category: Category | None
-    holds: Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +114,8 @@ class Comparison:
         self._rows = {name: facts(rows, expired_before_us, seen.now_us, kinds) for name, rows in read.items()}
         # Also of clusters without a log, into which all is still in flight.
         self._names = sorted({*logs, *(name for link in links for name in (link.source, link.target))})
-        self._carried = {n: {o for link in links if link.target == n for o in link.origins} for n in self._names}
-        # Clusters whose link is no longer configured, or that were removed: what came may stay, and nobody vouches for more.
-        self._former = {
-            name: {source for target, source, of in {*ends, *ways} if (target, of) == (name, str(topic))}
-            - {link.source for link in links if link.target == name}
-            for name in self._names
-        }
-        self._floors = floors_by_target(topic, links, seen.floors)
-        self._due_before = due_before
+        known = {*ends, *ways}
+        self._expected = Expected.of(topic, links, logs, self._names, known=known, ends=seen.floors, due_before=due_before)
         self._found: _Counts = {}
         self.notes: list[str] = []
 
@@ -165,7 +146,7 @@ class Comparison:
 
     def overdue(self) -> dict[str, int]:
         """Counts, by link, the messages that are no longer in flight."""
-        return {link.name: found[0] for link in self._links if (found := self._found.get((_overdue(link.name), None)))}
+        return {link.name: found[0] for link in self._links if (found := self._found.get((overdue_of(link.name), None)))}
 
     def clusters(self) -> Iterable[ClusterResult]:
         for name, log in self._logs.items():
@@ -183,9 +164,7 @@ class Comparison:
         Without those that have expired: they are a prefix of their ledger (publish_time never decreases in it), and an expiry
         may have dropped any part of it.
         """
-        carried = F.col("origin").isin(*sorted(self._carried[name]))
-        crossed = F.col("is_message") & addressed(F.col("replicate_to"), name) & from_floor(self._floors[name])
-        return self._rows[name].where(((F.col("origin") == name) | (carried & crossed)) & ~F.col("has_expired"))
+        return self._rows[name].where(self._expected.belongs(name) & ~F.col("has_expired"))
 
     def _ledgers(self) -> list[_Ledger]:
         rows = (self._belonging(name).select(F.lit(name).alias("cluster"), *ID) for name in self._logs)
@@ -199,7 +178,7 @@ class Comparison:
     def _ledger(self, row: Row) -> _Ledger:
         cluster, origin, ledger_id = row["cluster"], row["origin"], row["ledger_id"]
         # With a TTL whatever is below the first may have expired; what of it has not is found by comparing with a peer.
-        base = row["first"] if self._expires else self._floors[cluster].get(f"{origin}:{ledger_id}", 0)
+        base = row["first"] if self._expires else self._expected.floors[cluster].get(f"{origin}:{ledger_id}", 0)
         return _Ledger(cluster, origin, ledger_id, base, row["last"], row["last"] - base + 1 - row["entries"])
 
     def _add_holes(self, ledgers: Sequence[_Ledger]) -> None:
@@ -227,7 +206,7 @@ class Comparison:
     def _gaps(self, name: str, ledgers: Sequence[_Ledger]) -> tuple[str, ...]:
         """The first entry of each gap of some ledgers in a log."""
         bases = self._ledger_frame(ledgers)
-        due = F.coalesce(F.lag("entry_id").over(spark_sql.Window.partitionBy(*ID[:2]).orderBy("entry_id")) + 1, _at("base", name))
+        due = F.coalesce(F.lag("entry_id").over(spark_sql.Window.partitionBy(*ID[:2]).orderBy("entry_id")) + 1, at("base", name))
         rows = self._belonging(name).join(F.broadcast(bases), list(ID[:2])).withColumn("due", due)
         gaps = rows.where("entry_id > due").select("origin", "ledger_id", F.col("due").alias("entry_id"))
         return _texts(gaps.orderBy(*ID).limit(EXAMPLES).collect())
@@ -321,57 +300,9 @@ class Comparison:
         )
         return True
 
-    def _checks(self) -> Iterable[_Check]:
-        """Everything that is counted, as conditions over `_side_by_side`. This is the rule of design section 5."""
-        for name in self._logs:
-            here = _at("row", name).isNotNull()
-            foreign = ~F.col("origin").isin(name, *sorted(self._former[name]))
-            carried = F.col("origin").isin(*sorted(self._carried[name]))
-            yield _Check(name, None, here)
-            yield _Check(name, Category.DUPLICATES, _at("copies", name) > 1)
-            yield _Check(name, Category.UNEXPECTED, here & _at("early", name) & foreign & ~carried)
-        for link in self._links:
-            yield from self._link_checks(link)
-
-    def _link_checks(self, link: Link) -> Iterable[_Check]:
-        name, source, target = link.name, _at("row", link.source), _at("row", link.target)
-        carried = F.col("origin").isin(*sorted(link.origins))
-        both = carried & source.isNotNull() & target.isNotNull()
-        yield _Check(name, None, both)
-        yield _Check(name, Category.DIFFERENT, both & (source["digest"] != target["digest"]))
-
-        expected = (
-            carried
-            & source.isNotNull()
-            & source["is_message"]
-            & addressed(source["replicate_to"], link.target)
-            & from_floor(self._floors[link.target])
-        )
-        absent = expected & target.isNull()
-        due = absent & ~source["has_expired"] & ~source["is_impossible"]
-        newer = due & ~_at("end", name)
-        # Within a ledger rows arrive in order, so whatever is below one that arrived is not on its way any more.
-        passed = true(F.col("entry_id") < _at("last", link.target))
-        yield _Check(name, Category.IMPOSSIBLE, absent & source["is_impossible"])
-        yield _Check(name, Category.EXPIRED, absent & source["has_expired"] & ~source["is_impossible"])
-        yield _Check(name, Category.MISSING, due & _at("end", name))
-        yield _Check(name, Category.IN_FLIGHT, newer & ~passed)
-        if (before_us := self._due_before.get(name)) is not None:
-            is_old = true(source["publish_time"] < F.timestamp_micros(F.lit(before_us).cast("long")))
-            yield _Check(_overdue(name), None, newer & ~passed & is_old)
-        # From its base on the ledger itself tells its holes.
-        yield _Check(link.target, Category.HOLES, newer & passed & (F.col("entry_id") < _at("base", link.target)))
-
-        origins = (_at("row", o).isNotNull() & (F.col("origin") == o) for o in link.origins if o in self._logs)
-        known = reduce(or_, origins, source.isNotNull())
-        allowed = target["may_cross"] & addressed(target["replicate_to"], link.target)
-        unknown = ~known & ~target["has_expired"]
-        there = carried & target.isNotNull() & _at("early", link.target)
-        yield _Check(name, Category.UNEXPECTED, there & (~allowed | unknown))
-
     def _count(self, rows: DataFrame) -> _Counts:
         """One job: all checks over all ids."""
-        checks = list(self._checks())
+        checks = list(self._expected.checks())
         message = F.struct(*ID)
         nothing = F.when(F.lit(False), message)  # most rows only say that all is well, and are never shown
         hits = (
@@ -407,13 +338,5 @@ def standings(source: str, topic: Topic, links: Iterable[Link], ends: Ends) -> l
     return found
 
 
-def _overdue(link: str) -> str:
-    return f"overdue {link}"
-
-
 def _texts(ids: Iterable[Row]) -> tuple[str, ...]:
     return tuple(":".join(map(str, one)) for one in ids)
-
-
-def _at(what: str, where: str) -> Column:
-    return F.col(f"`{what} {where}`")

@@ -26,7 +26,8 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.log.promised_ends import read_promises
 from geo.log.topics import Registered, all_topics, unlike
 from geo.names import ALL_TOPICS, Topic, glob_of, topic_glob_matches
-from geo.ops.verify.comparison import Comparison, Pinned, Promises, Registries, TopicIn, Way
+from geo.ops.verify.checks import Way
+from geo.ops.verify.comparison import Comparison, Pinned, Promises, Registries, TopicIn
 from geo.ops.verify.faults import faults, gone
 from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
 from geo.ops.verify.report import ClusterResult, LinkResult, VerifyReport
