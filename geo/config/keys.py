@@ -15,7 +15,7 @@ from geo.times import duration_text
 
 
 class KeyKind(Enum):
-    """What is written behind a key."""
+    """Kind of value behind a key."""
 
     DURATION = "a duration"
     NUMBER = "a whole number"
@@ -52,7 +52,7 @@ class Key:
 
     @property
     def parameter(self) -> str:
-        """Of what is configured."""
+        """Parameter of the object that is configured."""
         return f"{self.name}_s" if self.kind is KeyKind.DURATION else self.name
 
 
@@ -74,7 +74,7 @@ class KeysOf:
         return tuple(key.name for key in self.keys if not key.required)
 
     def default(self, key: Key) -> str:
-        """What holds without the key, as people read it."""
+        """Value that holds without the key, as people read it."""
         if key.required:
             return "required"
         if key.default is not None:

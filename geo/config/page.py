@@ -65,7 +65,7 @@ _OF_KAFKA = {
     "ssl_check_hostname": ("", "whether a certificate has to name its host", "`true`"),
     "client_id": ("text", "how brokers' logs name this client", "kafka-python's"),
 }
-"""What is written (empty: what the reader lets pass), what it does, and its default."""
+"""Settings of Kafka: what is written (empty: what the reader lets pass), what it does, and its default."""
 
 _STORAGE = """\
 How an S3 root is reached, in object_store's words, which `deltalake` has as `storage_options`. Spark's own settings are made from it. Without keys they are the machine's: of
@@ -139,7 +139,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _said(default: object) -> str:
-    """As it is written in the file."""
+    """Default as it is written in the file."""
     return f"{default:.10g}" if isinstance(default, float) else str(default).lower()
 
 

@@ -16,11 +16,11 @@ BROKER_TIMEOUT_S = 30
 LEAST_BROKER_TIMEOUT_S, MOST_BROKER_TIMEOUT_S = 3, 3600
 
 BUNDLES, MOST_BUNDLES = 4, 1_000
-"""Of a namespace (Pulsar's defaultNumberOfNamespaceBundles)."""
+"""Bundles of a namespace (Pulsar's defaultNumberOfNamespaceBundles)."""
 
 STRATEGIES = ("LeastLongTermMessageRate", "LeastResourceUsageWithWeight", "RoundRobin", "AvgShedder")
 SHEDDERS = ("ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShedder")
-"""By name, Pulsar's default first."""
+"""Names of shedders, Pulsar's default first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class BalancerSettings:
     bandwidth_in_resource_weight: float = 1.0
     bandwidth_out_resource_weight: float = 1.0
     history_resource: float = 0.9
-    """How much of a broker's averaged usage stays when a new one comes."""
+    """Part of a broker's averaged usage that stays when a new one comes."""
     num_short_samples: int = 10
     num_long_samples: int = 1_000
     report_update_threshold: float = 0.10
@@ -79,7 +79,7 @@ class BalancerSettings:
 
     failure_domains_enabled: bool = False
     override_broker_nic_speed_gbps: float = 0.0
-    """Of the network of each broker's host; 0: what the host says, and where it says nothing bandwidth is not looked at."""
+    """Speed of the network of each broker's host; 0: what the host says, and where it says nothing bandwidth is not looked at."""
 
     def __post_init__(self) -> None:
         for name in _FRACTIONS:

@@ -11,10 +11,16 @@ from geo.names import DEFAULT_PRODUCER, Topic, check_cluster, check_user_produce
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What a broker publishes into a topic of its cluster: JSON lines below the path `jsonl`; or the topic `kafka_topic` of
-    the Kafka brokers `kafka`, from `kafka_start` where nothing was read yet; or the Delta table `delta`, a path or a catalog's name, from `delta_start`:
-    with the text of its column `key` as the key, the rows of a commit in the order of `order_by`, and changes and deletes passed over where it is
-    `only_inserts`; columns and wider types that it gets the topic gets too, unless its `schema` is fixed. UsageError if not."""
+    """Source that a broker publishes into a topic of its cluster. It is one of three.
+
+    - JSON lines below the path `jsonl`.
+    - The topic `kafka_topic` of the Kafka brokers `kafka`, from `kafka_start` where nothing was read yet.
+    - The Delta table `delta`, a path or a catalog's name, from `delta_start`, with the text of its column `key` as the key. The rows of a commit come
+      in the order of `order_by`. Changes and deletes are passed over where it is `only_inserts`. Columns and wider types that it gets the topic gets
+      too, unless its `schema` is fixed.
+
+    UsageError if it is none of them.
+    """
 
     cluster: str
     topic: Topic

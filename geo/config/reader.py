@@ -65,7 +65,7 @@ def read(config: Config | str | Path) -> Config:
 
 
 def parse(text: str, *, path: str | Path) -> Config:
-    """As `load`, of a text that is already read; `path` is for messages and as the start of relative paths."""
+    """Reads as `load` a text that is already there; `path` is for messages and as the start of relative paths."""
     reader = Reader(str(path))
     document = reader.document(text)
     more = ("links", "topics", "snapshots", "placement", "kafka", "publish")
@@ -125,7 +125,7 @@ _NONE_GONE: Mapping[str, str] = MappingProxyType({})
 
 
 Kinds = Mapping[KeyKind, Callable[[Node | None, str], Any]]
-"""How what is written behind a key is read, from its node and what it is called."""
+"""Readers of the values behind keys, each from a node and what it is called."""
 
 
 def _kinds(reader: Reader, clusters: Collection[str], resolve: Callable[[str], str]) -> Kinds:

@@ -17,7 +17,7 @@ Options = Mapping[str, str | Secret]
 
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 WORKSPACE, WORKSPACE_TOKEN = "databricks_workspace_url", "databricks_token"
-"""Of Unity Catalog, which gives keys for what is below a root; Spark there has its own."""
+"""Options of Unity Catalog, which gives keys for what is below a root; Spark there has its own."""
 
 SECRETS = ("aws_secret_access_key", "aws_session_token", "aws_sse_customer_key_base64", WORKSPACE_TOKEN)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _right_at: dict[tuple[ObjectStore, str, str], float] = {}
-"""By the store, the place and the name of a cluster: when its registry last said that the name is right (monotonic)."""
+"""Times (monotonic) when the registry last said that the name is right, by the store, the place and the name of a cluster."""
 
 _ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 
@@ -142,12 +142,12 @@ class ClusterTables:
         self.topics_used: set[Topic] = set()
         """Topics whose logs were asked for."""
         self.identity: Identity | None = None
-        """What its registry says; None: nothing, or the registry was not looked at."""
+        """Identity that its registry tells; None: nothing, or the registry was not looked at."""
         self._location: str | None = None
         self._located = False
         self._in_catalog: dict[str, Table] = {}
         self._logs: dict[Topic, Table] = {}
-        """Of who looks once."""
+        """Tables of a caller that looks once."""
 
     @property
     def spark(self) -> SparkSession:

@@ -15,7 +15,7 @@ MOST = 10_000
 """Rows that wait to be written, some megabytes: where a table cannot be written for long the oldest are forgotten."""
 
 MOST_CHARACTERS = 1_000
-"""Of a text: a longer one is cut."""
+"""Characters of a text: a longer one is cut."""
 
 _MINUTE_US = 60 * 1_000_000
 
@@ -30,11 +30,11 @@ class EventKind(str, Enum):
     OWNER = "OWNER"
     """Who runs something: a broker that came or went, a take-over."""
     HEALTH = "HEALTH"
-    """How a link's topic or a cluster is doing."""
+    """Health of a link's topic or of a cluster."""
     GAP = "GAP"
     """Messages that are gone before they were read."""
     VERB = "VERB"
-    """What a person asked for."""
+    """Verb that a person asked for."""
     FAILOVER = "FAILOVER"
     """A consumer or a producer went on in another cluster."""
     ERASE = "ERASE"
@@ -96,9 +96,9 @@ class EventRate:
     def __init__(self, writer: str, most: int = MOST) -> None:
         self._writer, self._most, self._number = writer, most, 0
         self._newest: dict[tuple[EventKind, str, Reason | None], tuple[int, Event | None]] = {}
-        """By kind, subject and cause: the minute of the last event, and its row."""
+        """Minute of the last event, and its row, by kind, subject and cause."""
         self._due: dict[str, Event] = {}
-        """By id: rows that are not written as they are now."""
+        """Rows by id that are not written as they are now."""
         self.forgotten = 0
         """Events that were never written, since too many waited."""
 

@@ -184,7 +184,7 @@ class Events:
 
 
 _events: dict[str, Events] = {}
-"""By the place of a cluster's tables."""
+"""Events by the place of a cluster's tables."""
 
 _lock = threading.Lock()
 

@@ -35,7 +35,7 @@ from geo.sql_text import identifier, literal
 from geo.text import first_line, show
 
 MAX_PAYLOAD_BYTES = 5 * 1024 * 1024
-"""As Pulsar's maxMessageSize. A larger payload belongs in a file whose name is published."""
+"""Largest payload, as Pulsar's maxMessageSize. A larger one belongs in a file whose name is published."""
 
 MAX_HEADER_BYTES = 1024 * 1024
 """Key and properties together, as text. They are read by every consumer and link; a megabyte of them is a payload."""

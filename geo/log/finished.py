@@ -38,8 +38,9 @@ LEAST = 1_000
 """So many sources are moved at least: a start reads a thousand rows in hundredths of a second, moving them is two Spark jobs."""
 
 AGAIN_AFTER = IDLE_FOR / 2
-"""What is moved sooner after a topic was deleted was published before: what comes since has to rest for IDLE_FOR first. Half of that leaves
-room for clocks of two hosts."""
+"""Half of IDLE_FOR. What is moved sooner after a topic was deleted was published before: what comes since has to rest for IDLE_FOR first. Half of
+that leaves room for clocks of two hosts.
+"""
 
 _FORGOTTEN = "", "forgotten"
 """Producer and source of the row that says when a topic was deleted."""

@@ -56,14 +56,14 @@ NEGLECTED = 10
 """Times as much as that, and whoever sees it does it: the one whose turn it is may be of another version, or hang."""
 
 AT_EXIT_S = 30.0
-"""How long the end of a process waits for what it cleans."""
+"""Seconds that the end of a process waits for what it cleans."""
 
 SILENT_FOR = timedelta(days=1)
 """A process that gave no sign of life for so long is dropped from `system/processes`; nobody asks for it any more."""
 
 _cleaning: dict[str, threading.Thread] = {}
 _cleaned_at: dict[str, float] = {}
-"""By the place of a cluster's tables: the thread that cleans after the last run there, and when that was begun."""
+"""Time, by the place of a cluster's tables, when the thread that cleans after the last run there was begun."""
 
 
 def open_for_writing(tables: ClusterTables, config: Config, *, rehearsal: bool = False) -> ClusterTables:

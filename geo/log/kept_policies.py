@@ -14,7 +14,7 @@ from geo.errors import RetryableError
 from geo.reasons import Reason
 
 Policies = Mapping[str, str]
-"""Of a topic, as its row in the registry has them."""
+"""Policies of a topic, as its row in the registry has them."""
 
 REPLICATION_CLUSTERS = "replication_clusters"
 """The policy a topic may have in a registry: names of clusters, joined by commas."""

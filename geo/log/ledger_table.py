@@ -32,11 +32,11 @@ from geo.times import from_us, in_us
 log = logging.getLogger(__name__)
 
 _RECORDS = (*RECORDS, EXPIRED, ERASED)
-"""What is read of other commits' userMetadata."""
+"""Records that are read of other commits' userMetadata."""
 
 
 _UNPUBLISHED = MappingProxyType({"source_end": None, "source_count": 0, "source_hash": 0})
-"""Of a ledger whose source is not known any more."""
+"""Values of a ledger whose source is not known any more."""
 
 
 class LedgerTable:
@@ -57,11 +57,11 @@ class LedgerTable:
         self.exact_to = CommitName("", -1, None)
         self.checkpoint_id: str | None = None
         self.complete = True
-        """Whether the newest row says that the producer stopped cleanly after it."""
+        """True if the newest row says that the producer stopped cleanly after it."""
         self.has_record = False
         """There are rows of this producer and topic."""
         self._refuses_older = False
-        """Whether no program of before reads `system/ledgers` any more."""
+        """True if no program of before reads `system/ledgers` any more."""
         self.away: tuple[str, ...] = ()
         """The clusters that could not be read at the start."""
 

@@ -30,10 +30,10 @@ REBUILD_RECORD = '{"geo.rebuild":1}'
 """Record of a commit by which a region got messages of its own back: ledgers may reach further than their producers know."""
 
 LINK_KEY, LINK_VERSION = "geo.link", 1
-"""Of the record of a commit by which a link brought something (geo.replication.link_state)."""
+"""Key of the record of a commit by which a link replicated something (geo.replication.link_state)."""
 
 BACKFILL_KEY, BACKFILL_VERSION = "geo.backfill", 1
-"""Of that of a backfill: the origins of which it brought messages, long after they were published."""
+"""Key of that of a backfill: the origins of which it appended messages, long after they were published."""
 
 RECORDS = (RECORD_KEY, REBUILD_KEY, LINK_KEY, BACKFILL_KEY)
 """Keys of the records of this program's appends to a topic log."""

@@ -23,8 +23,9 @@ from geo.times import in_us
 log = logging.getLogger(__name__)
 
 WAIT_S = 60.0
-"""How long the other clusters may take, all at once. One that does not answer counts as away: a client of an object store that
-is not there tries again for minutes."""
+"""Seconds that the other clusters may take, all at once. One that does not answer counts as away: a client of an object store that is not there tries
+again for minutes.
+"""
 
 
 FEW_IDS = 64

@@ -44,7 +44,7 @@ class PublishStream:
     """
 
     running: BatchQuery | BatchLoop
-    """What runs, and what became of it."""
+    """Query or loop that runs, and what became of it."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class PublishStream:
         self._checkpoint = publisher.tables.checkpoint("publish", publisher.topic.path, publisher.producer)
         publisher.open(given, take_over=take_over, grow=grow)
         self.resumed_from = publisher.writer.sources
-        """How far each source partition was published when this stream started."""
+        """Place of each source partition when this stream started."""
         self.began_at = publisher.writer.ends
-        """How far its ledgers reached then."""
+        """Ends of its ledgers then."""
 
     def __str__(self) -> str:
         return self._name

@@ -84,11 +84,11 @@ class PublishWork(QueryWork[PublishStream]):
         super().__init__(begin, what.topic, once=once, take_over=take_over)
         self.what = what
         self.began_at: Mapping[LedgerKey, Ledger] = {}
-        """How far its ledgers reached before it published anything."""
+        """Ends of its ledgers before it published anything."""
         self.continued: Sequence[Continued] = ()
         """Where it went on for a producer of another cluster when it began."""
         self._before = Published()
-        """What the streams before this one published."""
+        """Counts of the streams before this one."""
         self._rejects_file: str | None = None
         self._first_reject: str | None = None
 

@@ -70,7 +70,7 @@ class Published:
     already_published: int = 0
     commits: int = 0
     held_after: Mapping[str, float] = field(default_factory=dict)
-    """By region that was waited for: after how many seconds it was seen to hold what was published."""
+    """Seconds, by region that was waited for, after which it was seen to hold what was published."""
 
     def __add__(self, other: Published) -> Published:
         return Published(

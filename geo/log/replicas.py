@@ -31,7 +31,7 @@ IN_SYNC_US = REPLICA_LAG_MAX_S * 1_000_000
 """A region is in sync that lacks at most what was published in the last so many microseconds."""
 
 _COMMITS = 1_000
-"""Of the log's newest so many are looked at for what is that new."""
+"""Newest commits of the log that are looked at for what is that new."""
 
 _ANSWER_S = 60.0
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.05, 5.0

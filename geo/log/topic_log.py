@@ -28,13 +28,13 @@ ID = ("origin", "ledger_id", "entry_id")
 """The columns of a message id."""
 
 ERASED_PROPERTY = "geo.erased"
-"""Of an erased message: `true`. Of a log, as a table property: when messages of it were last erased."""
+"""Property of an erased message: `true`. Of a log, as a table property: when messages of it were last erased."""
 
 PUBLISH_ORDER = ("publish_time", *ID)
 """Sorts messages as they were published: within a ledger that is entry order, and so is it for a key that one producer writes."""
 
 _SHOWN = (*ID, "publish_time", "event_time", "producer", "key", "properties", "replicate_to", "payload")
-"""What of the envelope is of interest to a reader."""
+"""Columns of the envelope that are of interest to a reader."""
 
 _ENVELOPE_NAMES = {column.name for column in ENVELOPE}
 

@@ -56,7 +56,7 @@ class Registered:
     typed: bool
     policies: Policies | None
     sequence: int = field(default=0, compare=False)
-    """Of its newest row; 0: the registry lacks it."""
+    """Number of its newest row; 0: the registry lacks it."""
 
     @classmethod
     def unknown(cls, topic: Topic, told: str | None) -> Registered:

@@ -64,7 +64,7 @@ _SOME_ROWS = 1_000
 _PACKED = "report BINARY"
 
 _ENVELOPE = pa.schema([(name, arrow_type(TOPIC_LOG.types[name])) for name in MESSAGE_INPUT])
-"""What a message of a bytes topic has."""
+"""Columns of a message of a bytes topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ OFFSET_PART, TEXT_PART = "_geo_o", "_geo_t"
 with structure costs microseconds a row."""
 
 Report: TypeAlias = tuple[list[Alike], list[Rejected]]
-"""What is said of rows: their parts, and those that are rejected."""
+"""Report on rows: their parts, and those that are rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Holding:
     they stay where they are and are only counted. With `rising`, SOURCE or KEY, the offsets of each must rise."""
 
     memory: pa.Buffer | None = None
-    """What a file would have, once all rows are held."""
+    """Bytes that a file would have, once all rows are held."""
 
     def __init__(self, file: str | None, partition: int, columns: Sequence[str], *, rising: str | None) -> None:
         self._file, self._partition, self._columns, self._rising = file, partition, columns, rising

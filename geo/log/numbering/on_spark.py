@@ -47,7 +47,7 @@ class OnSpark:
             )
         self._tagged, self._identity, self._common, self._held = tagged, identity, common, held
         self._parts: list[Alike] | None = None
-        """Of the rows as they lie; None: not yet counted so, or not in order."""
+        """Tallies of the rows as they lie; None: not yet counted so, or not in order."""
         self._counted: Sequence[Alike] = ()
 
     def tallies(self) -> list[Tally]:

@@ -15,11 +15,10 @@ from geo.log.source_identity import PUBLISHED, SOURCE
 from geo.times import from_us
 
 IS_NEW = f"{ERROR} IS NULL AND NOT {PUBLISHED}"
-"""Whether a row is to be written, as SQL."""
+"""SQL that tells whether a row is to be written."""
 
 LEDGER_KEY = f"{SOURCE}, replicate_to IS NULL, replicate_to"
-"""What tells the ledgers of rows apart, as arguments of a hash in SQL: one passes over NULL, so it does not tell it from an empty
-array by itself."""
+"""Arguments of a hash in SQL that tell the ledgers of rows apart: a hash passes over NULL, so it does not tell it from an empty array by itself."""
 
 REPEATED = "GEO_REPEATED_ORDER"
 """In an error: two rows have the same offset."""

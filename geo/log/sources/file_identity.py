@@ -18,7 +18,7 @@ SURE_BYTES = 4096
 """A file that begins with so many bytes of one that is gone is that one, whatever else it looks like."""
 
 Other = tuple[str, Place, bool]
-"""What a file may have been: a name, its place, and whether nothing but the second of its last change says so."""
+"""File of before that this one may be: a name, its place, and whether nothing but the second of its last change says so."""
 
 
 class FileIdentity:

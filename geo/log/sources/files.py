@@ -33,7 +33,7 @@ _LARGE_PART = 64 * 1024
 """Smaller ones are hashed at once: handing one over takes as long."""
 
 _MOST_CONTENTS = 1_000
-"""Of so many files the hash is kept with which it goes on; of others all that was read is hashed again."""
+"""Files of which the hash is kept with which it goes on; of others all that was read is hashed again."""
 
 _said: set[str] = set()
 """Folders of which it was said which files are not read."""
@@ -210,7 +210,7 @@ class Contents:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[int, Content, int]] = OrderedDict()
-        """By file: up to where, the hash, and up to where all of it was last hashed at once."""
+        """Hashes by file: up to where, the hash, and up to where all of it was last hashed at once."""
 
     def __reduce__(self) -> tuple[type[Contents], tuple[()]]:
         return Contents, ()

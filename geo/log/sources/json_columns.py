@@ -28,7 +28,7 @@ _NO_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """JSON has no such numbers: they are text, in what is printed too."""
 
 _MOST_DIGITS = 20
-"""Of an integer of 64 bits, with room."""
+"""Digits of an integer of 64 bits, with room."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 """A payload of the largest size in base64, with room for the rest. A longer line is rejected without being parsed."""
 
 MOST_DIGITS = 200
-"""Of a number. A column has 38, and a float prints as 17; Python refuses more than 4,300, by a text of its own."""
+"""Digits of a number. A column has 38, and a float prints as 17; Python refuses more than 4,300, by a text of its own."""
 
 UNKNOWN = "unknown field"
 """Begins the reason of a line that names a column which the topic does not have."""
@@ -38,7 +38,7 @@ MESSAGE = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""Of a line that is none, `error` says why, and all else is NULL."""
+"""Columns of a line. Of one that is none, `error` says why, and all else is NULL."""
 
 _FIELDS = OwnColumns(
     pa.schema(
@@ -52,7 +52,7 @@ _FIELDS = OwnColumns(
         ]
     )
 )
-"""What a line may say of a message, read as columns are. One of the topic's own that is called `payload_base64` is that column alone."""
+"""Fields that a line may have of a message, read as columns are. One of the topic's own that is called `payload_base64` is that column alone."""
 
 _PLAIN = arrow_json.ParseOptions(
     explicit_schema=pa.schema(

@@ -14,10 +14,10 @@ SAME = "same:"
 """Begins a name by which a file is known whatever it is called: its stamp follows. Only files that ended are (geo.log.finished)."""
 
 IS_MARKED = r'^\["[0-9]+","[0-9]+:[0-9]+:'
-"""Of a source end whether it is a JSON lines file's, for SQL."""
+"""Pattern of a source end that is a JSON lines file's, for SQL."""
 
 STAMP = r':([0-9]+-[0-9]+-[1-9][0-9]*)"\]$'
-"""Of a source end its stamp, where that has an inode, for SQL."""
+"""Pattern of the stamp in a source end, where that has an inode, for SQL."""
 
 _NEWER = re.compile(IS_MARKED + r'[0-9a-f]*:[0-9a-f]+:[0-9-]+"\]$')
 

@@ -39,10 +39,10 @@ FILE, LINE = "_geo_file", "_geo_line"
 """Columns of a line's place."""
 
 BATCH_BYTES = 256 * 1024 * 1024
-"""Of all files together, per batch: some hundred thousand messages, a commit of some seconds."""
+"""Bytes of all files together, per batch: some hundred thousand messages, a commit of some seconds."""
 
 LEAST_SPAN_BYTES = 16 * 1024 * 1024
-"""Of a file, read by one task: a large one is read by several, as many as there are cores, but not in smaller parts."""
+"""Bytes of a file, read by one task, at least: a large file is read by several, as many as there are cores, but not in smaller parts."""
 
 _ROWS_PER_BLOCK = 2_000
 
@@ -80,13 +80,13 @@ class JsonLinesReader:
         self.blocks = block_of(own)
         self._end: Mapping[str, SeenFile] | None = None
         self._listed: Mapping[str, SeenFile] | None = None
-        """What was listed for the next batch."""
+        """Files that were listed for the next batch."""
         self._begun: Position = {}
         """Where files of the batch that is planned go on that were published under other names."""
         self._paths: dict[str, str] = {}
         """Where the files of that batch are."""
         self._sizes: dict[str, tuple[str, int]] = {}
-        """Of compressed files how much is in them, with the stamp of the file of which that was found."""
+        """Sizes of the contents of compressed files, with the stamp of the file of which each was found."""
         self._copies: dict[str, str] = {}
         """The stamps of compressed copies that hold nothing that the file does not."""
         self._identity = FileIdentity()

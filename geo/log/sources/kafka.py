@@ -47,7 +47,7 @@ FEW = 2_000
 _ROWS_PER_BLOCK = 5_000
 
 _MOST_UNREADABLE = 10_000
-"""How many offsets in a row are tried, some milliseconds each: more than a batch mostly has."""
+"""Offsets in a row that are tried, some milliseconds each: more than a batch mostly has."""
 
 
 def refuse_other_topic(topic: str, topic_id: str, known: Position) -> None:

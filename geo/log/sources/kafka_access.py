@@ -25,7 +25,7 @@ from geo.reasons import Reason, Wrong
 from geo.text import show
 
 ANSWER_S = 10.0
-"""How long one broker may take to answer: kafka-python's limit for a connection."""
+"""Seconds that one broker may take to answer: kafka-python's limit for a connection."""
 
 _WITHOUT_TLS = {"SSL": "PLAINTEXT", "SASL_SSL": "SASL_PLAINTEXT"}
 _WITHOUT_SASL = {"SASL_PLAINTEXT": "PLAINTEXT", "SASL_SSL": "SSL"}
@@ -39,7 +39,7 @@ _NO_SASL_HERE = 34
 _MOST_BYTES = 1 << 20
 """An answer is some hundred bytes. What begins with a greater length is not Kafka's."""
 _TLS_ALERT = b"\x15\x03"
-"""How a broker that speaks TLS answers who does not."""
+"""Beginning of the answer of a broker that speaks TLS to who does not."""
 
 Settings: TypeAlias = Mapping[str, Any]
 

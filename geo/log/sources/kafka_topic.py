@@ -28,10 +28,10 @@ _STOPS_S = 0.2
 """Seconds within which a wait for a broker that is away is stopped."""
 
 WAIT_S = 300.0
-"""How long a broker that is away is waited for before the stream ends with a retryable error."""
+"""Seconds that a broker that is away is waited for before the stream ends with a retryable error."""
 
 SAY_S = 10.0
-"""How often it is said that a broker is still away."""
+"""Seconds between two lines that a broker is still away."""
 
 T = TypeVar("T")
 

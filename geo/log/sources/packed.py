@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 CODECS = {".gz": "gzip", ".zst": "zstd"}
-"""By the ending of a file's name."""
+"""Codecs by the ending of a file's name."""
 
 _CHUNK_BYTES = 1024 * 1024
 _KEPT_BYTES = 2 * _CHUNK_BYTES
-"""Of what was read last: a look at what lies just before a place costs nothing."""
+"""Bytes that are kept of what was read last: a look at what lies just before a place costs nothing."""
 
 _KINDS = {
     b"\x1f\x8b": "gzip data, whose name ends in .gz",
@@ -31,7 +31,7 @@ _KINDS = {
     b"\xff\xfe": "UTF-16: JSON lines are UTF-8",
     b"\xfe\xff": "UTF-16: JSON lines are UTF-8",
 }
-"""How what is no JSON lines file begins, and what it is."""
+"""Beginnings of what is no JSON lines file, and what it is."""
 
 
 class Stream(Protocol):

@@ -33,7 +33,7 @@ from geo.reasons import Reason, Wrong
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 64 * 1024 * 1024
-"""Of files, per batch: Parquet is a fifth of its rows, or less. A commit is never divided."""
+"""Bytes of files, per batch: Parquet is a fifth of its rows, or less. A commit is never divided."""
 
 FEW_BYTES = 1024 * 1024
 """A batch of files of so many bytes is read by the process that plans it."""

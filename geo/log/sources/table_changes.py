@@ -16,13 +16,13 @@ from geo.delta.history import Parted
 from geo.reasons import Reason, Wrong
 
 Actions = Sequence[Mapping[str, Any]]
-"""Of one commit, each as its log has it: {"add": {…}}."""
+"""Actions of one commit, each as its log has it: {"add": {…}}."""
 
 _INSERTS_NOTHING = frozenset({"DELETE", "UPDATE"})
 """Operations of SQL that insert no row, whatever files they write."""
 
 _INSERTED = "numTargetRowsInserted"
-"""What a MERGE says of the rows that it inserted."""
+"""Metric of a MERGE for the rows that it inserted."""
 
 PASS_OVER = (
     "To pass over changes and deletes, and publish what is inserted, give --only-inserts (`only_inserts: true` in the configuration); to publish the "

@@ -18,12 +18,12 @@ TABLE, ROW = "_geo_table", "_geo_row"
 
 _ARROW = {"STRING": pa.string(), "BINARY": pa.binary(), "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string())}
 _ALWAYS = {name: _ARROW[TOPIC_LOG.types[name]] for name in ("key", "payload", "properties")}
-"""What each row has of a message, be it NULL."""
+"""Columns of a message that each row has, be they NULL."""
 
 _PLACE = ((TABLE, pa.string()), (ROW, pa.int64()))
 
 NO_COLUMNS = pa.schema([*_PLACE, *_ALWAYS.items()])
-"""Of a table of which no column is known yet."""
+"""Columns of a table of which none of its own is known yet."""
 
 
 @dataclass(frozen=True, slots=True)
