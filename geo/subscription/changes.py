@@ -1,6 +1,5 @@
-"""What operators change of subscriptions: create, reset, delete, and whether regions share them. Each change is one record, which
-links bring to the other clusters, unless it is of one region only, and which wins over what was acknowledged before it, wherever and
-whenever it arrives.
+"""Changes of subscriptions by operators: create, reset, delete, and whether regions share them. Each change is one record, which links replicate to
+the other clusters, unless it is of one region only. It wins over what was acknowledged before it, wherever and whenever it arrives.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a reset repeats or skips of the messages in this cluster, or would."""
+    """Effect of a reset on the messages in this cluster: what it repeats or skips, or would."""
 
     topic: str
     subscription: str
@@ -53,9 +52,12 @@ def create(
     *,
     replicated: bool | None = None,
 ) -> SubscriptionState:
-    """Create a subscription that begins at `start`, as `cluster` holds the topic; `replicated` False: of that region only; None: as the
-    policy of its topic says. Raises UsageError if it is there, or, unless it is to be of this region only, at a peer whose link will
-    bring it and that answers in time, or if the name is that of a version subscription here."""
+    """Create a subscription that begins at `start`, as `cluster` holds the topic; `replicated` False: of that region only; None: as the policy of its
+    topic says.
+
+    Raises UsageError if it is there, or if the name is that of a version subscription here. So it does, unless it is to be of this region only, if it
+    is at a peer whose link will replicate it and that answers in time.
+    """
     shared = config.replicates_subscriptions(topic) if replicated is None else replicated
     tables = _tables(spark, config, cluster, subscription)
     if (of_versions := version_subscription(tables, topic, subscription)) is not None:
@@ -108,7 +110,7 @@ def switch(
 
 
 def _known_by_peers(tables: ClusterTables, config: Config, topic: Topic, subscription: str) -> SubscriptionState:
-    """What those peers tell of it whose links will bring it here and that answer in time."""
+    """Asks those peers for it whose links will replicate it to this cluster and that answer in time."""
     peers, fold = peers_of(tables, config, topic.acks), Fold(tables.cluster.name)
     return fold_peers(peers, key_of(topic, subscription), fold).known.state
 
@@ -123,7 +125,7 @@ def reset(
     *,
     dry_run: bool = False,
 ) -> Changed:
-    """Let a subscription begin anew at `to`, in every cluster that shares it. What is acknowledged so far does not count any more.
+    """Let a subscription begin again at `to`, in every cluster that shares it. What is acknowledged so far does not count any more.
 
     Raises UsageError if there is no such subscription here, UnsafeError if records of it cannot be read.
     """
@@ -144,8 +146,9 @@ def reset(
 
 
 def delete(spark: SparkSession | StartSpark, config: Config, cluster: str, topic: Topic, subscription: str) -> AckState:
-    """Delete a subscription in every cluster that shares it, for good: neither acknowledgements still on their way nor a reset by
-    somebody who did not know of it bring it back."""
+    """Delete a subscription in every cluster that shares it, for good: neither acknowledgements still on their way nor a reset by somebody who did
+    not know of it restore it.
+    """
     tables = _tables(spark, config, cluster, subscription)
     return _publish(tables, config, topic, subscription, lambda state: state.delete(cluster))
 
@@ -176,8 +179,9 @@ def _here(known: SubscriptionState) -> AckState:
 def _present(
     tables: ClusterTables, topic: Topic, subscription: str, *, or_deleted_beside: SubscriptionState | None = None
 ) -> SubscriptionState:
-    """What is known of a subscription that is there; with `or_deleted_beside`, what peers know, also of one of this region that was
-    deleted, if a replicated one is there."""
+    """Knowledge of a subscription that is there; with `or_deleted_beside`, what peers know, also of one of this region that was deleted, if a
+    replicated one is there.
+    """
     found = read_known(tables, topic, subscription)
     state = found.state_of(topic, subscription)
     known = found.all_of(topic, subscription)

@@ -1,1 +1,1 @@
-"""What a subscription has acknowledged: sets of messages, the records that carry them, and their fold."""
+"""Acknowledgements of subscriptions: sets of messages, the records that carry them, and their fold."""

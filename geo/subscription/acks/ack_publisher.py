@@ -21,7 +21,7 @@ from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.times import from_us
 
 Told = tuple[Topic, str, SubscriptionState]
-"""What is told of a subscription of a topic."""
+"""State of a subscription of a topic, as it is published."""
 
 HOME: Sequence[str] = ()
 """The `replicate_to` of a record of this region only, which no link carries and no peer reads."""
@@ -53,7 +53,7 @@ class AckPublisher:
     def publish_aged(
         self, states: Iterable[tuple[Topic, str, Iterable[Aged]]], properties: Mapping[str, str] | None = None
     ) -> None:
-        """As `publish`, of states in parts of which each was told before a time."""
+        """Publishes, as `publish`, states in parts of which each was told before a time."""
         rows = [
             {
                 "key": key_of(topic, subscription),
@@ -73,7 +73,7 @@ class AckPublisher:
             self.writer.record_ends_if_due(timetable.RECORD_ACKS_ENDS_S)
 
     def close(self, *, clean: bool = True) -> None:
-        """As `LedgerWriter.close`."""
+        """Closes as `LedgerWriter.close`."""
         self.writer.close(clean=clean)
 
 

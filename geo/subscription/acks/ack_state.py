@@ -1,10 +1,8 @@
-"""The state of a subscription, which is also what its records carry: merging is a join, so they may come in any order, twice,
-late.
+"""The state of a subscription, which is also what its records carry: merging is a join, so they may come in any order, twice, late.
 
-An *epoch* says since which reset a state counts; of two, the later replaces the other whole (`AckState.rank`). Within an epoch
-acknowledged sets are united, and of two counts of a message the higher one holds. So the merge is commutative, associative and
-idempotent (a state-based CRDT), every cluster that has seen the same records has the same state, and a record that stands for
-many (a compact one) is a record like any other.
+An *epoch* says since which reset a state counts; of two, the later replaces the other whole (`AckState.rank`). Within an epoch acknowledged sets are
+united, and of two counts of a message the higher one holds. So the merge is commutative, associative and idempotent (a state-based CRDT). Every
+cluster that has seen the same records has the same state, and a record that stands for many (a compact one) is a record like any other.
 
 Pure: no Spark, clock, random or I/O.
 """
@@ -53,15 +51,16 @@ class Base:
             object.__setattr__(self, "floors", {ledger: first for ledger, first in self.floors.items() if first})
 
     def __and__(self, other: Base) -> Base:
-        """What lies before both: two clusters that create a subscription at once begin it differently. A ledger that one of them
-        alone names begins at its first entry: a floor and a time are not compared."""
+        """Intersects both beginnings: two clusters that create a subscription at once begin it differently. A ledger that one of them alone names
+        begins at its first entry: a floor and a time are not compared.
+        """
         time_us = None if self.time_us is None or other.time_us is None else min(self.time_us, other.time_us)
         ledgers = self.floors.keys() | other.floors.keys()
         return Base({ledger: min(self.floors.get(ledger, 0), other.floors.get(ledger, 0)) for ledger in ledgers}, time_us)
 
     @property
     def below_floors(self) -> MessageSet:
-        """What the floors leave out."""
+        """Messages that the floors leave out."""
         return MessageSet({ledger: ((0, first - 1),) for ledger, first in self.floors.items() if first > 0})
 
     def decided_by_time(self, messages: MessageSet) -> MessageSet:
@@ -73,10 +72,9 @@ class Base:
 class AckState:
     """One subscription as far as some records tell.
 
-    `base` None: the record that began this epoch has not been seen, so nothing is before the base: a message too many is
-    delivered rather than one too few. `redelivered[n]`: the messages not acknowledged that were delivered in vain n + 1 times,
-    each in one set only, so what they take grows with the messages that wait and not with how often they came. A deleted one has
-    nothing else.
+    `base` None: the record that began this epoch has not been seen, so nothing is before the base: a message too many is delivered rather than one
+    too few. `redelivered[n]`: the messages not acknowledged that were delivered in vain n + 1 times, each in one set only. So what they take grows
+    with the messages that wait and not with how often they came. A deleted one has nothing else.
     """
 
     epoch: Epoch = Epoch()
@@ -87,11 +85,11 @@ class AckState:
 
     @property
     def rank(self) -> tuple[int, bool, str]:
-        """Of two states the one of the greater rank replaces the other: by the counter, then a deletion, then the cluster."""
+        """Rank by which one of two states replaces the other: the counter, then a deletion, then the cluster. The greater one replaces."""
         return self.epoch.counter, self.deleted, self.epoch.cluster
 
     def __or__(self, other: AckState) -> AckState:
-        """What both tell together."""
+        """Merges both."""
         return merged((self, other))
 
     def reset(self, cluster: str, base: Base) -> AckState:
@@ -99,11 +97,11 @@ class AckState:
         return AckState(self.epoch.next(cluster), base)
 
     def delete(self, cluster: str) -> AckState:
-        """The tombstone: no record of an earlier epoch brings the subscription back."""
+        """The tombstone: no record of an earlier epoch restores the subscription."""
         return AckState(self.epoch.next(cluster), deleted=True)
 
     def redelivery_counts(self, messages: MessageSet) -> dict[MessageId, int]:
-        """How often those of `messages` were delivered in vain that were."""
+        """Counts how often those of `messages` were delivered in vain that were."""
         return {one: count for count, level in enumerate(self.redelivered, 1) for one in messages & level}
 
     def in_vain(self, least: int = 1) -> MessageSet:
@@ -118,16 +116,16 @@ class AckState:
 
     @property
     def beginning(self) -> AckState:
-        """What it tells of where the subscription begins, and nothing else."""
+        """The part that says where the subscription begins, and nothing else."""
         return AckState(self.epoch, self.base, self.deleted)
 
     def begins_as(self, other: AckState) -> bool:
-        """Whether both leave out the same messages from the beginning."""
+        """Tells whether both leave out the same messages from the beginning."""
         return self.beginning == other.beginning
 
 
 def merged(states: Iterable[AckState]) -> AckState:
-    """What all of them tell together; the same whatever their order, and if one is among them twice."""
+    """Merges all of them; the result is the same whatever their order, and if one is among them twice."""
     found = list(states)
     newest = max(found, key=lambda one: one.rank, default=AckState())
     if newest.deleted:
@@ -141,7 +139,7 @@ def merged(states: Iterable[AckState]) -> AckState:
 
 
 def _levels(counts: Sequence[Sequence[MessageSet]], acked: MessageSet) -> tuple[MessageSet, ...]:
-    """Of some counts the highest of each message, of what is not acknowledged."""
+    """Takes of some counts the highest of each message, of what is not acknowledged."""
     levels: list[MessageSet] = []
     above = acked
     for at in reversed(range(max(map(len, counts), default=0))):

@@ -1,4 +1,4 @@
-"""The records that an `__acks` log gets, as they come: of a cluster's own, or of a peer's what its link would bring."""
+"""The records that an `__acks` log gets, as they come: of a cluster's own, or of a peer's what its link would replicate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from geo.subscription.acks.fold import Received
 from geo.subscription.acks.gathered_frames import RECORD, RECORD_COLUMNS, records_of
 
 Crossing = Callable[[pa.Table], pa.Table]
-"""Which of the rows count."""
+"""Filter of the rows that count."""
 
 _READ = (*RECORD_COLUMNS, "replicate_to")
 

@@ -33,13 +33,13 @@ ADMIN = "subscriptions"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a cluster knows of the subscriptions of one namespace. By their records' key (`topic/subscription`)."""
+    """Subscriptions of one namespace as a cluster knows them. By their records' key (`topic/subscription`)."""
 
     known: Mapping[str, SubscriptionState]
     refused: Mapping[str, Mapping[RecordRefusal, int]]
-    """How many of the records that are in no cursor changed nothing."""
+    """Counts of the records that are in no cursor and changed nothing."""
     version: int | None
-    """Of the `__acks` log up to which it was read; None: there is none."""
+    """Version of the `__acks` log up to which it was read; None: there is none."""
 
     @property
     def states(self) -> dict[str, AckState]:
@@ -53,9 +53,8 @@ class Known:
     def state_of(self, topic: Topic, subscription: str, *, in_spite: bool = False) -> AckState | None:
         """The subscription as it is in this region; None: there is no record of it.
 
-        Raises UnsafeError where some of its records are of a newer program, or none can be read: beginning it anew would skip or
-        repeat what they tell. `in_spite`: whoever asks wants that. Other records that cannot be read beside those that can are
-        logged.
+        Raises UnsafeError where some of its records are of a newer program, or none can be read: beginning it again would skip or repeat what they
+        tell. `in_spite`: whoever asks wants that. Other records that cannot be read beside those that can are logged.
         """
         state, refused = self.all_of(topic, subscription).here, self.refused.get(key_of(topic, subscription), {})
         reasons = told_unreadable(refused)
@@ -78,8 +77,9 @@ def read_cursors(tables: ClusterTables, namespace: Topic, **only: str | Collecti
 
 
 def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = None) -> Known:
-    """What the cluster of `tables` knows of `subscription` of `topic`, or of all subscriptions of the topic's namespace: by the cursors, and the
-    records that are not in them."""
+    """Reads what the cluster of `tables` knows of `subscription` of `topic`, or of all subscriptions of the topic's namespace: by the cursors, and
+    the records that are not in them.
+    """
     key = None if subscription is None else key_of(topic, check_subscription(subscription))
     log_table = tables.log(topic.acks)
     if log_table.find_checked(TOPIC_LOG) is None:

@@ -15,7 +15,7 @@ from geo.names import Topic
 
 
 class ConsumerState(str, Enum):
-    """What is known of the consumer of a subscription in one cluster."""
+    """State of the consumer of a subscription in one cluster, as far as it is known."""
 
     STOPPED = "stopped"
     """None runs, and what the last one acknowledged is published."""
@@ -26,16 +26,16 @@ class ConsumerState(str, Enum):
 
 
 def consumers_in(tables: ClusterTables, wanted: Sequence[tuple[Topic, str]]) -> dict[tuple[Topic, str], ConsumerState]:
-    """What is known in a cluster of its consumer of each of the subscriptions, or, where several share its keys, of all of them. Owners are
-    read once."""
+    """Finds the state, in a cluster, of the consumer of each of the subscriptions, or, where several share its keys, of all of them. Owners are read
+    once.
+    """
     only = subscription_prefix(tables, *wanted[0]) if len(wanted) == 1 else "subscription "
     states = shares_by_prefix(tables, only)
     return {one: of_shares(states.get(subscription_prefix(tables, *one), {})) for one in wanted}
 
 
 def shares_by_prefix(tables: ClusterTables, begins: str = "subscription ") -> dict[str, dict[str, ConsumerState]]:
-    """What is known of the consumers whose runners' names begin so: by `subscription_prefix`, and by share of the keys (empty: of
-    all keys)."""
+    """States of the consumers whose runners' names begin so: by `subscription_prefix`, and by share of the keys (empty: of all keys)."""
     states: dict[str, dict[str, ConsumerState]] = {}
     owners = owners_of(tables, begins)
     holders = RegionHolders(tables, owners)

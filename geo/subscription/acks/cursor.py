@@ -43,9 +43,10 @@ class Cursor:
         return key_of(self.topic, self.subscription)
 
     def taking(self, told: Gathered, unread: Mapping[LedgerId, int], today: int, ttl_days: int | None, *, anew: bool) -> Cursor:
-        """With what records tell that are not in it. `unread`: of ledgers the first record that a newer program wrote: nothing from there on
-        counts as folded. `anew`: all records were looked at that are in no cursor, those of a newer program among them, which are
-        counted once so. (Others that are refused behind one of those come again too, and are counted again.)"""
+        """Adds what records tell that are not in it. `unread`: of ledgers the first record that a newer program wrote: nothing from there on counts
+        as folded. `anew`: all records were looked at that are in no cursor. Among them are those of a newer program, which are counted once so.
+        (Others that are refused behind one of those come again too, and are counted again.)
+        """
         refused = Counter(self.refused)
         if anew:
             del refused[RecordRefusal.NEWER_ENCODING.value]
@@ -55,7 +56,7 @@ class Cursor:
         return replace(self, remembered=remembered, folded={**self.folded, **ends}, refused=dict(refused))
 
     def is_long_ago(self, now_us: int, most_s: float) -> bool:
-        """Whether compact records told it so long ago, or never."""
+        """Tells whether compact records told it so long ago, or never."""
         return self.compacted_us is None or now_us - self.compacted_us >= most_s * 1_000_000
 
     def as_row(self, now_us: int) -> dict[str, Any]:

@@ -23,8 +23,9 @@ message."""
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A row of an `__acks` log: where it lies, by which it is of the cluster that first wrote it, its key and payload, and when it was written,
-    in microseconds since 1970. `event_time_us`: what a compact record tells was told before that time."""
+    """A row of an `__acks` log: its place, by which it is of the cluster that first wrote it, its key and payload, and when it was written. That is
+    in microseconds since 1970. `event_time_us`: what a compact record tells was told before that time.
+    """
 
     ledger: LedgerId
     entry: int
@@ -36,11 +37,11 @@ class Received:
 
 @dataclass(slots=True)
 class Fold:
-    """What is known of one subscription, as records of it come in, in any order and more than once.
+    """State of one subscription, as records of it come in, in any order and more than once.
 
-    Whether a record that regions share is taken is a function of the record alone, so every cluster that has seen the same ones has the
-    same state. One of a cluster that has left the configuration counts: a link was to bring it, and what it says did happen. What is of
-    one region only counts if that is `cluster`, whoever has brought it elsewhere.
+    Whether a record that regions share is taken is a function of the record alone. So every cluster that has seen the same ones has the same state.
+    One of a cluster that has left the configuration counts: a link was to replicate it, and what it says did happen. What is of one region only
+    counts if that is `cluster`, whoever has copied it elsewhere.
     """
 
     cluster: str
@@ -88,9 +89,9 @@ class Fold:
 
 
 def epoch_is_possible(epoch: Epoch, at_us: int) -> bool:
-    """Whether a record of this epoch can have been written at a time in microseconds since 1970: there are no more resets than
-    seconds. So a later epoch is always possible, at the latest a day after one that a peer made up: no link lets a later time
-    pass."""
+    """Tells whether a record of this epoch can have been written at a time in microseconds since 1970: there are no more resets than seconds. So a
+    later epoch is always possible, at the latest a day after one that a peer made up: no link lets a later time pass.
+    """
     return epoch.counter <= at_us // 1_000_000
 
 

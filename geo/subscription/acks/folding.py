@@ -1,9 +1,8 @@
 """Folding: of one namespace's `__acks` each subscription's state is kept in `system/cursors`.
 
-With it a consumer starts from one row and the newest records however long the history is, old records can expire, and a cluster
-that joins late lacks nothing: now and then all of a state is published again as compact records, which are records like any
-other. What has expired is left out of state and records (`forgetting.py`). Nothing depends on it running. What a record means is
-decided in `fold.py`.
+With it a consumer starts from one row and the newest records however long the history is, and old records can expire. A cluster that joins late lacks
+nothing: now and then all of a state is published again as compact records, which are records like any other. What has expired is left out of state
+and records (`forgetting.py`). Nothing depends on it running. What a record means is decided in `fold.py`.
 
 The cursors are all that it keeps: each run begins with the records that are in none of them, and then follows the log commit by commit.
 """
@@ -55,17 +54,17 @@ LAGS_S = 10.0
 """So long it goes on with turns, where many commits are there; then it is asked whether to stop."""
 
 SLICE, SLICE_BYTES = 100, 16 * 1024 * 1024
-"""Subscriptions whose cursors are made anew at once. Their states have so many bytes at most, unless a single one has more."""
+"""Subscriptions whose cursors are written at once. Their states have so many bytes at most, unless a single one has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What a run did."""
+    """Result of a run."""
 
     cursors: int = 0
     compacted: int = 0
     unfinished: Mapping[str, str] = field(default_factory=dict)
-    """By `__acks` topic: state and reason of a namespace that could not be folded to its end."""
+    """State and reason, by `__acks` topic, of a namespace that could not be folded to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +102,14 @@ class NamespaceFold(QueryWork[OpenFold]):
         self._held: dict[Topic, tuple[int, frozenset[LedgerId] | None]] = {}
         """The ledgers that logs held on a day; None: not known."""
         self._tail: Tail | None = None
-        """What comes into the log; None before all that is in no cursor was folded."""
+        """Tail of the log; None before all that is in no cursor was folded."""
         self._cursors_tail: Tail | None = None
-        """What comes into the cursors' table, as of `_followed_at` (monotonic); None as long as there is none."""
+        """Tail of the cursors' table, as of `_followed_at` (monotonic); None as long as there is none."""
         self._followed_at = -math.inf
         self._unread: dict[str, dict[LedgerId, int]] = {}
-        """By key, of ledgers the first record that a newer program wrote."""
+        """First record, by key and ledger, that a newer program wrote."""
         self._written: dict[str, tuple[int, int]] = {}
-        """By key, number and time, in microseconds since 1970, of the cursor's row that this run wrote last."""
+        """Number and time, by key, in microseconds since 1970, of the cursor's row that this run wrote last."""
 
     def __str__(self) -> str:
         return f"fold of {self.acks} in {self._tables.cluster.name}"
@@ -241,7 +240,7 @@ class NamespaceFold(QueryWork[OpenFold]):
             raise _OtherThanTheyWereError(f"the cursor of {key} is another one than was written")
 
     def _noted_unread(self, found: Gathered) -> Mapping[LedgerId, int]:
-        """Of ledgers the first record of the subscription that a newer program wrote, since this run began."""
+        """First record of the subscription, by ledger, that a newer program wrote, since this run began."""
         before = self._unread.get(found.key, {})
         if found.unread:
             before = {**found.unread, **before}  # what came before has lower entries
@@ -249,8 +248,9 @@ class NamespaceFold(QueryWork[OpenFold]):
         return before
 
     def _refresh(self) -> None:
-        """Publish anew what would expire, a state whose compact records have half of their time behind them, and what has changed
-        since and was not touched again."""
+        """Publish again what would expire, a state whose compact records have half of their time behind them. So also what has changed since and was
+        not touched again.
+        """
         self._refreshed_at = time.monotonic()
         at_us = now_us()
 

@@ -1,13 +1,12 @@
-"""What a state may forget: ledgers of which every message has expired. Pure: no Spark, clock, random or I/O.
+"""Ledgers of which every message has expired, which a state may forget. Pure: no Spark, clock, random or I/O.
 
-With each ledger of a state goes the *day* on which a record last named it: that of the record's publishing, or, of a compact
-record, the one that it tells. So a day travels with what it is about, days merge by the later one, and what somebody else
-still tells of a ledger makes it no younger: two clusters do not keep a ledger alive by telling each other of it.
+With each ledger of a state goes the *day* on which a record last named it: that of the record's publishing, or, of a compact record, the one that it
+tells. So a day travels with what it is about, and days merge by the later one. What somebody else still tells of a ledger makes it no younger: two
+clusters do not keep a ledger alive by telling each other of it.
 
-A message was published before it was acknowledged. So a TTL after a ledger's day all that is acknowledged of it has expired, and no
-link brings any of it any more. What the log here still holds is kept all the same: it would be delivered. To forget makes a state
-smaller and nothing else: a message may be delivered once too often, where a TTL was raised or a region comes back after longer than
-the TTL, and none is skipped.
+A message was published before it was acknowledged. So a TTL after a ledger's day all that is acknowledged of it has expired, and no link replicates
+any of it any more. What the log here still holds is kept all the same: it would be delivered. To forget makes a state smaller and nothing else. A
+message may be delivered once too often, where a TTL was raised or a region comes back after longer than the TTL. None is skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ AGES = 8
 most."""
 
 Days = Mapping[LedgerId, int]
-"""Of each ledger the day, since 1970, on which a record last named it."""
+"""Days, since 1970, by ledger, on which a record last named it."""
 
 
 def day_of(publish_time_us: int, event_time_us: int | None) -> int:
@@ -51,7 +50,7 @@ class Remembered:
     days: Days = field(default_factory=dict)
 
     def __or__(self, other: Remembered) -> Remembered:
-        """What both tell together."""
+        """Merges both."""
         return remembered_all((self, other))
 
     def dated(self, today: int) -> Remembered:
@@ -74,17 +73,18 @@ class Remembered:
         return self.without(self.old(today, ttl_days).difference(held))
 
     def is_news(self, before: Remembered, today: int, ttl_days: int | None) -> bool:
-        """Whether it tells more than `before` did, which others are to be told. What has expired is no news: two clusters of which each
-        still holds what the other has forgotten would tell each other for ever."""
+        """Tells whether it says more than `before` did, which others are to be told. What has expired is no news: two clusters of which each still
+        holds what the other has forgotten would tell each other for ever.
+        """
         old = frozenset() if ttl_days is None else self.old(today, ttl_days)
         return without_all(self.state, old) != without_all(before.state, old)
 
     def by_age(self, today: int, ttl_days: int | None) -> Iterator[tuple[SubscriptionState, int | None]]:
-        """Parts that together are the state, at least one, each with the time in microseconds since 1970 before which all in it was
-        told; None: now. The first has the base.
+        """Parts that together are the state, at least one. Each has the time in microseconds since 1970 before which all in it was told; None: now.
+        The first has the base.
 
-        Steps are a power of two of days and begin at the same day everywhere, so a day that is told on and on ends at the end of its step.
-        What is old is told as just old, in one part.
+        Steps are a power of two of days and begin at the same day everywhere, so a day that is told on and on ends at the end of its step. What is
+        old is told as just old, in one part.
         """
         if ttl_days is None:
             yield self.state, None
@@ -103,7 +103,7 @@ class Remembered:
 
 
 def remembered_all(parts: Iterable[Remembered]) -> Remembered:
-    """What all of them tell together. The days of an epoch that was replaced do not count."""
+    """Merges all of them. The days of an epoch that was replaced do not count."""
     found = list(parts)
     state = merged_all(one.state for one in found)
     days: dict[LedgerId, int] = {}
@@ -114,12 +114,12 @@ def remembered_all(parts: Iterable[Remembered]) -> Remembered:
 
 
 def without_all(state: SubscriptionState, ledgers: Collection[LedgerId]) -> SubscriptionState:
-    """As `without`, of all that is known."""
+    """Leaves out as `without`, of all that is known."""
     return _each(state, lambda one: without(one, ledgers))
 
 
 def all_named(state: SubscriptionState) -> frozenset[LedgerId]:
-    """As `named`, of all that is known."""
+    """Lists as `named`, of all that is known."""
     return frozenset().union(*map(named, state.states))
 
 
@@ -148,7 +148,7 @@ def named(state: AckState) -> frozenset[LedgerId]:
 
 
 def without(state: AckState, ledgers: Collection[LedgerId]) -> AckState:
-    """What it tells, but of messages of these ledgers. Where it begins stays: that does not grow."""
+    """Leaves out of the state the messages of these ledgers. Where it begins stays: that does not grow."""
     if not ledgers:
         return state
     acked, *levels = (

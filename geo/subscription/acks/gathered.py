@@ -1,5 +1,6 @@
-"""What records of `__acks` tell of one subscription after another: gathered by the process that folds, or by tasks where there are many. What
-a record means is decided in `fold.py`. Pure."""
+"""Records of `__acks`, gathered for one subscription after another: by the process that folds, or by tasks where there are many. What a record means
+is decided in `fold.py`. Pure.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ MERGED_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What some records tell of the subscription with this key. `ends`: up to which entries of their ledgers they go; `unread`: of ledgers the
-    first entry that a newer program wrote; `refused`: how many changed nothing, by the reason's text."""
+    """Sum of some records of the subscription with this key. `ends`: up to which entries of their ledgers they go; `unread`: of ledgers the first
+    entry that a newer program wrote; `refused`: how many changed nothing, by the reason's text.
+    """
 
     key: str
     told: Remembered
@@ -40,7 +42,7 @@ class Gathered:
         return {ledger: min(end, unread.get(ledger, end + 1) - 1) for ledger, end in self.ends.items()}
 
     def joined(self, other: Gathered) -> Gathered:
-        """What these records and others of the subscription tell."""
+        """Joins these records and others of the subscription."""
         ends = {of: max(self.ends.get(of, -1), other.ends.get(of, -1)) for of in {**self.ends, **other.ends}}
         unread = {**self.unread, **other.unread}
         unread = {of: min(self.unread.get(of, first), other.unread.get(of, first)) for of, first in unread.items()}
@@ -49,7 +51,7 @@ class Gathered:
 
 
 def joined(parts: Iterable[Mapping[str, Gathered]]) -> dict[str, Gathered]:
-    """What some records and others tell, by the keys of subscriptions."""
+    """Joins what some records and others tell, by the keys of subscriptions."""
     found: dict[str, Gathered] = {}
     for part in parts:
         found |= {key: found[key].joined(one) if key in found else one for key, one in part.items()}
@@ -57,7 +59,7 @@ def joined(parts: Iterable[Mapping[str, Gathered]]) -> dict[str, Gathered]:
 
 
 def gather_all(cluster: str, records: Iterable[Received], before: Mapping[str, SubscriptionState]) -> dict[str, Gathered]:
-    """What records tell, by the keys of subscriptions; `before` as in `gather`, by the same."""
+    """Gathers records, by the keys of subscriptions; `before` as in `gather`, by the same."""
     return {key: gather(cluster, key, some, before.get(key)) for key, some in by_key(records).items()}
 
 

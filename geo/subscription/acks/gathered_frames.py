@@ -23,7 +23,7 @@ RECORD = IS_MESSAGE & HAS_ID
 """The rows that are records."""
 
 RECORD_COLUMNS = ("origin", "key", "payload", "publish_time", "ledger_id", "entry_id", "marker", "event_time")
-"""What is read of such a log, before it is known which rows are of interest."""
+"""Columns that are read of such a log, before it is known which rows are of interest."""
 
 
 def in_no_cursor(folded: Mapping[str, Mapping[LedgerId, int]], key: str | None = None) -> Predicate:

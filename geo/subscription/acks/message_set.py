@@ -25,8 +25,9 @@ class MessageSet:
 
     @classmethod
     def union(cls, sets: Iterable[MessageSet]) -> MessageSet:
-        """All of many sets. Of the largest only the ledgers that others name too are looked at, since what is acknowledged has as many
-        as there ever were, and a batch a few."""
+        """Unites many sets. Of the largest only the ledgers that others name too are looked at. What is acknowledged has as many as there ever were,
+        and a batch a few.
+        """
         largest, *others = sorted(sets, key=lambda one: len(one.ledgers), reverse=True) or [cls()]
         more: dict[LedgerId, list[Ranges]] = {}
         for one in others:
@@ -85,18 +86,18 @@ class MessageSet:
         )
 
     def shown(self, most: int = 100) -> str:
-        """As `str`, with so many ranges at most."""
+        """Text as `str`, with so many ranges at most."""
         every = str(self).split(" ")
         return " ".join(every[:most]) + (f" and {len(every) - most} ranges more" if len(every) > most else "")
 
     @property
     def size(self) -> int:
-        """How many messages."""
+        """Count of the messages."""
         return sum(map(ranges.size, self.ledgers.values()))
 
     @property
     def range_count(self) -> int:
-        """What its memory and its encoding grow with."""
+        """Count of ranges, with which its memory and its encoding grow."""
         return sum(map(len, self.ledgers.values()))
 
     def mark_delete(self, ledger: LedgerId, begin: int = 0) -> int:
@@ -104,7 +105,8 @@ class MessageSet:
         return ranges.mark_delete(self.ledgers.get(ledger, ()), begin)
 
     def marks(self, begins: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
-        """Of ledgers that begin at the given entries the entry up to which all are in the set, where any is. What is before its
-        beginning has expired: a hole there holds up nothing."""
+        """Finds, of ledgers that begin at the given entries, the entry up to which all are in the set, where any is. What is before its beginning has
+        expired: a hole there holds up nothing.
+        """
         marks = {ledger: self.mark_delete(ledger, begin) for ledger, begin in begins.items()}
         return {ledger: end for ledger, end in marks.items() if end >= begins[ledger]}

@@ -33,7 +33,7 @@ MOST_CONDITIONS = 64
 to be compiled. All of more as a table that is joined too."""
 
 MOST_BUCKETS = 200_000
-"""Of the gaps of a set, in a table that every task gets."""
+"""Buckets of the gaps of a set, at most, in a table that every task gets."""
 
 
 def ids_of(rows: DataFrame) -> tuple[pa.Table, int]:
@@ -112,8 +112,9 @@ def without(rows: DataFrame, done: MessageSet) -> DataFrame:
 
 
 def _ends_and_gaps(done: MessageSet) -> tuple[pa.Table, pa.Table, int]:
-    """Of each ledger of a set its last entry; the gaps before it, each once for every bucket in which it lies, of so many bits of
-    an entry; and the number of bits."""
+    """Last entries of the ledgers of a set; the gaps before them, each once for every bucket in which it lies, of so many bits of an entry; and the
+    number of bits.
+    """
     found = [
         (ledger, first, last)
         for ledger, ranges in done.ledgers.items()

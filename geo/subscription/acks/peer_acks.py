@@ -1,7 +1,7 @@
-"""What the peers of a cluster know of subscriptions before their links have brought it (design section 6).
+"""Knowledge of the peers of a cluster about subscriptions, before their links have replicated it (design section 6).
 
-A peer's `__acks` log is read through the inbound link's own rule, above its cursor, and only while that link carries
-acknowledgements and is neither PAUSED nor FAILED. The link brings the records for keeps; a look here folds nothing.
+A peer's `__acks` log is read through the inbound link's own rule, above its cursor. That is done only while the link carries acknowledgements and is
+neither PAUSED nor FAILED. The link copies the records for keeps; a look here folds nothing.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from geo.text import first_line
 log = logging.getLogger(__name__)
 
 AWAY_S = 60.0
-"""How long a peer that did not answer is left out at further starts."""
+"""Seconds that a peer that did not answer is left out at further starts."""
 
 PEERS_S = 10.0
-"""How long a start waits for its peers, all at once. What one of them knows that is away comes with its link."""
+"""Seconds that a start waits for its peers, all at once. What one of them knows that is away comes with its link."""
 
 
 class PeerAcks:
@@ -60,8 +60,9 @@ class PeerAcks:
         return f"{self._acks} in {self.link.source}"
 
     def known(self, keys: Collection[str]) -> list[Received]:
-        """Its records of subscriptions with these keys that the link may not have brought yet; none if it may not be read now, or
-        has no such log. Raises RetryableError where the log is not what the link has read."""
+        """Its records of subscriptions with these keys that the link may not have replicated yet; none if it may not be read now, or has no such log.
+        Raises RetryableError where the log is not what the link has read.
+        """
         tail, found = self.begin(keys)
         while tail is not None and (more := tail.next(lambda: keys)) is not None:
             found += more
@@ -76,8 +77,9 @@ class PeerAcks:
         self._away_until, self.missed = time.monotonic() + AWAY_S, True
 
     def begin(self, keys: Collection[str]) -> tuple[AckTail | None, list[Received]]:
-        """What comes after where its link stands, or, where the link does not say where that is, after the newest commit, and the
-        records up to there. None if it may not be read now, or has no such log."""
+        """Follows what comes above its link's cursor, and returns the records up to there. Where the link does not say where that is, it begins after
+        the newest commit. None if it may not be read now, or has no such log.
+        """
         state = self._state()
         if _is_held_up(state):
             return None, []
@@ -112,7 +114,7 @@ def _is_held_up(state: LinkState | None) -> bool:
 
 
 def peers_of(tables: ClusterTables, config: Config, acks: Topic) -> list[PeerAcks]:
-    """The sources of the links that bring acknowledgements of a namespace into a cluster."""
+    """The sources of the links that replicate acknowledgements of a namespace into a cluster."""
     local = {tables.cluster.name: replication_clusters(tables, acks)}
     links = config.links_of(acks, local)
     return [PeerAcks(tables, config, link, acks) for link in links if link.target == tables.cluster.name]

@@ -44,7 +44,7 @@ def union(*sets: Ranges) -> Ranges:
 
 
 def difference(one: Ranges, other: Ranges) -> Ranges:
-    """What is in `one` and not in `other`."""
+    """Subtracts `other` from `one`."""
     return tuple(_without(one, other))
 
 
@@ -64,7 +64,7 @@ def _without(one: Ranges, other: Ranges) -> Iterator[Range]:
 
 
 def intersection(one: Ranges, other: Ranges) -> Ranges:
-    """What is in both."""
+    """Intersects both."""
     return difference(one, difference(one, other)) if one and other else ()
 
 

@@ -1,12 +1,11 @@
-"""How a state travels: the key and payload of a message of `__acks`. Versioned, compact, and strict when it is read.
+"""Records in which a state travels: the key and payload of a message of `__acks`. Versioned, compact, and strict when read.
 
-    key      TOPIC/SUBSCRIPTION
-    payload  version 1 · flags · epoch · names of clusters · base · acknowledged ranges · levels of redelivery
-    of one region only: version 2 · flags · turn · length of the next · payload of version 1 [· that of the replicated one, if it is kept]
+key      TOPIC/SUBSCRIPTION payload  version 1 · flags · epoch · names of clusters · base · acknowledged ranges · levels of redelivery of one region
+only: version 2 · flags · turn · length of the next · payload of version 1 [· that of the replicated one, if it is kept]
 
-What all regions share is of version 1; programs that do not know regional subscriptions refuse version 2 as newer. Numbers are varints
-(LEB128). The ranges of a ledger alternate between how many entries are left out and how many are in, so 10,000 holes take some 30 kB,
-and a range cannot be told backwards. Pure.
+What all regions share is of version 1; programs that do not know regional subscriptions refuse version 2 as newer. Numbers are varints (LEB128). The
+ranges of a ledger alternate between how many entries are left out and how many are in. So 10,000 holes take some 30 kB, and a range cannot be told
+backwards. Pure.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from geo.subscription.acks.subscription_state import Regional, SubscriptionState
 
 VERSION = 1
 REGIONAL_VERSION = 2
-"""Of what is one region's alone, and the newest that this program reads."""
+"""Version of what is one region's alone, and the newest that this program reads."""
 
 LAST_VERSION = 15
 """A payload that begins with a greater number is malformed: it would hold up every start until somebody can read it."""
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Of a payload: below the limit of a message, and read by every cluster that shares the topic."""
+"""Bytes of a payload, at most: below the limit of a message, and read by every cluster that shares the topic."""
 
 MAX_EPOCH = 2**32
-"""What the form of a record has room for. Which epoch can be at a time is decided by `fold.epoch_is_possible`."""
+"""Largest epoch for which the form of a record has room. Which epoch can be at a time is decided by `fold.epoch_is_possible`."""
 
 MAX_RANGES = 1_000_000
-"""Of a record. A set that needs more is sent in several records, which mean the same."""
+"""Ranges of a record, at most. A set that needs more is sent in several records, which mean the same."""
 
 _DELETED, _BASE, _TIME, _BOTH = 1, 2, 4, 8
 """A base has a time, else floors, or both, the time first."""
@@ -69,7 +68,7 @@ def told_refusals(refused: Mapping[RecordRefusal, int]) -> str:
 
 
 def told_unreadable(refused: Mapping[RecordRefusal, int]) -> str:
-    """As `told_refusals`, without records that can be read, of an older epoch or of another region only; "" for nothing else."""
+    """Words as `told_refusals`, without records that can be read, of an older epoch or of another region only; "" for nothing else."""
     return told_refusals(
         {why: n for why, n in refused.items() if why not in (RecordRefusal.OLDER_EPOCH, RecordRefusal.OTHER_REGION)}
     )
@@ -97,8 +96,7 @@ def parse_key(key: str) -> tuple[Topic, str]:
 
 
 def is_newer(payload: object) -> bool:
-    """Whether a payload is of a version that this program cannot read, and a newer one may. A number far from ours is no
-    version."""
+    """Tells whether a payload is of a version that this program cannot read, and a newer one may. A number far from ours is no version."""
     return isinstance(payload, (bytes, bytearray)) and bool(payload) and REGIONAL_VERSION < payload[0] <= LAST_VERSION
 
 
@@ -157,7 +155,7 @@ def _messages(out: bytearray, messages: MessageSet, place: Mapping[str, int]) ->
 
 
 def encode_all(state: SubscriptionState, *, limited: bool = True) -> bytes:
-    """As `encode`, of all that is known: of version 1 where nothing is of one region only."""
+    """Encodes as `encode` all that is known: in version 1 where nothing is of one region only."""
     shared = b"" if state.replicated is None else encode(state.replicated, limited=limited)
     if state.regional is None:
         return shared or encode(AckState())
@@ -180,7 +178,7 @@ def decode(payload: bytes, *, limited: bool = True) -> AckState:
 
 
 def decode_all(payload: bytes, *, limited: bool = True) -> SubscriptionState:
-    """What a payload tells. Raises RefusedRecordError; a payload of another program changes nothing, whatever it holds."""
+    """Decodes a payload. Raises RefusedRecordError; a payload of another program changes nothing, whatever it holds."""
     if limited and len(payload) > MAX_BYTES:
         raise RefusedRecordError(RecordRefusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
     if not payload or payload[0] == 0 or payload[0] > LAST_VERSION:
@@ -202,7 +200,7 @@ def decode_all(payload: bytes, *, limited: bool = True) -> SubscriptionState:
 
 
 def decode_epochs(payload: bytes) -> SubscriptionState:
-    """Of what `decode_all` makes of a payload of `encode_all` the epochs alone, and the turn, without a look at what is acknowledged."""
+    """Decodes of a payload of `encode_all` the epochs alone, and the turn, without a look at what is acknowledged."""
 
     def epoch_of(told: bytes) -> AckState:
         flags, epoch = _Reader(told, 0).head()
@@ -215,7 +213,7 @@ def decode_epochs(payload: bytes) -> SubscriptionState:
 
 
 def split_all(state: SubscriptionState, most: int = 100_000) -> Iterator[SubscriptionState]:
-    """As `split`: records that are replicated, and records of this region only, none of which is both."""
+    """Splits as `split`: records that are replicated, and records of this region only, none of which is both."""
     if state.replicated is not None:
         yield from map(SubscriptionState, split(state.replicated, most))
     if (regional := state.regional) is not None:
@@ -250,7 +248,7 @@ class _Reader:
         return flags, Epoch(self.number(MAX_EPOCH), self.cluster(empty=True))
 
     def parts(self) -> tuple[int, int, bytes, bytes]:
-        """Of a payload of version 2 its flags and turn, what is of one region, and what is replicated."""
+        """Parts of a payload of version 2: its flags and turn, what is of one region, and what is replicated."""
         flags, turn = self.number(4), self.number(MAX_TURN, least=1)
         return flags, turn, self.inner(self.count()), self.inner()
 

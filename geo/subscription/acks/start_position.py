@@ -38,8 +38,9 @@ class KafkaOffsets:
 
 
 StartPosition = Start | datetime | MessageId | KafkaOffsets
-"""Where a subscription is to begin: earliest, latest, a time (one without a zone is UTC), a message, which is then the first
-one of its ledger, or the offsets of Kafka that messages say they come from."""
+"""Place where a subscription is to begin: earliest, latest, a time (one without a zone is UTC), or a message. That is then the first one of its
+ledger. Or the offsets of Kafka that messages say they come from.
+"""
 
 
 def split_at(base: Base | None, log: Table, version: int) -> tuple[MessageSet, MessageSet]:
@@ -75,7 +76,7 @@ def base_at(start: StartPosition, log: Table) -> Base:
 
 
 def _floors_behind(start: KafkaOffsets, log: Table, version: int) -> dict[LedgerId, int]:
-    """By ledger, what comes next after its messages from before the offsets. (A ledger has records of one partition, in order.)"""
+    """Next entry, by ledger, after its messages from before the offsets. (A ledger has records of one partition, in order.)"""
     listed = F.from_json(F.lit(json.dumps({str(p): offset for p, offset in start.following.items()})), "map<string, bigint>")
     at = F.expr("try_cast(properties['kafka.offset'] AS BIGINT)")
     published = (F.col("origin") == start.origin) & (F.col("producer") == start.producer) & is_message()
@@ -91,5 +92,5 @@ def _floors_behind(start: KafkaOffsets, log: Table, version: int) -> dict[Ledger
 
 
 def _floors(parts: Mapping[LedgerId, LedgerPart], wanted: Mapping[LedgerId, LedgerPart]) -> dict[LedgerId, int]:
-    """By ledger, below what nothing is wanted: the first wanted entry, or what comes next."""
+    """Floor of each ledger, below which nothing is wanted: the first wanted entry, or what comes next."""
     return {ledger: wanted[ledger].first if ledger in wanted else part.last + 1 for ledger, part in parts.items()}

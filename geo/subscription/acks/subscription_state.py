@@ -1,9 +1,9 @@
-"""What one cluster knows of a subscription: what all regions share of it, and what is this region's alone, with the switch between
-the two (Pulsar's `replicateSubscriptionState`). Merging is a join, as of each of the two.
+"""State of a subscription as one cluster knows it: what all regions share of it, and what is this region's alone, with the switch between the two
+(Pulsar's `replicateSubscriptionState`). Merging is a join, as of each of the two.
 
-A subscription is *replicated*, or *regional*: of one region only. Which of the two it is, is each region's own matter, as in Pulsar
-it is a property of the cluster's own cursor: what is regional stays at home, so two regions that decide otherwise at once do not
-meet. `Regional.turn` counts how often a region has decided; of two decisions the later replaces the earlier whole.
+A subscription is *replicated*, or *regional*: of one region only. Which of the two it is, is each region's own matter, as in Pulsar it is a property
+of the cluster's own cursor: what is regional stays at home, so two regions that decide otherwise at once do not meet. `Regional.turn` counts how
+often a region has decided; of two decisions the later replaces the earlier whole.
 
 Pure: no Spark, clock, random or I/O.
 """
@@ -18,7 +18,7 @@ from geo.subscription.acks.ack_state import AckState, Base, Epoch, merged
 
 @dataclass(frozen=True, slots=True)
 class Regional:
-    """What is one region's alone. `on`: this is the subscription there; else the replicated one is."""
+    """State that is one region's alone. `on`: this is the subscription there; else the replicated one is."""
 
     turn: int
     on: bool
@@ -33,7 +33,7 @@ class SubscriptionState:
     regional: Regional | None = None
 
     def __or__(self, other: SubscriptionState) -> SubscriptionState:
-        """What both tell together."""
+        """Merges both."""
         return merged_all((self, other))
 
     @property
@@ -47,7 +47,7 @@ class SubscriptionState:
 
     @property
     def turn(self) -> int:
-        """How often this region has decided; 0: never, so that it is replicated."""
+        """Count of this region's decisions; 0: none, so that it is replicated."""
         return 0 if self.regional is None else self.regional.turn
 
     @property
@@ -56,7 +56,7 @@ class SubscriptionState:
         return self.regional.state if self.regional is not None and self.regional.on else self.replicated
 
     def part(self, state: AckState) -> SubscriptionState:
-        """What is told of the subscription as it is in this region, and of nothing else."""
+        """Part that is told of the subscription as it is in this region, and of nothing else."""
         if self.regional is not None and self.regional.on:
             return SubscriptionState(regional=replace(self.regional, state=state))
         return SubscriptionState(state)
@@ -67,7 +67,7 @@ class SubscriptionState:
         return replace(self, regional=told.regional) if self.is_regional else replace(self, replicated=told.replicated)
 
     def is_older_than(self, other: SubscriptionState) -> bool:
-        """Whether a record with this changes nothing beside the other, since it is of an earlier epoch or turn."""
+        """Tells whether a record with this changes nothing beside the other, since it is of an earlier epoch or turn."""
         ranks = [one.replicated.rank for one in (self, other) if one.replicated is not None]
         if len(ranks) == 2 and ranks[0] < ranks[1]:
             return True
@@ -115,8 +115,9 @@ class SubscriptionState:
 
 
 def merged_all(states: Iterable[SubscriptionState]) -> SubscriptionState:
-    """What all of them tell together; the same whatever their order, and if one is among them twice. A later turn replaces an earlier one.
-    Of one turn, which is one decision, records tell parts."""
+    """Merges all of them; the result is the same whatever their order, and if one is among them twice. A later turn replaces an earlier one. Of one
+    turn, which is one decision, records tell parts.
+    """
     found = list(states)
     shared = [one.replicated for one in found if one.replicated is not None]
     regional = [one.regional for one in found if one.regional is not None]

@@ -1,5 +1,6 @@
-"""What the consumers of one namespace in this process tell of subscriptions, and hear: one publisher, one flush, and one tail of
-each `__acks` log, however many they are (design section 6)."""
+"""Exchange of the consumers of one namespace in this process: what they tell of subscriptions, and what they are told. It has one publisher, one
+flush, and one tail of each `__acks` log, however many they are (design section 6).
+"""
 
 from __future__ import annotations
 
@@ -39,21 +40,22 @@ FLUSH_SHARE = 4
 
 
 class ConsumerPart:
-    """One consumer's part: what it has found out and not told, what it hears. It owns its subscription as long as `ownership`
-    does, and looks for messages each `every_s` seconds."""
+    """One consumer's part: what it has found out and not told, and what it is told. It owns its subscription as long as `ownership` does, and looks
+    for messages each `every_s` seconds.
+    """
 
     def __init__(self, settings: Settings, ownership: Ownership, dispatcher: Dispatcher, every_s: float) -> None:
         self.settings, self.ownership, self.dispatcher, self.every_s = settings, ownership, dispatcher, every_s
         self.key = key_of(settings.topic, settings.name)
         self.kept: SubscriptionState | None = None
-        """What is not known to be published: told again it changes nothing."""
+        """State that is not known to be published: told again it changes nothing."""
         self.error: BaseException | None = None
-        """What it cannot go on after."""
+        """Error after which it cannot go on."""
         self.news = threading.Event()
         """To be set when the consumer has found out something that is not to wait."""
         self._looked_at = time.monotonic()
         self._early: list[tuple[list[Received], bool]] | None = []
-        """What was heard before it knew what is known; None: it knows."""
+        """States that came before it knew what is known; None: it knows."""
         self._lock = threading.Lock()
         """Guards `kept` and `_early`."""
 
@@ -72,7 +74,7 @@ class ConsumerPart:
             self.kept = state if self.kept is None else self.kept | state
 
     def published(self, state: SubscriptionState) -> None:
-        """What was kept when a flush began is published; what was kept since stays."""
+        """Marks as published what was kept when a flush began; what was kept since stays."""
         with self._lock:
             if self.kept is state:
                 self.kept = None
@@ -113,12 +115,12 @@ class AckExchange:
         """None after an error: what it was to publish may or may not be in the log."""
         self.news, self._stop = threading.Event(), threading.Event()
         self._looks: list[threading.Event] = []
-        """Of each thread that follows a log: to be set when it is to look at once."""
+        """Events by thread that follows a log: to be set when it is to look at once."""
         self._hurried_at = -math.inf
         self._threads: list[threading.Thread] = []
         """But those that read peers, which may never answer."""
         self.error: BaseException | None = None
-        """What ended its flush: nobody can join any more."""
+        """Error that ended its flush: nobody can join any more."""
 
     def __str__(self) -> str:
         return f"{self._topic.acks} in {self._tables.cluster.name}"
@@ -163,10 +165,10 @@ class AckExchange:
                 publisher.close(clean=self.error is None)
 
     def known(self, member: ConsumerPart, *, in_spite: bool) -> SubscriptionState:
-        """What this cluster and its peers know of the member's subscription by now. What only peers know of where it begins is to be
-        told here before anything that was acknowledged since. Peers are not asked of one that is, or will be, of this region only.
-        Raises UnsafeError as `Known.state_of`, of what is here; what is refused of peers is logged, and counts once a link has brought
-        it."""
+        """Collects what this cluster and its peers know of the member's subscription by now. What only peers know of where it begins is to be told
+        here before anything that was acknowledged since. Peers are not asked of one that is, or will be, of this region only. Raises UnsafeError as
+        `Known.state_of`, of what is here; what is refused of peers is logged, and counts once a link has replicated it.
+        """
         topic, name = member.settings.topic, member.settings.name
         found = read_known(self._tables, topic, name)
         here = found.state_of(topic, name, in_spite=in_spite)
@@ -212,7 +214,7 @@ class AckExchange:
         self._publisher = publisher
 
     def _open(self) -> AckPublisher:
-        """As the first producer that nobody is."""
+        """Opens the publisher, as the first producer that nobody is."""
         for number in count(1):
             with suppress(AlreadyOwnedError):
                 return AckPublisher(self._tables, self._config, self._topic, f"acks-{number}")
@@ -288,7 +290,7 @@ class AckExchange:
         return {member.key for member in self._now()}
 
     def _shared_keys(self) -> set[str]:
-        """Of what peers know something may concern."""
+        """Keys of subscriptions that something which peers know may concern."""
         return {member.key for member in self._now() if not member.dispatcher.is_regional}
 
     def _follow_own(self, failed: bool) -> float:
@@ -340,8 +342,9 @@ class AckExchange:
 
 
 def look_every_s(least_s: float, every_s: Sequence[float]) -> float:
-    """Time between two looks at an `__acks` log that may be looked at each `least_s` seconds, 0 where a look is no request, by consumers that look
-    for messages each so many seconds."""
+    """Time between two looks at an `__acks` log that may be looked at each `least_s` seconds, 0 where a look is no request. `every_s`: the seconds
+    between the looks of its consumers for messages.
+    """
     return max(timetable.ACKS_LOOK_S, least_s, min([timetable.ACKS_REST_S, *every_s]) if least_s else 0.0)
 
 
@@ -351,7 +354,7 @@ def _until(look: threading.Event, wait_s: float) -> None:
 
 
 def _ends_it(error: BaseException, life: Life) -> bool:
-    """Whether a fault of the exchange ends its consumers: trying again does not help, or did not for long."""
+    """Tells whether a fault of the exchange ends its consumers: trying again does not help, or did not for long."""
     return not may_pass(error) or session_is_gone(error) or life.is_hopeless(time.monotonic())
 
 

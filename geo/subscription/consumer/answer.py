@@ -1,4 +1,4 @@
-"""What the user's function says of a batch, derived from what it returns."""
+"""Answer of the user's function about a batch, derived from what it returns."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _NOTHING = "Nothing of this batch is acknowledged."
 
 
 def answer_of(returned: object, messages: DataFrame, live: MessageSet, who: object) -> Answer:
-    """What `returned` says of `messages`, which are `live`; others it may acknowledge too. One that it names as done and with a
-    delay is not done, and of two delays the shorter counts. Raises UsageError for what is no answer."""
+    """Derives the answer from what was `returned` of `messages`, which are `live`; others it may acknowledge too. One that it names as done and with
+    a delay is not done, and of two delays the shorter counts. Raises UsageError for what is no answer.
+    """
     if returned is messages:
         return Answer(live)
     if returned is None:

@@ -1,5 +1,6 @@
-"""What the user's function has in hand, noted in a small file before it is called: a start after the death of the process finds
-what it died on."""
+"""Messages that the user's function has in hand, noted in a small file before it is called: a start after the death of the process finds what it died
+on.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +35,7 @@ class Attempt:
         self.forget()
 
     def died_on(self, epoch: Epoch) -> MessageSet:
-        """What a run that died had in hand, if that was in this epoch. The note stays until the next one, or until it is
-        forgotten."""
+        """Messages that a run that died had in hand, if that was in this epoch. The note stays until the next one, or until it is forgotten."""
         lines = self._files.lines(self._path)
         return MessageSet.parse(lines[1]) if len(lines) == 2 and lines[0] == str(epoch) else MessageSet()
 

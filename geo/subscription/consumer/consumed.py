@@ -1,4 +1,4 @@
-"""What a run of a consumer did, in numbers. Pure."""
+"""Counts of a run of a consumer. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """What a run did. `redelivered`: how many of those delivered had been delivered before, in vain. `refused`: acknowledgements
-    of messages that do not exist or were delivered before a reset, records that changed nothing for another reason than being
-    known, and rows with ids or times that no message has, at each look at them."""
+    """Counts of a run. `redelivered`: how many of those delivered had been delivered before, in vain. `refused`: acknowledgements of messages that do
+    not exist or were delivered before a reset. Among these are records that changed nothing for another reason than being known, and rows with ids or
+    times that no message has, at each look at them.
+    """
 
     delivered: int = 0
     redelivered: int = 0

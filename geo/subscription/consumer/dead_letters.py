@@ -30,10 +30,10 @@ REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPT
 
 REASON = "geo.dead_letter_reason"
 ERROR = "geo.dead_letter_error"
-"""What the function raised on it last, if it did so in the run that gave the message up."""
+"""Property with what the function raised on it last, if it did so in the run that gave the message up."""
 
 MOST_CHARACTERS = 1_000
-"""Of an error's text: a header has room for more, a reader has not."""
+"""Characters of an error's text: a header has room for more, a reader has not."""
 
 MOST_ERRORS = 500
 """Told of the letters of one batch: each is a part of Spark's plan."""
@@ -42,7 +42,8 @@ OLDER = timedelta(microseconds=AHEAD_US + CLOCKS_APART_US)
 """So much a letter may be older than its message, since a link lets one be so far ahead: even older ones need not be read."""
 
 SUBSCRIPTION_EPOCH = "geo.subscription_epoch"
-"""Of the subscription in which it was given up, as `1.eu`: after a reset a message that fails again becomes another letter."""
+"""Property with the epoch of the subscription in which it was given up, as `1.eu`: after a reset a message that fails again becomes another letter.
+"""
 
 
 class DeadLetters:
@@ -132,8 +133,9 @@ class DeadLetters:
 
 
 def why_no_letters(topic: Topic, letters: Topic, own: Sequence[StructField], there: StructType) -> str | None:
-    """Why rows of `topic` with these columns of its `own` cannot be dead letters in `letters`, whose log has the columns `there`, and what to do;
-    None: they can."""
+    """Tells why rows of `topic` with these columns of its `own` cannot be dead letters in `letters`, and what to do. The log of these has the columns
+    `there`. None: they can.
+    """
     if own and not user_columns(there):
         told = f"it is a bytes topic, and {topic.name} has the columns {', '.join(one.name for one in own)}"
     elif clashes := growth(there, own).clashes:

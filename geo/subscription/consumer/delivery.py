@@ -1,4 +1,4 @@
-"""What one consumer has in hand: which messages it delivers, delivers again, or gives up, and what it has to publish. Pure.
+"""Messages that one consumer has in hand: which it delivers, delivers again, or gives up, and what it has to publish. Pure.
 
 Invariants, asserted by the tests after each step:
 - A a message is delivered only if it is not acknowledged and not waiting for its redelivery;
@@ -21,8 +21,9 @@ _TENTHS = 10
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the user's function says of messages: which are done, and by delay in seconds which are to come again after it. No
-    message is in two of these sets; a delay is only of messages that it was given."""
+    """Answer of the user's function about messages: which are done, and by delay in seconds which are to come again after it. No message is in two of
+    these sets; a delay is only of messages that it was given.
+    """
 
     acked: MessageSet = field(default_factory=MessageSet)
     delays: Mapping[int, MessageSet] = field(default_factory=dict)
@@ -42,15 +43,16 @@ class Delivery:
     _out: MessageSet = field(default_factory=MessageSet)
     """Ripe or handed out, and not settled."""
     _due: dict[int, MessageSet] = field(default_factory=dict)
-    """What waits, by when it is ripe, in tenths of a second. What does not wait any more may be among them."""
+    """Messages that wait, by when they are ripe, in tenths of a second. What does not wait any more may be among them."""
     _times: list[int] = field(default_factory=list)
     """The keys of `_due`, as a heap."""
     _unpublished: AckState | None = None
-    """What this consumer has found out and not yet published."""
+    """State that this consumer has found out and not yet published."""
 
     def wanted(self, present: MessageSet, early: MessageSet | None = None) -> MessageSet:
-        """What of the messages at hand is to be delivered or given up now. `early`: those of them that were published before the
-        time of the base, if it has one."""
+        """Chooses, of the messages at hand, those to be delivered or given up now. `early`: those of them that were published before the time of the
+        base, if it has one.
+        """
         wanted, base = present - self.done - self.waiting, self.state.base
         return wanted if early is None or base is None else wanted - base.decided_by_time(early)
 
@@ -86,7 +88,7 @@ class Delivery:
         self._out = self._out - messages
 
     def due(self, now: float) -> MessageSet:
-        """What is to be delivered again now, or given up. It does not wait any longer."""
+        """Takes the messages to be delivered again now, or given up. They do not wait any longer."""
         passed = []
         while self._times and self._times[0] <= now * _TENTHS:
             passed.append(self._due.pop(heappop(self._times)))
@@ -97,10 +99,11 @@ class Delivery:
         return ripe
 
     def received(self, state: AckState, *, elsewhere: bool = False, switched: bool = False) -> bool:
-        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted.
-        Of records that are `elsewhere`, in another cluster and not yet here, that is to be published here, before anything that
-        is acknowledged from now on. `switched`: it became regional or replicated, and `state` is what is known of it as that. What
-        this consumer knows of the same epoch and that does not tell is told again, so that nothing is lost on the way."""
+        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted. Records that are
+        `elsewhere`, in another cluster and not yet here, are to be published here, before anything that is acknowledged from now on. `switched`: it
+        became regional or replicated, and `state` is what is known of it as that. What this consumer knows of the same epoch and that does not tell
+        is told again. So nothing is lost on the way.
+        """
         before, self.state = self.state, state if switched and state.epoch != self.state.epoch else self.state | state
         if switched and self.state.epoch == before.epoch:
             self._unpublished = None
@@ -118,7 +121,7 @@ class Delivery:
         return begins_elsewhere
 
     def take_unpublished(self) -> AckState | None:
-        """What is to be published; None: nothing. It counts as published from here on."""
+        """Takes the state that is to be published; None: nothing. It counts as published from here on."""
         unpublished, self._unpublished = self._unpublished, None
         return unpublished
 
@@ -138,7 +141,7 @@ class Delivery:
 
     @property
     def done(self) -> MessageSet:
-        """What is acknowledged, or left out from the beginning."""
+        """Messages that are acknowledged, or left out from the beginning."""
         state = self.state
         return state.acked if state.base is None else state.acked | state.base.below_floors
 

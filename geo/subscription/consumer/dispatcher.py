@@ -66,7 +66,7 @@ ONE_PARTITION = 10_000
 
 
 _IN_SHARE = "pmod(xxhash64(coalesce(key, concat_ws(':', origin, ledger_id, entry_id))), {1}) = {0}"
-"""Whether a message is of a share of the keys. One without a key may be anybody's."""
+"""SQL that tells whether a message is of a share of the keys. One without a key may be anybody's."""
 
 
 class Dispatcher:
@@ -97,7 +97,7 @@ class Dispatcher:
         place = settings.tables.checkpoint("consume", settings.topic.path, settings.name, note)
         self._attempt = None if most is None else Attempt(settings.tables.files, place)
         self._suspects = MessageSet()
-        """What the last run had in hand when it died: it comes by itself, in halves."""
+        """Messages that the last run had in hand when it died: each comes by itself, in halves."""
         self.done = Consumed()
         self.function = UserFunction(
             settings, listener, self._attempt,
@@ -140,7 +140,7 @@ class Dispatcher:
         return not self._running or self._ends()
 
     def has_begun(self) -> None:
-        """What `begin` found out is published."""
+        """Marks what `begin` found out as published."""
         if self._attempt is not None and not self._suspects:
             self._attempt.forget()
 
@@ -156,7 +156,7 @@ class Dispatcher:
 
     @property
     def is_regional(self) -> bool:
-        """Whether it is of this region only: nothing that peers know concerns it. Of one of which nothing is known yet it may."""
+        """Tells whether it is of this region only: nothing that peers know concerns it. Of one of which nothing is known yet it may."""
         return self._known.is_regional
 
     def received(self, known: SubscriptionState) -> None:
@@ -165,7 +165,7 @@ class Dispatcher:
             self._take_in(self._known.with_here(self.state) | known, elsewhere=False)
 
     def _take_in(self, known: SubscriptionState, *, elsewhere: bool) -> None:
-        """As `Delivery.received`, of all that is known with what has come."""
+        """Takes in as `Delivery.received` all that is known with what has come."""
         before, self._known = self._known, known
         if self._delivery.received(known.here or AckState(), elsewhere=elsewhere, switched=known.turn != before.turn):
             if elsewhere:
@@ -186,7 +186,7 @@ class Dispatcher:
             self._count(Consumed(refused=fold.refused.total()))
 
     def take_unpublished(self) -> SubscriptionState | None:
-        """What is to be published; None: nothing. It counts as published from here on."""
+        """Takes the state that is to be published; None: nothing. It counts as published from here on."""
         with self._lock:
             news = self._delivery.take_unpublished()
             return None if news is None else self._known.part(news)
@@ -194,9 +194,9 @@ class Dispatcher:
     # -- delivering ------------------------------------------------------------------------------------------------------
 
     def deliver_until(self, version: int) -> None:
-        """Deliver what the log holds at `version`. Of each ledger what is acknowledged up to its first hole is not read, whether
-        the subscription or the log begins at its first entry or later; where there are many holes, what is acknowledged is left
-        out where it is read."""
+        """Deliver what the log holds at `version`. Of each ledger what is acknowledged up to its first hole is not read, whether the subscription or
+        the log begins at its first entry or later. Where there are many holes, what is acknowledged is left out where it is read.
+        """
         self.function.control = False  # what passed before may be long ago
         with self._lock:
             done, base = self._delivery.done, self.state.base
@@ -283,12 +283,11 @@ class Dispatcher:
         return message_set(ids.filter(pc.less(ids["publish_time"], begin)))
 
     def _groups(self, wanted: MessageSet) -> list[MessageSet]:
-        """What of a batch is handed out together.
+        """Groups of a batch, each of which is handed out together.
 
-        Of what the last run died on each half comes by itself, and first: with the rest before it, two messages in two groups
-        would kill in turn for ever. Then what never failed, so that what did holds up nothing. Last what failed before: each
-        alone while the function works for others, since together two bad ones would be nobody's fault; else together, since it
-        may be away.
+        Of what the last run died on each half comes by itself, and first: with the rest before it, two messages in two groups would kill in turn for
+        ever. Then what never failed, so that what did holds up nothing. Last what failed before: each alone while the function works for others,
+        since together two bad ones would be nobody's fault; else together, since it may be away.
         """
         suspects = wanted & self._suspects
         self._suspects = self._suspects - suspects
@@ -347,7 +346,7 @@ class Dispatcher:
     # -- acknowledging ---------------------------------------------------------------------------------------------------
 
     def acknowledge(self, ids: Iterable[MessageId]) -> int:
-        """As `Subscription.acknowledge`."""
+        """Acknowledges as `Subscription.acknowledge`."""
         with self._lock:
             self._refuse_over()
             epoch = self.state.epoch
@@ -362,8 +361,7 @@ class Dispatcher:
             raise UsageError(f"{self}: no consumer is running; acknowledge() works only during a run.")
 
     def _checked(self, returned: object, messages: DataFrame, live: MessageSet) -> Answer:
-        """What the function says by what it returned of `messages`, which are `live`. Other messages it may acknowledge, and not
-        delay."""
+        """Checks the answer of the function, by what it returned of `messages`, which are `live`. Other messages it may acknowledge, and not delay."""
         answer = answer_of(returned, messages, live, self)
         if other := answer.acked - live:
             answer = replace(answer, acked=(answer.acked & live) | self._existing(other))
@@ -401,7 +399,7 @@ class Dispatcher:
     def _settle(
         self, handed_out: MessageSet, answer: Answer, epoch: Epoch, done: Consumed, blamed: Mapping[MessageId, str] | None = None
     ) -> None:
-        """As `Delivery.settle`, with what is told of those that are `blamed`. `done`: what to count beside the acknowledged."""
+        """Settles as `Delivery.settle`, with what is told of those that are `blamed`. `done`: what to count beside the acknowledged."""
         acked = answer.acked
         with self._lock:
             news = (acked - self.state.acked).size if epoch == self.state.epoch else 0

@@ -55,7 +55,7 @@ class Halving:
 
     @property
     def part(self) -> Sequence[MessageId] | None:
-        """What is to be delivered next; None: nothing more."""
+        """Part that is to be delivered next; None: nothing more."""
         next_ones = self._next_ones()
         return next_ones[-1] if next_ones else None
 

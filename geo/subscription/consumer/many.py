@@ -1,7 +1,7 @@
 """A subscription of many topics at once: those that a glob names, or the partitions of a topic, and new ones as they come.
 
-Each topic is a piece of work with a consumer of its own (`subscription.py`); those of one namespace share what they publish and
-hear (`ack_exchange.py`).
+Each topic is a piece of work with a consumer of its own (`subscription.py`); those of one namespace share what they publish and are told
+(`ack_exchange.py`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 _WAIT_S = 0.05
 
 FAILED_AGAIN_S = 60.0
-"""When a topic that waits for a person is tried again: its subscription may have been created anew, or who took it over have
-ended."""
+"""Seconds after which a topic that waits for a person is tried again: its subscription may have been created again, or who took it over have ended.
+"""
 
 TOPIC_NAME = "topic_name"
 """STRING, a column of what the function of many topics gets, unless the topic has one of its own of that name."""
@@ -89,7 +89,7 @@ class Subscriptions:
         self._group: _Topics | None = None
         self._stopped = threading.Event()
         self.unfinished: Mapping[str, str] = {}
-        """By topic what kept the last run from consuming it to its end."""
+        """Reasons, by topic, that kept the last run from consuming it to its end."""
 
     def __repr__(self) -> str:
         of = f"{self._name} of {self._topics} in {self._tables.cluster.name}"
@@ -97,18 +97,19 @@ class Subscriptions:
 
     @property
     def done(self) -> Consumed:
-        """What the run has done so far, or the last one did."""
+        """Counts of the run so far, or of the last one."""
         return Consumed() if self._group is None else self._group.done
 
     def stop(self) -> None:
-        """As `Subscription.stop`."""
+        """Stops as `Subscription.stop`."""
         self._stopped.set()
         if self._supervisor is not None:
             self._supervisor.stop()
 
     def run(self, listener: Listener, *, trigger: str = TRIGGER, for_s: float | None = None) -> Consumed:
-        """As `Subscription.run`, for all topics; `unfinished` says afterwards what of them is not. Raises what `listener` does,
-        unless it is an error of this package or of Spark, which is one topic's."""
+        """Runs as `Subscription.run`, for all topics; `unfinished` says afterwards what of them is not. Raises what `listener` does, unless it is an
+        error of this package or of Spark, which is one topic's.
+        """
         parse_trigger(trigger)
         self._stopped.clear()
         begin = partial(_begun, self._make, listener, trigger)

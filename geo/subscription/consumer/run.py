@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 TRIGGER = "200 ms"
 
 STANDBY_INTERVAL_S, STANDBY_SHARE = 2.0, 4
-"""How often a standby asks whether the subscription is free; asking takes a fifth of its time at most."""
+"""Seconds between two questions of a standby whether the subscription is free; asking takes a fifth of its time at most."""
 
 LAST_FLUSH_S = 10.0
-"""How long a run that ends tries to publish what it has acknowledged."""
+"""Seconds that a run that ends tries to publish what it has acknowledged."""
 
 _POLL_S = 0.05
 
@@ -188,8 +188,7 @@ class Run:
             ownership.abandon()
 
     def _begin(self) -> None:
-        """Take in what is known of the subscription, create it if that is nothing, and publish what the last run died on before
-        this one can."""
+        """Take in what is known of the subscription; create it if that is nothing. Publish what the last run died on before this one can."""
         settings = self._settings
         self._open_log()
         known = self._exchange.known(self._member, in_spite=settings.ignore_unreadable)
@@ -350,7 +349,7 @@ class Run:
             self.dispatcher.received(known.all_of(self._topic, self._name))
 
     def _raise_failure(self) -> None:
-        """What ends the run, in whichever thread it was met."""
+        """Raises what ends the run, in whichever thread it was met."""
         for failure in (self.dispatcher.function.failure, self._member.error):
             if failure is not None:
                 raise failure

@@ -19,17 +19,17 @@ MOST_REDELIVERIES = MAX_REDELIVERIES - 1
 
 
 MOST_SHARES = 1_000
-"""Of one subscription in one cluster."""
+"""Shares of one subscription in one cluster, at most."""
 
 
 def dead_letter_topic(topic: Topic, subscription: str) -> Topic:
-    """As Pulsar names it."""
+    """Names the topic as Pulsar does."""
     return Topic(topic.tenant, topic.namespace, f"{topic.name}-{subscription}{DEAD_LETTERS}")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Which subscription a consumer reads and how it redelivers: see `geo.subscription.consumer.subscription.Subscription`."""
+    """Settings of a consumer: which subscription it reads and how it redelivers; see `geo.subscription.consumer.subscription.Subscription`."""
 
     tables: ClusterTables
     config: Config
@@ -75,13 +75,13 @@ class Settings:
 
     @property
     def is_replicated_if_new(self) -> bool:
-        """Whether all regions share it, if this consumer creates it: as it was told, else by the policy of its topic."""
+        """Tells whether all regions share it, if this consumer creates it: as it was told, else by the policy of its topic."""
         asked = self.replicate_subscription_state
         return self.config.replicates_subscriptions(self.topic) if asked is None else asked
 
     @property
     def share(self) -> str:
-        """Which of the keys are its own, in the names of what is only its own; "" for all of them."""
+        """Share of the keys that are its own, in the names of what is only its own; "" for all of them."""
         return "" if self.key_range is None else name_of_share(*self.key_range)
 
     def __str__(self) -> str:

@@ -37,7 +37,7 @@ BATCH_ROWS = 100_000
 """Most messages that the user's function gets at once. Their ids are held on the driver."""
 
 MAX_BATCH_BYTES = 50 * 1024**2
-"""Of the messages that the user's function gets at once, if it is more than one: Kafka's fetch.max.bytes."""
+"""Bytes of the messages that the user's function gets at once, if it is more than one: Kafka's fetch.max.bytes."""
 
 
 class Subscription:
@@ -109,7 +109,7 @@ class Subscription:
         """Held by the run that is under way."""
         self._stopped = threading.Event()
         self._outcome: Future[Consumed] | None = None
-        """What became of the run in a thread."""
+        """Result of the run in a thread."""
 
     def __str__(self) -> str:
         return str(self._settings)
@@ -120,17 +120,17 @@ class Subscription:
 
     @property
     def state(self) -> AckState:
-        """What is known of the subscription here and now, once a run has begun."""
+        """State of the subscription here and now, once a run has begun."""
         return AckState() if self._run is None else self._run.dispatcher.state
 
     @property
     def has_begun(self) -> bool:
-        """Whether the run under way owns the subscription and knows what is known of it."""
+        """True if the run under way owns the subscription and knows what is known of it."""
         return self._run is not None and self._run.has_begun
 
     @property
     def done(self) -> Consumed:
-        """What the run has done so far, or the last one did."""
+        """Counts of the run so far, or of the last one."""
         return Consumed() if self._run is None else self._run.dispatcher.done
 
     def run(

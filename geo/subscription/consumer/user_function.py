@@ -41,8 +41,9 @@ parts of the batch, to find the message."""
 
 
 Processed = Callable[[MessageSet, Answer, AckState, Mapping[MessageId, str] | None], None]
-"""What becomes of messages that were handed out in a state: those that the answer does not name count as delivered in vain, or of them those
-alone that are to blame, with what was raised."""
+"""Handler of messages that were handed out in a state: those that the answer does not name count as delivered in vain, or of them those alone that
+are to blame, with what was raised.
+"""
 
 
 class UserFunction:
@@ -63,7 +64,7 @@ class UserFunction:
         self._settings, self._listener, self._attempt = settings, listener, attempt
         self._ends, self._state, self._answer, self._processed = ends, state, answer, processed
         self.failure: BaseException | None = None
-        """Of the function, or of what it returned: it ends the run."""
+        """Failure of the function, or of what it returned: it ends the run."""
         self._delayed: Exception | None = None
         """Its last error that no message is to blame for: the run tries again later."""
         self.works = False
@@ -77,7 +78,7 @@ class UserFunction:
         self._unexplained: Exception | None = None
         """Its last error on what is `doubtful`."""
         self._failed_on_all = 0
-        """How often it has failed on everything."""
+        """Count of calls in which it failed on everything."""
 
     def take_delayed(self) -> Exception | None:
         """Its error that no message is to blame for and that has ended the last delivery; None: none has."""
@@ -103,7 +104,7 @@ class UserFunction:
         self._go_on(messages, Halving(ids, control=control), live, live, state, found)
 
     def process_in_parts(self, messages: DataFrame, live: MessageSet, state: AckState) -> None:
-        """As `process`, with no more than `max_batch_bytes` at once; a message that is larger comes alone."""
+        """Processes as `process`, with no more than `max_batch_bytes` at once; a message that is larger comes alone."""
         size, most = octets(messages.schema), self._settings.max_batch_bytes
         if (messages.agg(F.sum(F.expr(size))).collect()[0][0] or 0) <= most:
             self.process(messages, live, state)
@@ -160,8 +161,9 @@ class UserFunction:
         self._processed(failed, Answer(), state, {one: errors[one] for one in halving.blamed})
 
     def _call(self, messages: DataFrame, these: MessageSet, epoch: Epoch) -> Answer | Exception:
-        """What the function says of `messages`, which are `these`; or what it raised, in a run in which messages are given up.
-        Any other error is the end of the run, and raised."""
+        """Calls the function with `messages`, which are `these`. Returns its answer; or what it raised, in a run in which messages are given up. Any
+        other error is the end of the run, and raised.
+        """
         settings = self._settings
         batch = InHand(key_of(settings.topic, settings.name), messages, epoch, these, self._state().acked, self.held)
         self.control, self.doubtful = False, self.doubtful - these
