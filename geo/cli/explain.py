@@ -70,7 +70,7 @@ def _as_json(one: Explained, now_us: int, config: str) -> dict[str, Any]:
         "history_since": None if one.history_since_us is None else from_us(one.history_since_us),
         "history": [_then(then) for then in one.history],
         "cursor": None if cursor is None else {
-            "version": cursor.version, "source_commit": cursor.source, "target_commit": cursor.brought, "owner": cursor.owner,
+            "version": cursor.version, "source_commit": cursor.source, "target_commit": cursor.target, "owner": cursor.owner,
         },
     }  # fmt: skip
 
@@ -115,8 +115,8 @@ def _standing(one: Explained, now_us: int, config: str) -> list[str]:
         said += [] if finding.do is None else [f"      do: {typed(finding.do, config)}"]
     if (cursor := one.cursor) is not None:
         said.append(f"    cursor: version {cursor.version} of {one.source}, {_made(cursor.source)}")
-        if cursor.brought is not None:
-            said.append(f"    held by {one.target} since its version {cursor.brought.version}, {_made(cursor.brought)}")
+        if cursor.target is not None:
+            said.append(f"    held by {one.target} since its version {cursor.target.version}, {_made(cursor.target)}")
         said.append(f"    runner: {cursor.owner}")
     if one.history:
         then = ", ".join(f"{_when(each.minutes_ago)} {_shortly(each)}" for each in one.history)

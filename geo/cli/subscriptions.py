@@ -279,8 +279,10 @@ def _wanted(args: argparse.Namespace, *, of_versions: bool = False) -> tuple[Con
 
 
 def _read_known(args: argparse.Namespace) -> tuple[Config, Topic]:
-    """Reads as `read_named`, before Spark starts for it. Raises UsageError if no cluster knows the subscription, or only others
-    know one that links replicate to this one (one of versions is a cluster's own); not while one cannot be read.
+    """Reads as `read_named`, before Spark starts for it.
+
+    Raises UsageError if no cluster knows the subscription. So it does if only others know one that links replicate to this one; one of
+    versions is a cluster's own. Nothing is raised while a cluster that may know it cannot be read.
     """
     config, topic = read_named(args)
     looked, name = LookedAt("geo subscriptions", config, "auto"), args.subscription
@@ -295,8 +297,8 @@ def _read_known(args: argparse.Namespace) -> tuple[Config, Topic]:
     if not found and not away:
         refuse_unknown(looked, Named(looked.regions, topic), name)
     there = [cluster for cluster, _ in found]
-    is_brought = not any(of_versions for _, of_versions in found)
-    if there and is_brought and args.cluster not in (*there, *(one["cluster"] for one in away)):
+    is_replicated = not any(of_versions for _, of_versions in found)
+    if there and is_replicated and args.cluster not in (*there, *(one["cluster"] for one in away)):
         raise UsageError(
             f"{args.cluster} does not know subscription {name} of {topic}; {' and '.join(there)} {'have' if len(there) > 1 else 'has'} it. Change it "
             f"there (--cluster {there[0]}); links bring that here. One that is made here begins anew."

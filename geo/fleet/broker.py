@@ -43,7 +43,7 @@ from geo.log.publish_work import OneProducer, PublishWork
 from geo.names import ALL_TOPICS, Topic, check_broker
 from geo.progress import Counts, rates
 from geo.reasons import Reason
-from geo.replication.absent_regions import refuse_to_begin_anew
+from geo.replication.absent_regions import refuse_to_recreate
 from geo.replication.link_topics import LinkTopics, note_link
 from geo.session import require_delta
 from geo.streams import timetable
@@ -133,7 +133,7 @@ class Broker:
         config = self._file.config
         self._spark, self._cluster, self._trigger, self._take_over = spark, cluster, trigger, take_over
         self._tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
-        refuse_to_begin_anew(config, self._tables)
+        refuse_to_recreate(config, self._tables)
         self._ownership: Ownership | None = None
         self._on_event, self._say = on_event, say
         self._member = None if config.placement is None or trigger == AVAILABLE_NOW else self._as_member(config.placement, name)

@@ -15,7 +15,7 @@ from geo.journal.events import events_of
 from geo.log.housekeeping import open_for_writing
 from geo.names import ALL_TOPICS
 from geo.progress import Counts
-from geo.replication.absent_regions import refuse_to_begin_anew
+from geo.replication.absent_regions import refuse_to_recreate
 from geo.replication.link_topics import LinkReport, LinkTopics, note_link, report_of_link
 from geo.replication.link_work import LinkWork
 from geo.session import require_delta
@@ -53,7 +53,7 @@ class Replicator:
                 f"no link{named} leads to {target}; the links are {', '.join(k.name for k in config.links) or 'none'}."
             )
         own_tables = open_for_writing(connect(spark, config.cluster(target)), config)
-        refuse_to_begin_anew(config, own_tables)
+        refuse_to_recreate(config, own_tables)
         groups = [
             LinkTopics(
                 own_tables,

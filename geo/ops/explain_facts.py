@@ -54,13 +54,13 @@ class CommitAt:
 
 @dataclass(frozen=True, slots=True)
 class CursorAt:
-    """Place of a link: `source` is the commit of the source up to which the target holds everything, `brought` the commit of
+    """Place of a link: `source` is the commit of the source up to which the target holds everything, `target` the commit of
     the target that says so. None of either: it is gone by now. `owner`: who runs the link, and why not if nobody does.
     """
 
     version: int
     source: CommitAt | None
-    brought: CommitAt | None
+    target: CommitAt | None
     owner: str
 
 
@@ -230,21 +230,21 @@ def _cursor(
 ) -> CursorAt | None:
     """The newest cursor: that of the row, or of a later commit of the link in its target."""
     assert row.cursor is not None
-    at, brought = row.cursor, None
+    at, held_by = row.cursor, None
     log = target.log(topic)
     if row.target is not None and (seen := log.look()) is not None:
         for commit in log.commits(row.target.version, seen.version, only=(LINK_KEY,)):
             record = LinkRecord.decode(commit.user_metadata)
             if commit.version == row.target.version:
-                brought = _commit_at(commit)
+                held_by = _commit_at(commit)
             elif record is not None and record.link == link.name and not record.reconciling:
-                at, brought = record.cursor, _commit_at(commit)
+                at, held_by = record.cursor, _commit_at(commit)
     there = None
     with Tried():  # the source may be away
         found = source.log(topic).commit_at(at.version)
         there = None if found is None or found.commit_id != at.commit_id else _commit_at(found)
     owner = before.owner(link, topic)
-    return CursorAt(at.version, there, brought, "nobody ever ran it" if owner is None else owner.shown)
+    return CursorAt(at.version, there, held_by, "nobody ever ran it" if owner is None else owner.shown)
 
 
 def _commit_at(commit: Commit) -> CommitAt:

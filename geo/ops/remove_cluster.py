@@ -154,12 +154,12 @@ def _ways(tables: ClusterTables, name: str, links: Collection[LinkState]) -> lis
     """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link
     replicates, backfills beside it too; with who has, or had, each.
     """
-    brought = {(origin, state.topic) for state in links for origin in state.origins}
+    carried = {(origin, state.topic) for state in links for origin in state.origins}
     return [
         (way.runner, owner)
         for kind in (RunnerKind.ORIGIN, RunnerKind.FILLING)
         for way, owner in sorted(named_owners(tables, kind), key=lambda one: str(one[0]))
-        if way.who == name or (way.who, str(way.topic)) in brought
+        if way.who == name or (way.who, str(way.topic)) in carried
     ]
 
 

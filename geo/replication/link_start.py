@@ -31,14 +31,14 @@ LOOK_LIMIT = 20_000
 class TargetSeen:
     """The commits of the target above a cursor in it, looked at.
 
-    `why`: what there is because of which the target may lack what it had; None if nothing. `brought`: the newest record of a link that replicated
+    `why`: what there is because of which the target may lack what it had; None if nothing. `by_origin`: the newest record of a link that replicated
     each origin. `own`: the newest complete record of the link that looks. `by_token`: how many commits of a link each ownership made, by its token.
     `touched`: the partitions in which somebody else put or changed rows; None: it may be any.
     """
 
     newest: CommitName
     why: str | None = None
-    brought: Mapping[str, LinkRecord] = field(default_factory=dict)
+    by_origin: Mapping[str, LinkRecord] = field(default_factory=dict)
     own: LinkRecord | None = None
     by_token: Mapping[str, int] = field(default_factory=dict)
     touched: Touched = frozenset()
@@ -60,7 +60,7 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
     if (other := parted(since, table_id, newest, there)) is not None:
         return TargetSeen(here, f"the target {other.how}", is_other=True)
     why: str | None = None
-    brought: dict[str, LinkRecord] = {}
+    by_origin: dict[str, LinkRecord] = {}
     own: LinkRecord | None = None
     by_token: Counter[str] = Counter()
     touched: Touched = frozenset()
@@ -75,10 +75,10 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
             why = why or what
             touched = touched_by(touched, commit.actions)
         if (record := LinkRecord.decode(commit.user_metadata)) is not None:
-            brought |= dict.fromkeys(record.origins, record)
+            by_origin |= dict.fromkeys(record.origins, record)
             own = record if record.link == link and not record.reconciling else own
             by_token[record.token] += 1
-    return TargetSeen(here, why, brought, own, by_token, touched)
+    return TargetSeen(here, why, by_origin, own, by_token, touched)
 
 
 def _done_by_others(commit: Commit) -> str | None:
@@ -93,7 +93,7 @@ def _done_by_others(commit: Commit) -> str | None:
 def lacks(seen: TargetSeen, link: str, origins: Iterable[str]) -> str | None:
     """Tells why the target may lack, or have got otherwise, what the link holds for replicated; None if it does not."""
     for origin in sorted(origins):
-        record = seen.brought.get(origin)
+        record = seen.by_origin.get(origin)
         if record is not None and record.link != link:
             return seen.why or f"messages of {origin} came by {record.link} since"
         if record is not None and record.reconciling:

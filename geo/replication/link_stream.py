@@ -29,7 +29,7 @@ class LinkStream:
     ) -> None:
         self._take, self._name, self._checkpoint, self._spark = take, name, checkpoint, source.spark
         self._is_ending = False
-        self._brought = self._given = stands_at
+        self._replicated_to = self._given = stands_at
         """The last version that was replicated, and the last one that a batch had."""
         rows = source.read_stream({"startingVersion": str(stands_at + 1), "ignoreDeletes": "true"})
         self.query = BatchQuery(rows, name, self._on_batch, checkpoint=checkpoint, trigger=trigger)
@@ -55,10 +55,10 @@ class LinkStream:
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         last = planned_end(self._spark, self._checkpoint, batch_id)
-        is_next = self._brought == self._given  # otherwise the rows are not all that is to be brought
+        is_next = self._replicated_to == self._given  # otherwise the rows are not all that is to be replicated
         self._given = last
-        while self._brought < last:
+        while self._replicated_to < last:
             came_to = self._take(lambda: self._is_ending, last, rows if is_next else None)
             if came_to is None:
                 return
-            self._brought, is_next = came_to, False
+            self._replicated_to, is_next = came_to, False

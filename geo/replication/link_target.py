@@ -178,7 +178,7 @@ class LinkTarget:
             raise RetryableError(
                 f"{self}: the target lacks what was appended to it; comparing both logs.", code=Reason.TARGET_CHANGED
             )
-        own = {name for name, record in looked.brought.items() if record.token == self.ownership.token}
+        own = {name for name, record in looked.by_origin.items() if record.token == self.ownership.token}
         if (why := lacks(looked, self._link.name, set(self._link.origins) - own)) is not None:
             raise RetryableError(f"{self}: {why}; comparing both logs.", code=Reason.TARGET_CHANGED)
         assert self._watch is not None, "it came with what was seen"

@@ -19,7 +19,7 @@ from geo.names import Topic
 from geo.reasons import Reason
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
-from geo.replication.running_link import Brought
+from geo.replication.running_link import BatchPath
 from geo.replication.topic_link import TopicLink
 from geo.streams import timetable
 from geo.streams.lease import Lease
@@ -128,19 +128,19 @@ class LinkWork:
         if not is_local:
             return self._ask if now >= self._ask_at else None
         if running.has_news():
-            return self._bring_news if self.link.turns.may_begin() else None
+            return self._replicate_news if self.link.turns.may_begin() else None
         return self._look if is_due else None
 
-    def _bring_news(self) -> None:
+    def _replicate_news(self) -> None:
         """Take a turn; or, for a busy topic that has caught up, start its query: the first batch is all that there is."""
         running = self.link.running
         if self._busy >= BUSY_TURNS and self._has_caught_up:
             running.start_stream(parse_trigger(self._trigger))
             self._followed, self._moved_at = running.cursor, time.monotonic()  # once it runs: a start may take a while
             return
-        if (brought := running.take_turn(self._stopped)) is not None:
+        if (path := running.take_turn(self._stopped)) is not None:
             self._stuck = 0  # it has passed the place
-        self._busy = self._busy + 1 if brought is Brought.BY_SPARK else 0
+        self._busy = self._busy + 1 if path is BatchPath.BY_SPARK else 0
         self._has_caught_up = not running.has_news()
 
     def _ask(self) -> None:
@@ -150,7 +150,7 @@ class LinkWork:
         if self.link.running.has_news():
             self._ask_at = now + min(REMOTE_LOOK_S, every_s)  # its turn, or its rate, may come sooner than the next look
             if self.link.turns.may_begin():
-                self._bring_news()
+                self._replicate_news()
                 self._ask_at = now + every_s if self._has_caught_up else now
         elif now - self._looked_at > timetable.REMOTE_SOURCE_LOOK_S:
             self._look()
@@ -187,7 +187,7 @@ class LinkWork:
         if took_s < timetable.HANGS_S + self.link.turns.size / timetable.HANGS_BYTES_PER_S:
             return None
         self.link.leave()
-        fresh = LinkWork(self.link.anew(), self._trigger)
+        fresh = LinkWork(self.link.fresh_copy(), self._trigger)
         fresh.begun_anew, fresh._hung_at = self.begun_anew + 1, cursor
         at = "while both logs were compared" if cursor is None else f"behind version {cursor.version} of {self.link.link.source}"
         what = f"{self}: it has been at a turn {at} for {took_s:.0f} s and brought nothing"

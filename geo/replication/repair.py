@@ -99,9 +99,11 @@ def reconcile_links(
                     "%s: accepts that %s are left out, which no producer can have written", work, counted(left_out, "row")
                 )
                 work.row.accept()
-        brought, row, version = work.row.replicated, work.row.recorded, work.running.cursor.version
+        replicated, row, version = work.row.replicated, work.row.recorded, work.running.cursor.version
         assert row is not None, "a comparison that ended is recorded"
-        done.append(Reconciled(link.name, str(topic), brought, brought, version, row.impossible or 0, row.not_accepted or 0))
+        done.append(
+            Reconciled(link.name, str(topic), replicated, replicated, version, row.impossible or 0, row.not_accepted or 0)
+        )
     return done
 
 

@@ -47,7 +47,7 @@ TURN_COMMITS = 2_000
 """Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
 
 
-class Brought(Enum):
+class BatchPath(Enum):
     """Way in which the rows of a turn were replicated."""
 
     NOTHING = "NOTHING"
@@ -104,7 +104,9 @@ class RunningLink:
         while self.cursor.version < newest and not stopped():
             self.take_turn(stopped, newest)
 
-    def take_turn(self, stopped: Callable[[], bool], newest: int | None = None, rows: DataFrame | None = None) -> Brought | None:
+    def take_turn(
+        self, stopped: Callable[[], bool], newest: int | None = None, rows: DataFrame | None = None
+    ) -> BatchPath | None:
         """Replicate what the next of the source's commits have, up to `newest` or all that there are, in one append: whole commits, one at least, and
         no more than a turn may have. `rows`, if they are given, are those of all these commits.
 
@@ -117,7 +119,7 @@ class RunningLink:
             self._seen = max(self._seen, newest)
             commits = self._next_commits(newest)
             self._turns.size = sum(commit.bytes for commit in commits)
-            return self._bring(commits, rows if commits and commits[-1].version == newest else None)
+            return self._replicate(commits, rows if commits and commits[-1].version == newest else None)
 
     def _next_commits(self, newest: int) -> list[Commit]:
         """The commits of the next turn, looked at before anything of them is appended."""
@@ -130,18 +132,18 @@ class RunningLink:
         self._open.refuse(self._look.judged_commits(self.cursor, taken, last), self.cursor)
         return taken
 
-    def _bring(self, commits: Sequence[Commit], given: DataFrame | None) -> Brought:
+    def _replicate(self, commits: Sequence[Commit], given: DataFrame | None) -> BatchPath:
         if not any(map(self._brings, commits)):
             if commits:  # what other links wrote into the source goes back nowhere; no append is planned for it
                 self._into.ownership.refuse_if_lost()
                 self.cursor = CommitName.of(self.cursor.table_id, commits[-1])
-            return Brought.NOTHING
+            return BatchPath.NOTHING
         before = self._row.replicated
         rows = self.fetch(commits, given)
         with nullcontext() if isinstance(rows, pa.Table) else self._turns.tagged():
             self.append(*self.select(rows, commits), commits[-1])
         self._turns.took(self._row.replicated - before, sum(commit.bytes for commit in commits if self._brings(commit)))
-        return Brought.HERE if isinstance(rows, pa.Table) else Brought.BY_SPARK
+        return BatchPath.HERE if isinstance(rows, pa.Table) else BatchPath.BY_SPARK
 
     def _brings(self, commit: Commit) -> bool:
         return brings(commit, self._rule.origins, self._rule.source)

@@ -271,7 +271,7 @@ class TopicLink:
         if (started := self.started) is not None and started.stream is not None:
             started.stream.leave()
 
-    def anew(self) -> TopicLink:
+    def fresh_copy(self) -> TopicLink:
         """Another one of the same link and topic, which has not begun, with the counts of this one."""
         fresh = TopicLink(self.target, self.source, self.config, self.link, self.topic, self.turns.shared, self._shared_promises)
         fresh.row.count_on(self.row)

@@ -1,6 +1,6 @@
-"""The turns of a link's topics: what a link asks of whoever shares out its source's batches. Who shares them, and how, is the fleet's business.
+"""Turns of a link's topics at the batches of its source, as a link asks for them. Who gives turns, and to whom, is the fleet's business.
 
-A turn says when the next of a topic may begin, how long the one under way lasts, and how to be rid of one that hangs.
+A turn says when the next of a topic may begin, and how long the one under way lasts. One that hangs can be dropped.
 """
 
 from __future__ import annotations

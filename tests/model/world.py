@@ -313,7 +313,7 @@ class _LinkRun:
     def still_there(self, since: CommitName) -> CommitName:
         commits = self._target.between(since.version, self._target.newest)
         looked = look_at_target(self._link.name, since, self._target.table_id, self._target.newest, commits)
-        own = frozenset(name for name, record in looked.brought.items() if record.token == str(self._claim))
+        own = frozenset(name for name, record in looked.by_origin.items() if record.token == str(self._claim))
         if (why := lacks(looked, self._link.name, self._rule.origins - own)) is not None:
             raise AgainError(why)
         return looked.newest
