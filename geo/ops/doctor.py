@@ -239,7 +239,7 @@ def _region(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config
     if known_topics(tables):
         return
     name, place = tables.cluster.name, tables.place
-    if any(_is_to_be_brought(link, clusters[link.source], config) for link in config.inbound(name)):
+    if any(_should_have_arrived(link, clusters[link.source], config) for link in config.inbound(name)):
         wrong = nothing_in_target(name, place)
         yield Symptom("error", f"cluster {name}", wrong.what, wrong.do, wrong.code)
     else:
@@ -247,7 +247,7 @@ def _region(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config
         yield Symptom("warn", f"cluster {name}", f"nothing was ever published or replicated at {place}", fix)
 
 
-def _is_to_be_brought(link: Link, source: ClusterTables, config: Config) -> bool:
+def _should_have_arrived(link: Link, source: ClusterTables, config: Config) -> bool:
     """Tells whether something is in a link's source for so long that its target should have it."""
     with Tried():  # of a source that cannot be read its own findings tell
         now_us = storage_now_us(source, writes=False)

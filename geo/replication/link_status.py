@@ -166,16 +166,16 @@ def _status(
                 seen, came = _looked(log, again=True)  # it was looked at first: the link may have gone on since
             if seen is None:
                 raise RetryableError(f"{log}: there is no table now.", code=Reason.SOURCE_GONE)
-            stood = _behind(log, seen, stands, link, now_us, begins_at_end=at_end)
-            told = "; ".join(filter(None, (reason or stood.why, lacks))) or None
+            place = _behind(log, seen, stands, link, now_us, begins_at_end=at_end)
+            told = "; ".join(filter(None, (reason or place.why, lacks))) or None
             if row is not None and row.cursor is not None and row.target is not None and stands.cursor is None:
                 of_target = of_target or log_gone_in_target(str(topic), link.source, link.target)
-            stale, unbegun = stood.why if stands.cursor is not None else None, row is None and at_end and seen.version > 0
-            is_known = of_target is None and stood.rewound is None and stale is None and not unbegun
+            stale, unbegun = place.why if stands.cursor is not None else None, row is None and at_end and seen.version > 0
+            is_known = of_target is None and place.rewound is None and stale is None and not unbegun
             return replace(
-                so_far, reason=told, at=stood.at, newest=seen.version, came_us=None if came is None else in_us(came),
-                lag=stood.lag if is_known else stood.lag.at_least, lacks=lacks, away=next(iter(lacking), of_target),
-                rewound=stood.rewound, stale=stale, unbegun=unbegun,
+                so_far, reason=told, at=place.at, newest=seen.version, came_us=None if came is None else in_us(came),
+                lag=place.lag if is_known else place.lag.at_least, lacks=lacks, away=next(iter(lacking), of_target),
+                rewound=place.rewound, stale=stale, unbegun=unbegun,
             )  # fmt: skip
         assert tried.fault is not None
         away = lacking[0] if lacking else wrong_of(tried.fault)
@@ -213,7 +213,7 @@ def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = 
 
 
 @dataclass(frozen=True, slots=True)
-class _Stood:
+class _Place:
     """Place of the link: the version up to which the target holds everything, and the lag; why that version is not known, and why the source is not
     the one of before.
     """
@@ -224,7 +224,7 @@ class _Stood:
     rewound: Reason | None
 
 
-def _behind(log: Table, seen: Seen, stands: LinkStanding, link: Link, now_us: int, *, begins_at_end: bool) -> _Stood:
+def _behind(log: Table, seen: Seen, stands: LinkStanding, link: Link, now_us: int, *, begins_at_end: bool) -> _Place:
     """Place and lag behind a source that was `seen`."""
     cursor, why = stands.cursor, stands.why
     rewound = Reason.STALE_CURSOR if stands.is_other else None
@@ -247,8 +247,8 @@ def _behind(log: Table, seen: Seen, stands: LinkStanding, link: Link, now_us: in
         why = why or f"the source ends at version {newest}, before the one that was read last"
         rewound = Reason.SOURCE_RESTORED
     if why is not None or cursor is None:
-        return _Stood(None, lag, why and f"its next start compares both logs: {why}", rewound)
-    return _Stood(cursor.version, lag, None, None)
+        return _Place(None, lag, why and f"its next start compares both logs: {why}", rewound)
+    return _Place(cursor.version, lag, None, None)
 
 
 HighWatermarks = Mapping[tuple[str, Topic], int | None]

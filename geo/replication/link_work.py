@@ -205,9 +205,9 @@ class LinkWork:
     def give_up(self, owned: Ownership, state: State, why: Why) -> None:
         """Record why, and give the ownership up for one with a new token, before the cursor is read again. A changed source or
         schema is noticed before an append: then nothing is in flight, and who resolves it must be able to take it."""
-        if (stood := self.link.cursor) is not None:
-            self._stuck = self._stuck + 1 if stood == self._stuck_at else 1
-            self._stuck_at = stood
+        if (cursor := self.link.cursor) is not None:
+            self._stuck = self._stuck + 1 if cursor == self._stuck_at else 1
+            self._stuck_at = cursor
         try:
             if not self.lease.is_replaced:
                 if self.link.is_deleted_at_source():  # while it ran: nobody waits for it
