@@ -1,7 +1,7 @@
-"""Names that the shell may put behind an option: clusters and links, of the configuration; topics and subscriptions, of a small
-file that is made again beside the answer. Who asks has an answer at once, without Spark, and no store is waited for.
+"""Names that the shell may put behind an option: clusters and links, of the configuration; topics and subscriptions, of a small file that is made
+again beside the answer. Who asks has an answer at once, without Spark, and no store is waited for.
 
-python -m geo.cli.completion FILE        makes that file of a configuration's clusters
+    python -m geo.cli.completion FILE        makes that file of a configuration's clusters
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """A file of offsets by topic and partition, in Kafka's format version 0 (kafka.server.checkpoints.OffsetCheckpointFile).
 
-0 2 persistent://shop/web/clicks 0 4711 persistent://shop/web/orders 3 12
+    0
+    2
+    persistent://shop/web/clicks 0 4711
+    persistent://shop/web/orders 3 12
 
 A version, a count, and so many lines of topic, partition and offset. It is an export for scheduled jobs and other programs, and may be old; what a
 link has replicated is said by its target's commits alone.

@@ -1,4 +1,4 @@
-"""Which clusters have answered the snapshots of this one, as the rows of their answers come: so that those to one round are heard together. Pure."""
+"""Clusters that have answered the snapshots of this one, as the rows of their answers come: so that those to one round are handled together. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from geo.subscription.controller_rows import MarkerRow
 from geo.subscription.markers import RefusedMarkerError, SnapshotResponse, decode
 
 MOST_ROUNDS = 2 * (MOST_PENDING + 1)
-"""Of whose answers it is noted who has given one: two of each snapshot that can be under way at once."""
+"""Rounds of which it is noted who has answered, at most: two of each snapshot that can be under way at once."""
 
 
 @dataclass(slots=True)

@@ -20,11 +20,11 @@ class Asked:
 
 
 def asked(local: str, reaches: Mapping[str, Collection[str]]) -> Asked:
-    """`reaches`: of each cluster, the others to which links bring its messages, through hubs or not.
+    """`reaches`: of each cluster, the others to which links replicate its messages, through hubs or not.
 
-    - A cluster that hears requests and whose answers come back is asked: it gets a position.
-    - One whose messages come here, and into the log of such a cluster, must answer for them; if no request reaches it there is no safe
-      position at all.
+    - A cluster that gets requests and whose answers come back is asked: it gets a position.
+    - One whose messages come here, and into the log of such a cluster, must answer for them; if no request reaches it there is no safe position at
+      all.
     - One with a way in one direction only, and without messages in an asked log, is not asked: nothing of it is routed to both.
     """
     there = {name for name in reaches.get(local, ()) if local in reaches.get(name, ())}

@@ -67,18 +67,19 @@ FOR_OTHERS = frozenset({SnapshotResponse.kind.value, SubscriptionUpdate.kind.val
 
 
 def concerns(kind: str | None, sender: str | None, cluster: str) -> bool:
-    """Whether the controller of a cluster must hear of a marker row of its log."""
+    """Tells whether the controller of a cluster must handle a marker row of its log."""
     return sender != cluster or kind not in FOR_OTHERS
 
 
 def is_only_noted(kind: str | None, sender: str | None, cluster: str) -> bool:
-    """Whether nothing follows from a marker row by itself: the controller notes that a request of its own is in the log, before it hears answers,
-    or a snapshot that it knows."""
+    """Tells whether nothing follows from a marker row by itself. The controller notes that a request of its own is in the log, before it handles
+    answers, or a snapshot that it knows.
+    """
     return sender == cluster and kind in (SnapshotRequest.kind.value, SnapshotTaken.kind.value)
 
 
 class TopicController:
-    """`hear` the rows in their order. `counts` by the reason's text."""
+    """Handles the rows in their order (`hear`). `counts` by the reason's text."""
 
     def __init__(self, cluster: str, topic: str, settings: Snapshots | None = None) -> None:
         self.cluster, self.topic, self.settings = cluster, topic, settings or Snapshots()
@@ -87,11 +88,11 @@ class TopicController:
         self._rounds = SnapshotRounds(cluster, topic, self.settings, self.counts, self._voids, self._cursors)
         self._seq = 0
         self._table: str | None = None
-        """Which one it is since it was replaced; None: it never was."""
+        """Id of the table since the log was replaced; None: it never was."""
         self._read: Position | None = None
         """Where the newest marker of the log stands."""
         self._answered_since: dict[str, int] | None = None
-        """Of each cluster, when the first snapshot was begun that it was answered here since the log was replaced; None: it never was."""
+        """Time, by cluster, when the first snapshot was begun that it was answered here since the log was replaced; None: it never was."""
 
     # -- what it knows -----------------------------------------------------------------------------------------------
 
@@ -103,7 +104,7 @@ class TopicController:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """How many markers changed nothing that should have, by why."""
+        """Counts of markers that changed nothing and should have, by why."""
         return self.counts.refused
 
     @property
@@ -122,8 +123,9 @@ class TopicController:
 
     @property
     def rests(self) -> bool:
-        """Whether another tick does nothing, however late, as long as it says the same but for the time: who drives it need not write one.
-        Every other row may end the rest."""
+        """Tells whether another tick does nothing, however late, as long as it says the same but for the time: who drives it need not write one.
+        Every other row may end the rest.
+        """
         return self._rounds.rests
 
     # -- what it hears -----------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """The stateful stream that joins the markers of all topics of a cluster: `transformWithState` over `system/markers`, keyed by topic.
 
-It runs the pure controller (geo.subscription.controller) and does what that says. What a row leads to is done once, whatever dies: a
-topic's markers of a batch are one commit of its log, and in it stands up to which row of `system/markers` they are. So a batch that is
-replayed, and one of a state that was lost and is built anew from the table, writes nothing twice. The readable rows
-(`system/version_starts`) have the same numbers, and are written before.
+It runs the pure controller (geo.subscription.controller) and does what that says. What a row leads to is done once, whatever dies: a topic's markers
+of a batch are one commit of its log, and in it stands up to which row of `system/markers` they are. So a batch that is replayed, and one of a state
+that was lost and is built again from the table, writes nothing twice. The readable rows (`system/version_starts`) have the same numbers, and are
+written before.
 """
 
 from __future__ import annotations
@@ -59,28 +59,31 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 AT_ONCE = 8
-"""Topics whose markers are written side by side. To begin with a topic takes 0.05 s on a local disk and some seconds elsewhere, and a minute
-while a cluster does not answer that may hold more of its ledgers."""
+"""Topics whose markers are written side by side. To begin with a topic takes 0.05 s on a local disk and some seconds elsewhere. It takes a minute
+while a cluster does not answer that may hold more of its ledgers.
+"""
 
 REPLAYS = 3
 """So often a batch is tried of which a topic's markers cannot be written, for a reason that may go away; then the topic is left out of it."""
 
 PARTITIONS = "1"
-"""Of the states, one a topic of some kilobytes: every partition is a Python worker and a commit of a state store in each batch, and a batch is of few
-topics. Frozen into a checkpoint at its creation."""
+"""Partitions of the states, one a topic of some kilobytes. Every partition is a Python worker and a commit of a state store in each batch, and a
+batch is of few topics. Frozen into a checkpoint at its creation.
+"""
 
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 """A batch writes what it changed, some kilobytes, instead of files of RocksDB's."""
 
 _OUTPUT = "topic STRING, seq BIGINT, told BINARY"
-"""What a task hands to the driver, as Python has it: a batch's own, kept nowhere."""
+"""Columns that a task hands to the driver, as Python has them: a batch's own, kept nowhere."""
 
 _COLUMNS = StructType([StructField("payload", BinaryType())])
 
 
 class Processor(StatefulProcessor):
-    """The controller of one topic (key: topic). Emits what rows lead to, by their numbers, and once a batch what is known of the topic, if
-    that has changed or nobody knows any more what was said."""
+    """The controller of one topic (key: topic). Emits what rows lead to, by their numbers. Once a batch it emits what is known of the topic, if that
+    has changed or nobody knows any more what was said.
+    """
 
     def __init__(self, cluster: str, settings: Snapshots) -> None:
         self._cluster, self._settings = cluster, settings
@@ -119,9 +122,10 @@ def _standing(controller: TopicController) -> TopicStanding:
 
 
 def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
-    """Remove the query's checkpoint if it does not go on in the table as it is: then the state is built anew from the rows that are there; and of
-    one without a planned batch what a state store left. Asked before the tail writes anything, so a table that was put back has not grown
-    again. Raises RetryableError if it cannot be removed from here."""
+    """Remove the query's checkpoint if it does not go on in the table as it is: then the state is built again from the rows that are there; and of
+    one without a planned batch what a state store left. Asked before the tail writes anything, so a table that was put back has not grown again.
+    Raises RetryableError if it cannot be removed from here.
+    """
     names = tables.files.plain_names(f"{place}/offsets") or ()
     planned = sorted(int(name) for name in names if name.isascii() and name.isdigit())[-2:]
     if not planned:
@@ -155,10 +159,10 @@ class ControllerQuery:
             )
         self._tables, self._config, self._ownership = tables, config, ownership
         self._publishers: dict[str, Publisher] = {}
-        """By topic."""
+        """Publishers by topic."""
         self._notes = notes
         self.markers = 0
-        """How many were written."""
+        """Count of markers that were written."""
         settings_of_spark = {
             "spark.sql.shuffle.partitions": PARTITIONS,
             "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
@@ -236,7 +240,7 @@ class ControllerQuery:
         reach(CrashPoint.CONTROLLERS_WRITTEN)
 
     def _fails_again(self, topic: str, batch_id: int) -> int:
-        """How often its markers could not be written in this batch, with now."""
+        """Counts how often its markers could not be written in this batch, with now."""
         batch, times = self._notes.failed.get(topic, (batch_id, 0))
         times = times + 1 if batch == batch_id else 1
         self._notes.failed[topic] = batch_id, times

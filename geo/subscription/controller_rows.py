@@ -1,8 +1,7 @@
-"""What a TopicController hears, and what it wants done: values. Pure.
+"""Rows that a TopicController handles, and effects that it wants done: values. Pure.
 
-Rows are those of one topic in `system/markers`, in their order; `seq` ascends. `table` in a row is the id of the table whose versions it
-speaks of, if that is known: what was said of a table that is there no more does not count. Effects are executed by who drives the
-controller.
+Rows are those of one topic in `system/markers`, in their order; `seq` ascends. `table` in a row is the id of the table whose versions it speaks of,
+if that is known: what was said of a table that is there no more does not count. Effects are executed by who drives the controller.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from geo.subscription.markers import Marker
 
 @dataclass(frozen=True, slots=True)
 class MarkerRow:
-    """A marker in the log here, own or brought by a link, in the order of the log. `kind`, `payload` and `sender` (the row's origin)
-    as they stand there. `read_to`: the newest version of the log that had been looked at when it was copied. `moved`: the newest version that
-    brought a message, of those up to its own; None: nobody knows."""
+    """A marker in the log here, own or replicated by a link, in the order of the log. `kind`, `payload` and `sender` (the row's origin) are as they
+    are there. `read_to`: the newest version of the log that had been looked at when it was copied. `moved`: the newest version that added a message,
+    of those up to its own; None: nobody knows.
+    """
 
     seq: int
     kind: str | None
@@ -35,10 +35,10 @@ class MarkerRow:
 class Tick:
     """Time, and what only a look at the tables and the configuration can say.
 
-    `now` in seconds since 1970. `moved`: the newest version of the log here that brought a message, None without any. `asked`: whom a
-    snapshot must ask (`geo.subscription.asked`). `unable`: who cannot answer now, and why. `ways`: of each cluster that an answer can
-    reach, the hubs on the way to it. `looked`: the newest version when `moved` was looked for: nothing between the two is a message.
-    `comes`: the other clusters whose messages come here, by the policies and by what links have brought since those were read.
+    `now` in seconds since 1970. `moved`: the newest version of the log here that added a message, None without any. `asked`: whom a snapshot must ask
+    (`geo.subscription.asked`). `unable`: who cannot answer now, and why. `ways`: of each cluster that an answer can reach, the hubs on the way to it.
+    `looked`: the newest version when `moved` was looked for: nothing between the two is a message. `comes`: the other clusters whose messages come
+    here, by the policies and by what links have replicated since those were read.
     """
 
     seq: int
@@ -88,10 +88,11 @@ class Unsubscribed:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """Rows come into the log here, or come back, otherwise than in the order in which links bring them: a comparison of both logs, backfill
-    or rebuild, or a link that brings what such a one wrote into its source. `begins` before its first row, else after its last; `what`
-    names it: who begins anew after a crash has the same name, and who ends ends it once. To end what has not begun changes nothing.
-    `table`: versions here are those of another table from now on; such a row says by itself that this has ended."""
+    """Rows come into the log here, or come back, otherwise than in the order in which links replicate them. So does a comparison of both logs,
+    backfill or rebuild, or a link that replicates what such a one wrote into its source. `begins` before its first row, else after its last; `what`
+    names it: who begins again after a crash has the same name, and who ends ends it once. To end what has not begun changes nothing. `table`:
+    versions here are those of another table from now on; such a row says by itself that this has ended.
+    """
 
     seq: int
     what: str
@@ -152,8 +153,7 @@ Effect = WriteMarker | MayStart | GivenUp | Forgotten
 
 @dataclass(frozen=True, slots=True)
 class TopicStanding:
-    """What is known of a topic: the clusters because of which no snapshot is begun, and how many markers changed nothing that should
-    have, each by why."""
+    """State of a topic: the clusters because of which no snapshot is begun, and how many markers changed nothing that should have, each by why."""
 
     waits_for: Mapping[str, str]
     refused: Mapping[str, int]
@@ -161,9 +161,10 @@ class TopicStanding:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What the controllers of a cluster tell its tail and who opens them next, in one process; by topic. `rests`: the number of the last row that its controller
-    had heard when it had nothing more to do. `lost_updates`: of one whose update could not be written the number of the row that it
-    followed from. `failed`: the batch in which its markers could not be written last, and how often."""
+    """Notes of the controllers of a cluster for its tail and who opens them next, in one process; by topic. `rests`: the number of the last row that
+    its controller had handled when it had nothing more to do. `lost_updates`: of one whose update could not be written the number of the row that it
+    followed from. `failed`: the batch in which its markers could not be written last, and how often.
+    """
 
     rests: dict[str, int] = field(default_factory=dict)
     lost_updates: dict[str, int] = field(default_factory=dict)

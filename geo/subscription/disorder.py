@@ -1,5 +1,4 @@
-"""Which commits of a log bring rows otherwise than in the order in which links bring them, so that what a snapshot says does not count for them.
-Pure."""
+"""Commits of a log that add rows otherwise than in the order in which links replicate them. What a snapshot says does not count for them. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ OUT_OF_ORDER = (LINK_KEY, BACKFILL_KEY, REBUILD_KEY)
 
 
 def out_of_order(commit: Commit) -> str | None:
-    """What the commit is of, if it brought rows otherwise than in order: a comparison of both logs, a backfill, a rebuild."""
+    """Names what the commit is of, if it added rows otherwise than in order: a comparison of both logs, a backfill, a rebuild."""
     record = LinkRecord.decode(commit.user_metadata)
     if record is not None and record.reconciling:
         return f"comparison of {record.link}"
@@ -25,9 +24,10 @@ def out_of_order(commit: Commit) -> str | None:
 
 
 def brought_out_of_order(record: LinkRecord, before: CommitName, passed: Sequence[Commit]) -> str | None:
-    """Why what a link brought with this record may be out of order here, since it was so in its source, or nobody can know any more. `before`: up
-    to which commit of that table it had brought everything; `passed`: the commits of the source from there to the record's cursor, as far as
-    they are there."""
+    """Tells why what a link replicated with this record may be out of order here: it was so in its source, or nobody can know any more. `before`: up
+    to which commit of that table it had replicated everything. `passed`: the commits of the source from there to the record's cursor, as far as they
+    are there.
+    """
     if record.cursor.version < before.version:
         return f"{record.link}: its source was put back"
     if passed and passed[0].version == before.version:

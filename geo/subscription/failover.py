@@ -46,7 +46,7 @@ WAIT_S = 30.0
 """For a consumer that is being stopped: its last batch, and its last acknowledgements."""
 
 ANSWER_S = 30.0
-"""How long each look at the source may take, beside waiting for its consumer. One that does not answer counts as gone."""
+"""Seconds that each look at the source may take, beside waiting for its consumer. One that does not answer counts as gone."""
 
 _POLL_S = 0.5
 
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Failover(Shown):
-    """What a failover found. Messages are those in the target's log; `ids` as `origin:ledger:first-last`, at most 100 ranges."""
+    """Result of a failover. Messages are those in the target's log; `ids` as `origin:ledger:first-last`, at most 100 ranges."""
 
     topic: str
     subscription: str
@@ -73,7 +73,7 @@ class Failover(Shown):
     to_deliver: int
     """Messages that the target's consumer gets now."""
     repeated: int
-    """Of these, those that were delivered before and not acknowledged."""
+    """Those of them that were delivered before and not acknowledged."""
     repeated_ids: str
     at_most_repeated: int
     """With a consumer that may have processed more than it could tell: `repeated` and what else it may have had."""
@@ -106,10 +106,11 @@ def failover(
 ) -> Failover:
     """Take over what `source` acknowledged, say what will be repeated, and record the move in `target`.
 
-    Waits up to `wait_s` for a consumer that still runs in the source. Reads the source's own tables if each look at them takes
-    ANSWER_S at most, so that nothing depends on a link; with `source_gone` they are not looked at. (Whoever publishes, as the record
-    of the move, asks all clusters for its ledgers, a minute at most.) Raises UsageError if neither cluster knows
-    the subscription, UnsafeError if records of it cannot be read.
+    Waits up to `wait_s` for a consumer that still runs in the source. Reads the source's own tables if each look at them takes ANSWER_S at most, so
+    that nothing depends on a link; with `source_gone` they are not looked at. (Whoever publishes, as the record of the move, asks all clusters for
+    its ledgers, a minute at most.)
+
+    Raises UsageError if neither cluster knows the subscription, UnsafeError if records of it cannot be read.
     """
     one = Topic.of(topic), check_subscription(subscription)
     done, refused = _Move(spark, read(config), source, target, wait_s, dry_run=dry_run, source_gone=source_gone).of([one])
@@ -131,8 +132,9 @@ def failover_all(
     source_gone: bool = False,
     none_is_fine: bool = False,
 ) -> tuple[list[Failover], dict[Subscribed, GeoError]]:
-    """As `failover`, of all subscriptions that match both globs and that one of the clusters knows, in one commit a namespace. Returns
-    what was moved, and why others were not. Raises UsageError if there are none, unless that is fine."""
+    """Moves as `failover` all subscriptions that match both globs and that one of the clusters knows, in one commit a namespace. Returns what was
+    moved, and why others were not. Raises UsageError if there are none, unless that is fine.
+    """
     move = _Move(spark, config, source, target, wait_s, dry_run=dry_run, source_gone=source_gone)
     found = move.matching(check_topic_glob(topics), subscriptions)
     if found:
@@ -225,7 +227,7 @@ class _Move:
             )
 
     def _ask(self, question: Callable[[ClusterTables], T], more_s: float = 0.0) -> T:
-        """Of the source. Raises what it does, RetryableError if the source does not answer within ANSWER_S and `more_s`."""
+        """Asks the source. Raises what it does, RetryableError if the source does not answer within ANSWER_S and `more_s`."""
         source = self._config.cluster(self._source)
         asked = ask_all({self._source: lambda: question(connect(self._spark, source, reads=Reads.ALL))}, ANSWER_S + more_s)
         return asked[self._source].result()
@@ -233,8 +235,9 @@ class _Move:
     def _look_at_source(
         self, wanted: Sequence[Subscribed]
     ) -> tuple[dict[Subscribed, ConsumerState], dict[Subscribed, Known], dict[Subscribed, datetime]]:
-        """How the consumers there are, once those that run have ended or the wait is over, what is known there, and when it wrote
-        its newest records; nothing where it cannot be read."""
+        """States of the consumers there, once those that run have ended or the wait is over; what is known there, and when it wrote its newest
+        records. Nothing where it cannot be read.
+        """
         if self._unreadable is not None:
             return {}, {}, {}
         wait_s = 0.0 if self._dry_run else self._wait_s
@@ -280,7 +283,7 @@ def _refuse_empty(there: ClusterTables, wanted: Sequence[Subscribed]) -> None:
 
 
 def _consumers(there: ClusterTables, wanted: Sequence[Subscribed], wait_s: float) -> dict[Subscribed, ConsumerState]:
-    """How the consumers are, once none of them runs or the wait is over."""
+    """States of the consumers, once none of them runs or the wait is over."""
     deadline = time.monotonic() + wait_s
     while True:
         found = consumers_in(there, wanted)
@@ -290,7 +293,7 @@ def _consumers(there: ClusterTables, wanted: Sequence[Subscribed], wait_s: float
 
 
 def _known(tables: ClusterTables, wanted: Sequence[Subscribed]) -> dict[Subscribed, Known]:
-    """What a cluster knows of them; of several in a namespace it is read once."""
+    """Knowledge of a cluster about them; of several in a namespace it is read once."""
     if len(wanted) == 1:
         return {wanted[0]: read_known(tables, *wanted[0])}
     namespaces = {acks: read_known(tables, acks) for acks in {topic.acks for topic, _ in wanted}}

@@ -1,8 +1,8 @@
-"""What a consumer gets twice, and what it never gets, if it has finished one cluster's log up to a version and goes on in another
-one's from a version. Pure.
+"""Messages that a consumer gets twice, and those that it never gets, if it goes on in another cluster's log from a version. It has finished its own
+cluster's log up to a version. Pure.
 
-PIP-33 gives such a version: all that was routed to both clusters and is before it there was finished here. So nothing of that is
-skipped. What only went there, or had expired on its way, is neither in what was finished nor in what comes: it is counted.
+PIP-33 gives such a version: all that was routed to both clusters and is before it there was finished here. So nothing of that is skipped. What only
+went there, or had expired on its way, is neither in what was finished nor in what comes: it is counted.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ class GoingOn:
 def going_on(
     source: str, reached_by: Collection[str], finished: MessageSet | None, held: MessageSet, before: LogAt, after: MessageSet
 ) -> GoingOn:
-    """`reached_by`: the clusters whose messages come to `source`, itself among them. `finished`: what its consumer has finished; None:
+    """Derives both. `reached_by`: the clusters whose messages come to `source`, itself among them. `finished`: what its consumer has finished; None:
     that cannot be read. `held`: all that the source holds now. `before` and `after`: what the target has before the start, and since.
 
-    Where `finished` is not known all that follows may come again, and of what is before only that is known which the rule sends
-    nowhere near the source.
+    Where `finished` is not known all that follows may come again. Of what is before, only that is known which the rule sends nowhere near the source.
     """
     unseen: dict[WhyUnfinished, list[MessageSet]] = {}
     left = before.messages if finished is None else before.messages - finished

@@ -1,4 +1,4 @@
-"""What happens in a topic's controller, as it is counted. Pure."""
+"""Happenings in a topic's controller, as they are counted. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from geo.subscription.markers import MarkerRefusal
 
 
 class Happened(str, Enum):
-    """What happened, and what was passed over without a change, beside the refusals of `markers`."""
+    """Event that happened, or row that was passed over without a change, beside the refusals of `markers`."""
 
     STARTED = "snapshots begun"
     COMPLETED = "snapshots completed"
@@ -30,12 +30,13 @@ class Happened(str, Enum):
 
 
 _REFUSED = {why.value for why in (*MarkerRefusal, Happened.FORGED, Happened.LATE, Happened.VOID, Happened.BEYOND, Happened.FULL)}
-"""UNREACHABLE is not among them: a link that leads one way brings such requests all the time, and nothing is wrong; nor is OVERTAKEN: a
-controller that begins in the midst of its markers hears such rows, and lacks nothing; nor NOT_ASKED, which passes by itself."""
+"""Refusals that show a fault. UNREACHABLE is not among them: a link that leads one way replicates such requests all the time, and nothing is wrong.
+Nor is OVERTAKEN: a controller that begins in the midst of its markers gets such rows, and lacks nothing; nor NOT_ASKED, which passes by itself.
+"""
 
 
 class Counts(Counter[str]):
-    """How often each happened, by the reason's text."""
+    """Counts of what happened, by the reason's text."""
 
     def nothing(self, why: Happened) -> list[Effect]:
         """Counts a row that has no effect for this reason. Returns no effect."""

@@ -31,18 +31,18 @@ class InRegion:
 
     @property
     def waiting(self) -> MessageSet:
-        """What is still to be delivered."""
+        """Messages that are still to be delivered."""
         return self.present - Done(self.state, self.before).of(self.present)
 
 
 def in_region(state: AckState | None, log: Table, version: int | None, *, is_regional: bool) -> InRegion:
-    """As the log has it at that version."""
+    """State of the subscription as the log has it at that version."""
     present, before = (MessageSet(), MessageSet()) if version is None else _split(state, log, version)
     return InRegion(state, is_regional, log, version, present, before)
 
 
 def ready(here: InRegion, there: InRegion | Unreadable, target: str) -> Readiness:
-    """What a failover to `target` would do if `here` were lost now."""
+    """Derives what a failover to `target` would do if `here` were lost now."""
     if here.is_regional:
         return Readiness(target, why="it is of this region only")
     if isinstance(there, Unreadable):

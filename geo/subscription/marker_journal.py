@@ -1,7 +1,7 @@
-"""`system/markers`: what the controllers of a cluster's topics hear, row by row; written by the one tail of the cluster, read as a stream.
+"""`system/markers`: rows that the controllers of a cluster's topics handle; written by the one tail of the cluster, read as a stream.
 
-Numbers (`seq`) ascend over the whole table. They are microseconds since 1970, or one more than the last where a clock stands still or
-goes back: so they ascend also where old rows are gone.
+Numbers (`seq`) ascend over the whole table. They are microseconds since 1970, or one more than the last where a clock stands still or goes back: so
+they ascend also where old rows are gone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from geo.times import from_us
 
 
 def markers_producer(tables: ClusterTables, topic: Topic) -> Runner:
-    """What is owned by who writes the markers of a topic. Whoever owns the controllers takes it, and who deletes the topic."""
+    """Runner of who writes the markers of a topic. Whoever owns the controllers takes it, and who deletes the topic."""
     return producer_runner(tables, topic, MARKERS_PRODUCER)
 
 
@@ -51,8 +51,7 @@ _KINDS: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class LookedUpTo:
-    """What was known of a topic's log when a row was written: up to which commit it was looked at, and the newest version that brought
-    a message."""
+    """Knowledge of a topic's log when a row was written: up to which commit it was looked at, and the newest version that added a message."""
 
     commit: CommitName = field(metadata=in_columns("table_id", "read_to", "commit_id"))
     moved: int
@@ -96,11 +95,12 @@ By their numbers, and by the time they were written, since after a clock that ju
 it had been."""
 
 _OF_ANOTHER_TABLE = "get_json_object(fact, '$.row') = 'VOID' AND get_json_object(fact, '$.table') IS NOT NULL"
-"""Rows that say that a log is another one from now on: one each time. They are kept, for without them a state that is built anew would take what
-others still say of the first one for something of this one."""
+"""Condition for rows that say that a log is another one from now on: one each time. They are kept. Without them a state that is built again would
+take what others still say of the first one for something of this one.
+"""
 
 TRIM_S, TRIM_FILES = 600.0, 600
-"""How often that is done; and at once where so many files are there, as in runs that end soon."""
+"""Seconds between two drops of old rows; and files at which they are dropped at once, as in runs that end soon."""
 
 
 def controllers_place(tables: ClusterTables) -> str:
@@ -116,7 +116,7 @@ class MarkerJournal:
         self._journal.fence_by(ownership.fence)
         newest = self._journal.newest()
         self.looked_at = {row["topic"]: from_row(LookedUpTo, row) for row in newest}
-        """By topic, by its newest row."""
+        """Looks by topic, by its newest row."""
         self._last = max((row["seq"] for row in newest), default=0)
         self._trimmed_at = -math.inf if upkeep.count_files(self._journal) >= TRIM_FILES else time.monotonic()
 
@@ -138,8 +138,9 @@ class MarkerJournal:
         self.looked_at.update({one.topic: one.at for one in rows})
 
     def _old_to(self) -> int:
-        """The number of the last row that is old, by its number or by when it was written. All before it go with it: a state that is built anew
-        from what is left begins later, and misses nothing in the middle."""
+        """The number of the last row that is old, by its number or by when it was written. All before it go with it: a state that is built again from
+        what is left begins later, and misses nothing in the middle.
+        """
         kept_us, rows = KEPT_S * 1_000_000, self._journal.rows()
         old = (
             None

@@ -56,7 +56,7 @@ from geo.times import in_us
 log = logging.getLogger(__name__)
 
 TURNS = 4
-"""Of a topic in a round, of `tail.TURN_COMMITS` commits each: a busy one does not hold up the others."""
+"""Turns of a topic in a round, of `tail.TURN_COMMITS` commits each: a busy one does not hold up the others."""
 
 LINKS_LOOK = 1_000
 """So many commits are looked at for the links' cursors when a log begins to be followed."""
@@ -74,7 +74,7 @@ class _Followed:
     tail: Tail
     answers: Answers
     moved: int
-    """The newest version that brought a message, as far as is known."""
+    """The newest version that added a message, as far as is known."""
     told: Tick | None = None
     """The newest tick."""
     is_changed: bool = False
@@ -90,18 +90,18 @@ class _Followed:
     last_seq: int = 0
     """The number of the newest row."""
     subscriptions: dict[str, VersionSubscription] = field(default_factory=dict)
-    """As they were told last."""
+    """Subscriptions as they were told last."""
     unused: set[str] = field(default_factory=set)
     """Those deleted before, or of this region only, of which it is not known whether that was told."""
     finished: dict[str, int] = field(default_factory=dict)
     fillings: dict[str, bool] = field(default_factory=dict)
-    """Who brings rows behind others, as it was told last: whether it has begun and not ended."""
+    """Fillings, which add rows behind others, as they were told last: whether each has begun and not ended."""
     cursors: dict[str, CommitName] = field(default_factory=dict)
-    """Up to which commit of its source each link has brought everything."""
+    """Commit of its source up to which each link has replicated everything."""
     may_come: frozenset[str] = frozenset()
-    """Whose messages links could bring here, whatever policies say."""
+    """Clusters whose messages links could replicate into this one, whatever policies say."""
     brought: dict[str, float] = field(default_factory=dict)
-    """By origin, when the newest commit of a link that brings it was seen, by a clock that only goes on."""
+    """Time, by origin, when the newest commit of a link that replicates it was seen, by a clock that only goes on."""
     ways: tuple[Mapping[str, Sequence[str] | None], Ways] | None = None
     """Where its messages go, and the clusters' policies by which that was derived."""
 
@@ -115,10 +115,10 @@ class _Followed:
 
 
 class MarkerTail:
-    """Called round by round; owned by whoever runs it. A new one tells each topic's controller again what it must know.
+    """Copies markers round by round; owned by whoever runs it. A new one tells each topic's controller again what it must know.
 
-    `notes`: the controller of a topic of which an update was lost is told so, that another snapshot is taken though nothing comes, and the
-    entry goes.
+    `notes`: the controller of a topic of which an update was lost is told so. Then another snapshot is taken though nothing comes, and the entry
+    goes.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class MarkerTail:
         self._registries, self._said = Registries(tables), Said()
         self._fillings = CachedView(tables.journal(OWNERS), lambda: _fillings(tables))
         self._fillings_now: Mapping[Topic, Mapping[str, bool]] | None = None
-        """As they were in this round."""
+        """Answers of this round."""
         self._looked_at = -math.inf
         self._wanted_now: Mapping[Topic, Mapping[str, VersionSubscription]] = {}
         self._followed: dict[Topic, _Followed] = {}
@@ -176,7 +176,7 @@ class MarkerTail:
         return bool(heard)
 
     def _has_news(self, topic: Topic) -> bool:
-        """Whether a log on a local disk has a commit that was not looked at."""
+        """Tells whether a log on a local disk has a commit that was not looked at."""
         one = self._followed.get(topic)
         return one is not None and one.log.is_near and one.log.has_commit(one.read_to + 1)
 
@@ -256,8 +256,9 @@ class MarkerTail:
         return [replace(row, seq=self._journal.next_seq()) for row in told]
 
     def _waits(self, one: _Followed, row: Row) -> bool:
-        """Whether a row may come with later ones, as each time is a batch: neither a request nor a snapshot follows from it yet. An answer does so
-        while that of another cluster lacks, but not for long."""
+        """Tells whether a row may come with later ones, as each time is a batch: neither a request nor a snapshot follows from it yet. An answer does
+        so while that of another cluster lacks, but not for long.
+        """
         if not isinstance(row, MarkerRow):
             return False
         if is_only_noted(row.kind, row.sender, self._tables.cluster.name):
@@ -270,7 +271,7 @@ class MarkerTail:
         return True
 
     def _of_fillings(self, one: _Followed, now: Mapping[str, bool]) -> Iterator[Row]:
-        """Who brings rows behind others has begun, or ended. A new tail does not know what of it was told, and tells all."""
+        """Rows for fillings that have begun, or ended. A new tail does not know what of it was told, and tells all."""
         for what, begins in now.items():
             if one.fillings.get(what) != begins:
                 one.fillings[what] = begins
@@ -332,7 +333,7 @@ class MarkerTail:
         one.brought |= dict.fromkeys(unknown.intersection(rows["origin"].to_pylist()), time.monotonic())
 
     def _brought(self, one: _Followed, record: LinkRecord) -> str | None:
-        """Whose commit a link has brought with one of this record that was out of order in its source: it is so here too."""
+        """Names whose commit a link has replicated with one of this record that was out of order in its source: it is so here too."""
         before = one.cursors.get(record.link)
         one.cursors[record.link] = record.cursor
         source = self._peers.get(record.link.partition("->")[0])
@@ -356,8 +357,9 @@ class MarkerTail:
     def _of_subscriptions(
         self, one: _Followed, subscriptions: Mapping[str, VersionSubscription], *, with_others: bool
     ) -> Iterator[Row]:
-        """What people did, at once. How far consumers are, with other rows or once in `timetable.MARKERS_LOOK_S`: alone it is a batch of its own, and while
-        those follow one another answers wait."""
+        """Rows for what people did, at once. The progress of consumers comes with other rows or once in `timetable.MARKERS_LOOK_S`: alone it is a
+        batch of its own, and while those follow one another answers wait.
+        """
         for name in one.subscriptions.keys() - subscriptions.keys() | one.unused:
             yield Unsubscribed(0, name)
             one.subscriptions.pop(name, None)
@@ -416,8 +418,9 @@ class MarkerTail:
         return Tick(0, now, one.moved, ways.asked.clusters, unable, ways.there, one.read_to, one.tail.at.table_id, comes)
 
     def _comes(self, one: _Followed, ways: Ways) -> tuple[str, ...]:
-        """The clusters whose messages come here: by the policies, and by what links have brought since those were read of all clusters that could have
-        them come. One of these that has never answered may be one."""
+        """The clusters whose messages come here: by the policies, and by what links have replicated since those were read of all clusters that could
+        have them come. One of these that has never answered may be one.
+        """
         could = [self._peers[name] for name in one.may_come]
         read_at = min([self._looked_at, *(peer.said_at for peer in could)])
         one.brought = {origin: at for origin, at in one.brought.items() if at >= read_at}
@@ -425,7 +428,7 @@ class MarkerTail:
         return tuple(sorted({*ways.back, *one.brought, *unheard}))
 
     def _all_said(self) -> dict[str, Said]:
-        """What each cluster says, this one too."""
+        """Answers of all clusters, this one too."""
         return {self._tables.cluster.name: self._said, **{name: peer.said for name, peer in self._peers.items()}}
 
     def _ways_of(self, one: _Followed) -> Ways:
@@ -461,8 +464,9 @@ def _void(what: str, table: str | None = None) -> list[Row]:
 
 
 def _fillings(tables: ClusterTables) -> Mapping[Topic, Mapping[str, bool]]:
-    """Of each topic the backfills, comparisons and rebuilds into its log here that there ever were, and whether they are under way. One that
-    was killed is, until somebody ends it."""
+    """The backfills, comparisons and rebuilds into each topic's log here that there ever were, and whether they are under way. One that was killed
+    is, until somebody ends it.
+    """
     found: dict[Topic, dict[str, bool]] = {}
     for name, one in named_owners(tables, RunnerKind.FILLING):
         found.setdefault(name.topic, {})[str(name)] = one.is_owned

@@ -30,7 +30,7 @@ LAST_VERSION = 15
 """A greater number is malformed: it is no version that anybody will have written."""
 
 MAX_BYTES = 64 * 1024
-"""Of a payload. The longest that is possible, with `MAX_CLUSTERS` of the longest names, has some 12,000."""
+"""Bytes of a payload, at most. The longest that is possible, with `MAX_CLUSTERS` of the longest names, has some 12,000."""
 
 MAX_CLUSTERS = 100
 """In a snapshot: more than any mesh has, and a bound of what one marker adds to a state."""
@@ -93,8 +93,9 @@ class SnapshotResponse:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A note of a cluster to itself. `begun`: the number in its journal of the tick that began it; `moved`: the newest version that
-    had brought a message then."""
+    """A note of a cluster to itself. `begun`: the number in its journal of the tick that began it; `moved`: the newest version that had added a
+    message then.
+    """
 
     snapshot: Snapshot
     begun: int
@@ -236,7 +237,7 @@ _READERS: Mapping[str, Callable[[str, object], object]] = {
     "clusters": _clusters,
     "holds": _holds,
 }
-"""What reads a field of this name, whatever marker it is of: from its name and what is there."""
+"""Readers of a field by its name, whatever marker it is of: from its name and what is there."""
 
 _KINDS: Mapping[MarkerKind, type[Marker]] = {
     MarkerKind.SNAPSHOT_REQUEST: SnapshotRequest,

@@ -25,14 +25,15 @@ from geo.subscription.acks.record import RefusedRecordError, decode_all, key_of
 from geo.subscription.readiness import RATE_S
 
 Newest = tuple[dict[str, tuple[datetime, MessageId]], tuple[datetime, str] | None]
-"""Of each origin the newest record, and the newest failover."""
+"""Newest record of each origin, and the newest failover."""
 
 
 def newest_records(
     tables: ClusterTables, known: Known, topics: Sequence[Topic], subscription: str
 ) -> tuple[dict[str, Newest], dict[str, MessageSet]]:
-    """By the keys of a subscription of these topics: of each cluster the newest record here that is for all, and the newest failover; and what
-    records of the last RATE_S acknowledge, but for those that say again what is known."""
+    """Finds, by the keys of a subscription of these topics: of each cluster the newest record here that is for all, and the newest failover; and what
+    records of the last RATE_S acknowledge, but for those that say again what is known.
+    """
     if known.version is None:
         return {}, {}
     log, keys = tables.log(topics[0].acks), frozenset(key_of(topic, subscription) for topic in topics)
@@ -61,7 +62,7 @@ def _joined_newest(parts: Iterable[dict[str, Newest]]) -> dict[str, Newest]:
 
 
 def _acked_by_key(rows: pa.Table) -> dict[str, MessageSet]:
-    """What records acknowledge; those that are refused nothing."""
+    """Messages that records acknowledge; those that are refused acknowledge nothing."""
     found: dict[str, MessageSet] = {}
     for key, payload in zip(rows["key"].to_pylist(), rows["payload"].to_pylist(), strict=True):
         with suppress(RefusedRecordError):

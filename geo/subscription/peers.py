@@ -1,5 +1,6 @@
-"""What clusters say of themselves by their system tables, asked again and again by whoever takes snapshots: at home, and of others in threads,
-since one that is away may never answer."""
+"""Facts that clusters tell of themselves by their system tables, asked again and again by whoever takes snapshots: at home, and of others in threads,
+since one that is away may never answer.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ PEER_ANSWER_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a cluster says: its version subscriptions that need snapshots, how the links into it are, and where topics replicate."""
+    """Facts of a cluster: its version subscriptions that need snapshots, how the links into it are, and where topics replicate."""
 
     subscriptions: Sequence[VersionSubscription] = ()
     links: Mapping[tuple[str, str], LinkState] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class Said:
 
 
 class Registries:
-    """What a cluster says, by its system tables."""
+    """Facts of a cluster, by its system tables."""
 
     def __init__(self, tables: ClusterTables) -> None:
         self._tables = tables
@@ -97,8 +98,9 @@ class Peer:
             self._ask()
 
     def commits(self, topic: Topic, first: int, last: int, only: Sequence[str]) -> list[Commit]:
-        """As `Table.commits` of its log. Raises RetryableError if it does not answer, or has not answered the last time and still does not,
-        beside what that raises."""
+        """Commits of its log as `Table.commits`. Raises RetryableError if it does not answer, or has not answered the last time and still does not,
+        beside what that raises.
+        """
         if self.unreadable is not None:
             raise RetryableError(f"{self._name} cannot be read: {self.unreadable}")
         if self._commits is None or self._commits.done():

@@ -1,5 +1,4 @@
-"""What a subscription's consumers lose time with: what another cluster would repeat or skip if one were lost now, and how long a backlog
-lasts. Pure."""
+"""Readiness of a subscription: what another cluster would repeat or skip if one were lost now, and how long a backlog lasts. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +13,10 @@ RATE_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """A failover to `target`, if what the tables of the cluster that was lost say is all: `repeated` are messages that it has done with and
-    `target` would deliver, `skipped` those that it still has to deliver and `target` takes for done, `missing` those that wait there and are
-    not in the log of `target`. None: nobody knows, and `why` says why not."""
+    """A failover to `target`, if what the tables of the lost cluster say is all. `repeated` are messages that it has done with and `target` would
+    deliver. `skipped` are those that it still has to deliver and `target` takes for done. `missing` are those that wait there and are not in the log
+    of `target`. None: nobody knows, and `why` says why not.
+    """
 
     target: str
     repeated: int | None = None
@@ -38,11 +38,11 @@ class Done:
 
 
 def readiness(target: str, here: Done, there: Done, waiting: MessageSet, present: MessageSet) -> Readiness:
-    """What a failover from here to there would do. `there`: what `target` knows, `here`: what this cluster knows, both with what of the log of
-    `target` lies before their bases; `present` is that log, `waiting` what is still to be delivered here.
+    """Derives what a failover from here to there would do. `there`: what `target` knows, `here`: what this cluster knows, both with what of the log
+    of `target` lies before their bases. `present` is that log, `waiting` what is still to be delivered here.
 
-    Of one epoch what `target` has done and this cluster has not was acknowledged elsewhere: a link has still to bring it. What it did in an
-    epoch of before was reset since.
+    Of one epoch what `target` has done and this cluster has not was acknowledged elsewhere: a link has still to replicate it. What it did in an epoch
+    of before was reset since.
     """
     done_here, done_there = here.of(present), there.of(present)
     is_older = there.state is not None and here.state is not None and there.state.rank < here.state.rank
@@ -51,8 +51,7 @@ def readiness(target: str, here: Done, there: Done, waiting: MessageSet, present
 
 
 def drained_in_s(backlog: int, acknowledged: int, arrived: int, over_s: float) -> float | None:
-    """How long a backlog lasts, if messages go on to be acknowledged and to arrive as in the last `over_s` seconds. None: it does not get
-    less."""
+    """Seconds that a backlog lasts, if messages go on to be acknowledged and to arrive as in the last `over_s` seconds. None: it does not get less."""
     if not backlog:
         return 0.0
     less = acknowledged - arrived

@@ -1,10 +1,10 @@
-"""A Delta table into which a consumer brings each message once: rows, and which messages they are of, in one commit.
+"""A Delta table to which a consumer appends each message once: rows, and which messages they are of, in one commit.
 
-The argument: the newest commit of the subscription in the sink says which messages the sink has. `append_once` reads it, leaves
-those out, and commits the others under the next number of a Delta transaction of the subscription. Delta commits a number once:
-if somebody committed meanwhile (another region, a stale consumer), nothing of this lands, and it begins again. So a death
-at any point, a redelivery, and a consumer in another region that lacks the last acknowledgements repeat nothing.
-The messages are evaluated once: which of them count as done, and which become rows, cannot differ.
+The argument: the newest commit of the subscription in the sink says which messages the sink has. `append_once` reads it, leaves those out, and
+commits the others under the next number of a Delta transaction of the subscription. Delta commits a number once: if somebody committed meanwhile
+(another region, a stale consumer), nothing of this lands, and it begins again. So a death at any point, a redelivery, and a consumer in another
+region that lacks the last acknowledgements repeat nothing. The messages are evaluated once: which of them count as done, and which become rows,
+cannot differ.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from geo.text import counted
 log = logging.getLogger(__name__)
 
 _TRIES_S, _PAUSE_S = 30.0, 0.5
-"""How long others of the same subscription may come between, and the longest pause after one did."""
+"""Seconds that others of the same subscription may come between, and the longest pause after one did."""
 
 _PAGES = (8, 64, 512)
 """Commits that are looked at at once for the newest of the subscription, at first, next, and from then on."""
@@ -125,7 +125,7 @@ class _Sink:
         """A number was used already of which the log has no commit: the table is a copy of another one."""
 
     def last(self) -> SinkRecord:
-        """What it has of the subscription, and the number of the subscription's newest commit."""
+        """Record of the subscription in the sink, and the number of the subscription's newest commit."""
         found = newest_of(self._commits(), self._subscription)
         if found is not None:
             return found
@@ -134,7 +134,7 @@ class _Sink:
         return SinkRecord(self._subscription, Epoch(), MessageSet(), number, "")
 
     def append(self, rows: DataFrame, record: SinkRecord) -> bool:
-        """Whether it landed, or there was nothing to append. False: another commit of the subscription came first."""
+        """Appends the rows. Returns whether they landed, or there was nothing to append. False: another commit of the subscription came first."""
         if not self._table.by_path and not self._table.exists():
             self._table.append(rows.limit(0))  # the commit that makes a table of a catalog would say nothing of the messages
         if self._name not in _swept:

@@ -1,4 +1,4 @@
-"""What a commit of a sink says of the subscription whose messages it brought. Pure: no Spark, clock or I/O."""
+"""Record of a commit of a sink about the subscription whose messages it added. Pure: no Spark, clock or I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SINK_KEY = "geo.sink"
 SINK_VERSION = 1
 
 MOST_BYTES = 256 * 1024
-"""Of the messages in a record. A subscription that is consumed in order needs some 15 bytes a ledger."""
+"""Bytes of the messages in a record. A subscription that is consumed in order needs some 15 bytes a ledger."""
 
 FORGOTTEN_S = 7 * 24 * 3600
 """A ledger of a record that is so much older than the youngest one, of which nothing is known to be acknowledged, and that the log here does
@@ -63,13 +63,13 @@ class SinkRecord:
         return read_record(user_metadata, SINK_KEY, SINK_VERSION, make)
 
     def is_later_than(self, epoch: Epoch) -> bool:
-        """Whether its messages were delivered in a later epoch."""
+        """Tells whether its messages were delivered in a later epoch."""
         return AckState(self.epoch).rank > AckState(epoch).rank
 
     def after(
         self, epoch: Epoch, messages: MessageSet, acked: MessageSet, token: str, held: Collection[LedgerId] = ()
     ) -> SinkRecord:
-        """The record of the commit that brings `messages` next. `held`: the ledgers that the log here holds."""
+        """The record of the commit that adds `messages` next. `held`: the ledgers that the log here holds."""
         before = self.messages if self.epoch == epoch else MessageSet()
         return SinkRecord(
             self.subscription, epoch, _bounded(before | messages, acked, {*messages.ledgers, *held}), self.number + 1, token
@@ -77,9 +77,9 @@ class SinkRecord:
 
 
 def newest_of(commits: Iterable[Commit], subscription: str) -> SinkRecord | None:
-    """What the newest of the commits, which come newest first, say of a subscription; None if none says anything. The messages
-    are those of which the sink has rows: after a RESTORE, those of the version that was restored. Raises UnsafeError where a
-    RESTORE does not tell that version."""
+    """Finds what the newest of the commits, which come newest first, say of a subscription; None if none says anything. The messages are those of
+    which the sink has rows: after a RESTORE, those of the version that was restored. Raises UnsafeError where a RESTORE does not tell that version.
+    """
     number, counts_up_to = None, None
     for commit in commits:
         counts = counts_up_to is None or commit.version <= counts_up_to

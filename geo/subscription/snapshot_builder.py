@@ -40,7 +40,7 @@ class SnapshotBuilder:
     positions: dict[str, Position]
 
     def request(self, local_cluster: str) -> SnapshotRequest:
-        """What asks for the answers of this round."""
+        """Request for the answers of this round."""
         return SnapshotRequest(self.snapshot_id, local_cluster, in_us(self.started), self.round)
 
     def on_response(self, cluster: str, position: Position, local_position: Position) -> Snapshot | None:

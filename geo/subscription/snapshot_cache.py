@@ -1,10 +1,10 @@
 """The snapshots that one subscription has before it: bounded, and as useful behind a long backlog as near its end. Pure.
 
-The rules are those of Pulsar's ReplicatedSubscriptionSnapshotCache as it is since #25044 (`facts/pulsar.md`, 2.5). Before, it dropped
-the oldest, so that a subscription with a backlog never met a snapshot (#24300).
-- A. Positions ascend. One that is not beyond the last says that the log is read anew: all that was there goes.
-- B. Of more than there may be one goes from between the first and the last: that whose two neighbours are nearest, of equals the
-  lowest. The first is the next to be of use, the last the newest, and neither goes.
+The rules are those of Pulsar's ReplicatedSubscriptionSnapshotCache as it is since #25044. Before, it dropped the oldest, so that a subscription with
+a backlog never met a snapshot (#24300).
+- A. Positions ascend. One that is not beyond the last says that the log is read again: all that was there goes.
+- B. Of more than there may be one goes from between the first and the last: that whose two neighbours are nearest, of equals the lowest. The first is
+  the next to be of use, the last the newest, and neither goes.
 - C. How many versions it is to the neighbour before is asked once, when a snapshot is added. Where one went, the two distances add up.
 - D. `advance` takes out what is at or before a position and returns the highest of it: no snapshot is used twice.
 """
@@ -23,7 +23,8 @@ from geo.ids import Position
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is at or before `clusters[x]` in the log of x, and was routed to both, is at or before `local_position` in the log here.
+    """Position here for positions elsewhere: what is at or before `clusters[x]` in the log of x, and was routed to both, is at or before
+    `local_position` in the log here.
 
     `started_us`: when it was asked for, in microseconds since 1970; nothing here reads it.
     """
@@ -42,7 +43,7 @@ class SnapshotCache:
         self._held: list[Snapshot] = []
         """In the order of their positions."""
         self._gaps: list[Any] = []
-        """Of each, how many versions it is to the neighbour before; None of the first."""
+        """Distances, in versions, of each to the neighbour before; None of the first."""
 
     @property
     def snapshots(self) -> Sequence[Snapshot]:
@@ -86,7 +87,7 @@ class SnapshotCache:
         return cache
 
     def _append(self, snapshot: Snapshot, gap: int | None) -> None:
-        """Of too many one goes, by rule B; the distance of the one behind it grows, by rule C."""
+        """Adds a snapshot. Of too many one goes, by rule B; the distance of the one behind it grows, by rule C."""
         self._held.append(snapshot)
         self._gaps.append(gap)
         if len(self._held) > self._most:

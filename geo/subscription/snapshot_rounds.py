@@ -30,17 +30,17 @@ class _Pending:
     begun: int
     """The number of the tick that began it."""
     moved: int
-    """What that tick said."""
+    """Newest version with a message, as that tick said."""
     requested: int = 0
     """The newest round whose request is in the log."""
 
 
 _AS_THEY_ARE = ("started", "completed", "covered", "ever_completed", "waits_for", "unanswered", "at_odds")
-"""What the state has of it as it is, by name."""
+"""Names of attributes that the state has as they are."""
 
 
 class SnapshotRounds:
-    """Begins snapshots as time passes, hears the answers, and hands those that count to the cursors."""
+    """Begins snapshots as time passes, handles the answers, and hands those that count to the cursors."""
 
     def __init__(
         self, cluster: str, topic: str, settings: Snapshots, counts: Counts, voids: Voids, cursors: SubscriptionCursors
@@ -61,10 +61,11 @@ class SnapshotRounds:
         """The local position of the last snapshot that completed."""
         self._waits_for: dict[str, str] = {}
         self._unanswered: dict[str, int] = {}
-        """Of each cluster that was asked, in how many snapshots in a row its answer lacked or was of no use; of this one, of how many the request
-        did not come into the log, so that nobody could answer."""
+        """Snapshots in a row, by cluster that was asked, in which its answer lacked or was of no use; of this one, in which the request did not come
+        into the log, so that nobody could answer.
+        """
         self._at_odds: dict[str, str] = {}
-        """Of each cluster whose answer was of no use, whose messages it holds that was to be asked too."""
+        """Clusters, by cluster whose answer was of no use, whose messages it holds and that were to be asked too."""
 
     @property
     def waits_for(self) -> Mapping[str, str]:
@@ -73,7 +74,7 @@ class SnapshotRounds:
 
     @property
     def rests(self) -> bool:
-        """Whether another tick does nothing, however late, as long as it says the same but for the time."""
+        """Tells whether another tick does nothing, however late, as long as it says the same but for the time."""
         tick = self.tick
         if tick is None or self._pending or self._whom_it_waits_for(tick) != self._waits_for:
             return False
@@ -147,8 +148,9 @@ class SnapshotRounds:
         return self._settings.frequency_s if most < 0 else self._settings.timeout_s * 2 ** min(most, 5)
 
     def _give_up(self, tick: Tick) -> list[Effect]:
-        """What takes too long, and what was begun when others were to be asked. A clock that was put back cannot say how long it has
-        been: that is given up too."""
+        """Gives up what takes too long, and what was begun when others were to be asked. A clock that was put back cannot say how long it has been:
+        that is given up too.
+        """
         kept, effects = [], list[Effect]()
         self._unanswered = {name: count for name, count in self._unanswered.items() if name in (self._cluster, *tick.asked)}
         for one in self._pending:
@@ -167,7 +169,7 @@ class SnapshotRounds:
         return effects
 
     def _is_wanted(self, tick: Tick, moved: int) -> bool:
-        """Whether a snapshot is to be begun, were it not for the frequency."""
+        """Tells whether a snapshot is to be begun, were it not for the frequency."""
         if not self._cursors.need_snapshots or not tick.asked or self._voids.open is not None:
             return False
         if any(name in tick.unable for name in tick.asked) or (self._pending and not self._ever_completed):
@@ -231,7 +233,7 @@ class SnapshotRounds:
         return {*answer.holds} & {*tick.comes} - {*tick.asked, self._cluster}
 
     def _at_odds_with(self, answer: SnapshotResponse, unknown: set[str], seq: int) -> list[Effect]:
-        """What is under way is given up at the next tick, and begun anew ever more rarely until both know the same."""
+        """Gives up, at the next tick, what is under way. It is begun again ever more rarely until both know the same."""
         if any(one.builder.snapshot_id == answer.snapshot_id and self._voids.is_valid(one.begun) for one in self._pending):
             self._voids.void(seq)
             self._at_odds[answer.cluster] = min(unknown)

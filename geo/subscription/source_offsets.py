@@ -1,13 +1,13 @@
-"""How far a batch of a streaming query has come in the Delta tables it reads, by the file that Spark writes of it. Pure.
+"""Place of a batch of a streaming query in the Delta tables it reads, by the file that Spark writes of it. Pure.
 
     metadata            {"id": id of the query}
     offsets/<batch>     v1, a line of metadata, then of each source a line with its end, `-` for none; or v2, where each of these
                         lines begins with the source's name and a colon
     a Delta source      {"sourceVersion": 1, "reservoirId": table id, "reservoirVersion": v, "index": i, "isStartingVersion": false}
 
-Delta counts a version as entered when the first of its files is planned, and goes to the next one with the last: so all below
-`reservoirVersion` is in the batch or in an earlier one, and of that version itself at most some files, whatever `index` says (below 0:
-none). While the table's first content is read in parts (`isStartingVersion`) no version is whole.
+Delta counts a version as entered when the first of its files is planned, and goes to the next one with the last: so all below `reservoirVersion` is
+in the batch or in an earlier one, and of that version itself at most some files, whatever `index` says (below 0: none). While the table's first
+content is read in parts (`isStartingVersion`) no version is whole.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from geo.errors import UsageError
 from geo.text import show
 
 FILE_VERSIONS = ("v1", "v2")
-"""Of Spark's file. The second has names of sources."""
+"""Versions of Spark's file. The second has names of sources."""
 
 SOURCE_VERSIONS = (1, 3)
-"""Of Delta's end. There is no second."""
+"""Versions of Delta's end. There is no second."""
 
 VOID = "-"
 """A source of which nothing has come yet."""
 
 MOST_CHARACTERS = 1_000_000
-"""Of a file; a source takes some hundreds."""
+"""Characters of a file, at most; a source takes some hundreds."""
 
 _NUMBER_LIMIT = 2**63
 
@@ -95,11 +95,11 @@ def read_query_id(text: str) -> str:
 
 
 def goes_on(planned: Sequence[DeltaEnd], newest: int, has_commit: Callable[[int], bool]) -> bool:
-    """Whether a query over one table goes on in it as it is, with its newest version and the commits it has. `planned`: the ends of the last
+    """Tells whether a query over one table goes on in it as it is, with its newest version and the commits it has. `planned`: the ends of the last
     batches that the query has planned, two or, of its first one, one; the last one may be done or not.
 
-    It does not if the table was put back to before what the query has read: what comes now under the same numbers it would pass over. Nor
-    if the first commit is gone that it may still have to read; of its first batch that is the version whose content it reads.
+    It does not if the table was put back to before what the query has read: what comes now under the same numbers it would pass over. Nor if the
+    first commit is gone that it may still have to read; of its first batch that is the version whose content it reads.
     """
     if not planned or planned[-1].reached > newest:
         return False
@@ -108,7 +108,7 @@ def goes_on(planned: Sequence[DeltaEnd], newest: int, has_commit: Callable[[int]
 
 
 def _fields(text: str) -> dict[str, Any] | None:
-    """What is an object of JSON, as the ends of Delta's sources and some others are; None of other texts."""
+    """Parses an object of JSON, as the ends of Delta's sources and some others are; None of other texts."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):

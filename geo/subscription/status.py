@@ -1,4 +1,4 @@
-"""What clusters know of subscriptions: which there are, how far each is, and why one is behind. Reads only."""
+"""Status of subscriptions as clusters know them: which there are, how far each is, and why one is behind. Reads only."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class Listed:
     epoch: int
     acknowledged: int
     runs: bool
-    """Whether a consumer of it gives signs of life in this cluster."""
+    """True if a consumer of it gives signs of life in this cluster."""
     replicated: bool = True
-    """Whether all regions share it; else it is of this cluster's region only."""
+    """True if all regions share it; else it is of this cluster's region only."""
     consumer: str = ConsumerState.STOPPED.value
-    """As ConsumerState."""
+    """State as ConsumerState."""
     backlog: int | None = None
     """Messages of the log here that are not acknowledged; None: they were not counted, or it was deleted, or has no log here."""
     oldest_at: datetime | None = None
@@ -107,13 +107,13 @@ class Standing:
     refused: Mapping[str, int] = field(default_factory=dict)
     unreadable: str | None = None
     consumer: str = ConsumerState.STOPPED.value
-    """As ConsumerState; `unknown` where it cannot be read."""
+    """State as ConsumerState; `unknown` where it cannot be read."""
     lacking_shares: tuple[str, ...] = ()
     """Shares of the keys that nobody has, while somebody has others: their messages wait."""
     replicated: bool = True
-    """Whether all regions share it; else it is of this cluster's region only, and has no peers."""
+    """True if all regions share it; else it is of this cluster's region only, and has no peers."""
     known: bool = True
-    """Whether there is a record or an owner of it here; also true of what cannot be read, of which nobody knows."""
+    """True if there is a record or an owner of it here; also of what cannot be read, of which nobody knows."""
     topic: str = ""
     oldest_at: datetime | None = None
     """When the oldest message that waits was published; None: none waits, or that is not known."""
@@ -122,7 +122,7 @@ class Standing:
     acknowledged_per_s: float | None = None
     """Messages that records of the last RATE_S acknowledge; None: not known."""
     drained_in_s: float | None = None
-    """As `drained_in_s`."""
+    """Seconds as `drained_in_s` derives them."""
     failover: tuple[Readiness, ...] = ()
     """To each other cluster, if this one were lost now."""
 
@@ -161,21 +161,21 @@ def _with_backlog(tables: ClusterTables, topic: Topic, state: AckState, one: Lis
 
 
 def status(spark: SparkSession, topic: str | Topic, subscription: str, config: Config | str | Path) -> Rows[Standing]:
-    """How far a subscription is in every cluster, and why one is behind."""
+    """Reads how far a subscription is in every cluster, and why one is behind."""
     config = read(config)
     clusters = {name: connect(spark, cluster) for name, cluster in config.clusters.items()}
     return Rows(standings(clusters, config, Topic.of(topic), subscription))
 
 
 def standings(clusters: Mapping[str, ClusterTables], config: Config, topic: Topic, subscription: str) -> list[Standing]:
-    """As `status`, of clusters that are connected."""
+    """Reads as `status` clusters that are connected."""
     return all_standings(clusters, config, [topic], subscription)
 
 
 def all_standings(
     clusters: Mapping[str, ClusterTables], config: Config, topics: Sequence[Topic], subscription: str
 ) -> list[Standing]:
-    """As `standings`, of several topics of one namespace, as the partitions of a topic are: of each in every cluster."""
+    """Reads as `standings` several topics of one namespace, as the partitions of a topic are: of each in every cluster."""
     namespaces = {name: _read(tables, clusters, topics, check_subscription(subscription)) for name, tables in clusters.items()}
     found = []
     for topic in topics:
@@ -186,8 +186,9 @@ def all_standings(
 
 @dataclass(frozen=True, slots=True)
 class _Namespace:
-    """What a cluster knows of a subscription of the topics of a namespace: by topic its newest record of each origin and the newest failover, and
-    what was acknowledged lately; and by prefix who runs what."""
+    """Knowledge of a cluster about a subscription of the topics of a namespace: by topic its newest record of each origin and the newest failover,
+    and what was acknowledged lately; and by prefix who runs what.
+    """
 
     known: Known
     newest: Mapping[str, Newest]
@@ -320,7 +321,7 @@ def _peer(
     topic: Topic,
     here: Mapping[str, tuple[datetime, MessageId]],
 ) -> NewestRecord:
-    """What has come of another cluster's records, and if some have not, why. `here`: its newest records of each origin."""
+    """Finds what has come of another cluster's records, and if some have not, why. `here`: its newest records of each origin."""
     newest = here[peer][0] if peer in here else None
     age_s = None if newest is None else (utc_now() - newest).total_seconds()
     of_peer = all_here[peer]

@@ -1,8 +1,7 @@
-"""How far a running Delta streaming query has come in a topic log, by its checkpoint folder. Reads only, beside the query.
+"""Progress of a running Delta streaming query in a topic log, by its checkpoint folder. Reads only, beside the query.
 
-What is there of a batch: `offsets/<batch>` from before it begins, `commits/<batch>` once it has ended. Spark lets old ones of both go,
-the newest never. `metadata` has the query's id, from before its first batch on: a folder that was made anew, or replaced by another
-query's, has another one.
+What is there of a batch: `offsets/<batch>` from before it begins, `commits/<batch>` once it has ended. Spark lets old ones of both go, the newest
+never. `metadata` has the query's id, from before its first batch on. A folder that was made again, or replaced by another query's, has another one.
 """
 
 from __future__ import annotations
@@ -27,11 +26,10 @@ class StreamProgress:
 
 
 def read_progress(files: SmallFiles, checkpoint: str, table_id: str) -> StreamProgress:
-    """How far the query has come in the table, by what is in the folder now.
+    """Reads the progress of the query in the table, by what is in the folder now.
 
-    A version of which it has processed some files only does not count. What was before the version it began at counts: who started it
-    there wanted that. Raises UsageError if there is no such checkpoint, or it is of another table, RetryableError if it cannot be read
-    just now.
+    A version of which it has processed some files only does not count. What was before the version it began at counts: who started it there wanted
+    that. Raises UsageError if there is no such checkpoint, or it is of another table, RetryableError if it cannot be read just now.
     """
     finished = _finished(files, checkpoint, table_id)
     return StreamProgress(finished, _query_id(files, checkpoint))  # read last: what was read before it is not of a later query

@@ -1,4 +1,4 @@
-"""How far the subscriptions of a topic are in one cluster, and the snapshots that each has before it. Pure."""
+"""Cursors of the subscriptions of a topic in one cluster, and the snapshots that each has before it. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from geo.subscription.markers import SubscriptionUpdate, read_snapshot
 from geo.subscription.snapshot_cache import Snapshot, SnapshotCache
 
 MAX_SUBSCRIPTIONS = 1_000
-"""Of a topic. One that an update would create beyond it is counted and not created: anybody who shares the topic can write one."""
+"""Subscriptions of a topic, at most. One that an update would create beyond it is counted and not created: anybody who shares the topic can write
+one.
+"""
 
 
 @dataclass(slots=True)
 class SubscriptionCursor:
-    """How far one subscription is: by its consumers here, and by what other clusters have told of theirs."""
+    """Place of one subscription: by its consumers here, and by what other clusters have told of theirs."""
 
     cache: SnapshotCache
     finished: int | None = None
@@ -61,12 +63,13 @@ class SubscriptionCursors:
 
     @property
     def need_snapshots(self) -> bool:
-        """Whether snapshots of this cluster are of use to any of them."""
+        """Tells whether snapshots of this cluster are of use to any of them."""
         return any(one.leads for one in self._each.values())
 
     def subscribed(self, row: Subscribed) -> tuple[list[Effect], bool]:
-        """Hears that somebody created a subscription here. Returns the effects, and whether it is a new one, which needs a snapshot of a topic at rest
-        too."""
+        """Handles that somebody created a subscription here. Returns the effects, and whether it is a new one, which needs a snapshot of a topic at
+        rest too.
+        """
         before, effects = self._each.get(row.subscription), list[Effect]()
         if before is not None and before.created_us not in (None, row.created_us):
             effects += self.unsubscribed(row.subscription)
@@ -87,14 +90,14 @@ class SubscriptionCursors:
         return [Forgotten(name, here_too=False)]
 
     def progress(self, row: FinishedUpTo) -> list[Effect]:
-        """Hears what a consumer here has finished."""
+        """Handles what a consumer here has finished."""
         if (one := self._each.get(row.subscription)) is None:
             return self._counts.nothing(Happened.UNKNOWN_SUBSCRIPTION)
         one.used_here = True
         return self._finish(row.subscription, one, row.version)
 
     def moved_elsewhere(self, update: SubscriptionUpdate, start: int, cluster: str, sender: str | None) -> list[Effect]:
-        """Hears from another cluster at which version a consumer may begin in this one, `cluster`."""
+        """Handles from another cluster at which version a consumer may begin in this one, `cluster`."""
         is_known = update.subscription in self._each
         if (one := self._made(update.subscription)) is None:
             return []
@@ -104,7 +107,7 @@ class SubscriptionCursors:
         return [MayStart(update.subscription, update.snapshot_id, update.started_us, {cluster: start}, sender)]
 
     def note_quiet(self, moved: int | None, looked: int) -> list[Effect]:
-        """Hears that nothing after the version `moved`, up to `looked`, is a message."""
+        """Handles that nothing after the version `moved`, up to `looked`, is a message."""
         if self._quiet is None or self._quiet[1] <= looked:
             self._quiet = moved, looked
         effects: list[Effect] = []
@@ -114,7 +117,7 @@ class SubscriptionCursors:
         return effects
 
     def add(self, snapshot: Snapshot) -> list[Effect]:
-        """Hears of a snapshot that counts from now on."""
+        """Adds a snapshot that counts from now on."""
         effects: list[Effect] = []
         self._cache.add(snapshot)
         for name, one in self._each.items():
@@ -167,10 +170,10 @@ class SubscriptionCursors:
         return max(version, looked) if moved is None or moved <= version else version
 
     def _passed(self, name: str, one: SubscriptionCursor) -> list[Effect]:
-        """What follows from the snapshots that lie in what is finished.
+        """Derives what follows from the snapshots that lie in what is finished.
 
-        What an update of another cluster has moved does not count as finished here. That one tells all clusters itself; and of what
-        is routed here and to x, but not to it, nobody there has finished anything.
+        What an update of another cluster has moved does not count as finished here. That one tells all clusters itself; and of what is routed here
+        and to x, but not to it, nobody there has finished anything.
         """
         if one.finished is None:
             return []

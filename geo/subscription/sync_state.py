@@ -1,4 +1,4 @@
-"""Whether version sync runs in a cluster, and what it has not read, by the tables alone: for who looks."""
+"""State of version sync in a cluster: whether it runs, and what it has not read, by the tables alone, for who looks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def why_not_run(tables: ClusterTables) -> str | None:
 
 
 def unread_of(tables: ClusterTables, one: VersionSubscription, newest: int, frequency_s: float) -> str | None:
-    """What the tail has not read of the log of a subscription, which ends at `newest`, though both are there for long; None: nothing.
-    Messages are read within the frequency of snapshots, markers sooner; of commits that add nothing else nothing is told."""
+    """Finds what the tail has not read of the log of a subscription, which ends at `newest`, though both are there for long; None: nothing. Messages
+    are read within the frequency of snapshots, markers sooner; of commits that add nothing else nothing is told.
+    """
     log, row = tables.log(one.topic), next(iter(tables.journal(MARKERS).newest(topic=str(one.topic))), None)
     read_to = -1 if row is None or row["table_id"] != log.table_id() else row["read_to"]
     commits = log.commits(read_to + 1, newest)
@@ -38,7 +39,7 @@ def unread_of(tables: ClusterTables, one: VersionSubscription, newest: int, freq
 
 
 def _is_told(log: Table, commit: Commit, cluster: str) -> bool:
-    """Whether the tail tells of a commit: it brings messages, or markers that concern the controller here."""
+    """Tells whether the tail reports a commit: it adds messages, or markers that concern the controller here."""
     if commit.kind is not Kind.APPEND or commit.rows == 0:
         return False
     if (found := added_where(log, commit.version, "marker", ("origin", "marker"))) is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 
 VIEW_SUFFIX = "__messages"
-"""Of a topic's view in a catalog. No topic's table is called so: its name has `__` twice."""
+"""End of the name of a topic's view in a catalog. No topic's table is called so: its name has `__` twice."""
 
 OPTIONS = {"ignoreDeletes": "true"}
 """Expiry deletes whole days, at which a Delta stream stops without this. Changes of messages still stop it, as they should."""

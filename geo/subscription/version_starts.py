@@ -24,7 +24,7 @@ class VersionStart:
     subscription: str
     cluster: str
     sequence: int = field(compare=False)
-    """Of the row of `system/markers` that it follows from."""
+    """Number of the row of `system/markers` that it follows from."""
     start: int | None = None
     snapshot_id: str | None = None
     taken_at: datetime | None = None
@@ -36,11 +36,12 @@ class VersionStart:
 
 @dataclass(frozen=True, slots=True)
 class VersionStarts:
-    """What a cluster knows of the versions of one topic. `waits_for`: the clusters because of which it takes no snapshots, and why.
-    `refused`: markers in its log that changed nothing, by reason, since the state of its controller was begun."""
+    """Versions of one topic, as a cluster knows them. `waits_for`: the clusters because of which it takes no snapshots, and why. `refused`: markers
+    in its log that changed nothing, by reason, since the state of its controller was begun.
+    """
 
     starts: Mapping[tuple[str, str], VersionStart] = field(default_factory=dict)
-    """By subscription and cluster."""
+    """Starts by subscription and cluster."""
     waits_for: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
 
@@ -53,7 +54,7 @@ def told_here(tables: ClusterTables, topics: str) -> set[tuple[Topic, str]]:
 
 
 def read_starts(tables: ClusterTables, topic: Topic) -> VersionStarts:
-    """What the cluster of `tables` knows of the topic now; of each start who told it."""
+    """Reads what the cluster of `tables` knows of the topic now; of each start who told it."""
     me, rows = tables.cluster.name, tables.journal(VERSION_STARTS).read(VersionStart, topic=str(topic))
     of_topic = max((row for row in rows if not row.subscription), key=lambda row: row.sequence, default=None)
     starts = [replace(row, told_by=row.told_by or me) for row in rows if row.subscription and row.start is not None]

@@ -1,6 +1,5 @@
-"""How far version subscriptions are, and where their consumers may go on in other clusters: for who looks, and who moves one. Reads
-only, and no link is needed: what a cluster's controller found out stands in its own tables, and in those of the other clusters once its
-update has come there.
+"""Status of version subscriptions, and where their consumers may go on in other clusters: for who looks, and who moves one. Reads only, and no link
+is needed: what a cluster's controller found out stands in its own tables, and in those of the other clusters once its update has come there.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from geo.subscription.version_subscriptions import VersionSubscription, progress
 from geo.text import first_line
 
 ANSWER_S = 30.0
-"""How long a failover waits for the cluster that is left. One that does not answer counts as gone."""
+"""Seconds that a failover waits for the cluster that is left. One that does not answer counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class StartElsewhere:
     finished: int | None
     """The version of the source's log up to which its consumer has finished all; None: not known."""
     checkpoint: str | None
-    """Of its streaming query in the source, if that says how far it is."""
+    """Checkpoint of its streaming query in the source, if that says how far it is."""
     source_unreadable: str | None
     waits_for: Mapping[str, str]
     """Because of these clusters the source takes no snapshots, so the start grows old."""
@@ -96,7 +95,7 @@ class VersionStanding:
     not_run: str | None = None
     """Why nobody runs version sync there, where the subscription is known."""
     unread: str | None = None
-    """What whoever runs it has not read of the log, though it is there for long."""
+    """Part of the log that whoever runs it has not read, though it is there for long."""
     start_here: int | None = None
     """Where a consumer may begin in this cluster, as another one told."""
     told_by: str | None = None
@@ -110,7 +109,7 @@ class VersionStanding:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What is known where the consumer is; nothing where that is `unreadable`, which says why."""
+    """Facts where the consumer is; nothing where that is `unreadable`, which says why."""
 
     subscription: VersionSubscription | None = None
     starts: VersionStarts = field(default_factory=VersionStarts)
@@ -121,7 +120,7 @@ class _Source:
     not_run: str | None = None
     """Why nobody runs version sync there."""
     done: MessageSet | None = None
-    """What is finished."""
+    """Messages that are finished."""
     held: MessageSet = field(default_factory=MessageSet)
     """All that the log has now; nothing if it is not known what is finished."""
     replication_clusters: tuple[str, ...] | None = None
@@ -129,7 +128,7 @@ class _Source:
 
 
 def is_version_subscription(tables: ClusterTables, topic: Topic, subscription: str) -> bool:
-    """Whether the cluster has such a version subscription, or was told where its consumer may begin here."""
+    """Tells whether the cluster has such a version subscription, or was told where its consumer may begin here."""
     if version_subscription(tables, topic, subscription) is not None:
         return True
     return (subscription, tables.cluster.name) in read_starts(tables, topic).starts
@@ -138,8 +137,7 @@ def is_version_subscription(tables: ClusterTables, topic: Topic, subscription: s
 def goes_by_versions(
     clusters: Mapping[str, ClusterTables], topic: Topic, subscription: str, source: str, target: str, *, source_gone: bool
 ) -> bool:
-    """Whether a subscription that is to move is one of versions. The source is asked, for ANSWER_S at most, only if the target does
-    not know."""
+    """Tells whether a subscription that is to move is one of versions. The source is asked, for ANSWER_S at most, only if the target does not know."""
     if is_version_subscription(clusters[target], topic, subscription):
         return True
     if source_gone or key_of(topic, subscription) in read_known(clusters[target], topic, subscription).states:

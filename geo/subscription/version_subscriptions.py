@@ -53,7 +53,7 @@ class VersionSubscription:
     deleted: bool = False
     """Unsubscribed here, until somebody creates it again."""
     sequence: int = field(default=0, compare=False)
-    """Of its newest row."""
+    """Number of its newest row."""
 
     def __str__(self) -> str:
         return f"version subscription {self.subscription} of {self.topic}"
@@ -94,7 +94,7 @@ def progress(tables: ClusterTables, one: VersionSubscription) -> int | None:
 
 
 def versions_behind(tables: ClusterTables, one: VersionSubscription) -> int | None:
-    """How many versions of the log its consumer has not finished; None: nobody knows, as where the log is another one now."""
+    """Counts the versions of the log that its consumer has not finished; None: nobody knows, as where the log is another one now."""
     with Tried():
         finished, newest = _progress(tables, one)
         return newest - (-1 if finished is None else finished)
@@ -102,7 +102,7 @@ def versions_behind(tables: ClusterTables, one: VersionSubscription) -> int | No
 
 
 def _progress(tables: ClusterTables, one: VersionSubscription) -> tuple[int | None, int]:
-    """As `progress`, and the newest version of the log."""
+    """Reads `progress`, and the newest version of the log."""
     log, _ = seen_log(tables, one.topic)
     _refuse_other_log(tables, one, log.table_id())
     finished = said_by(tables, one)
@@ -128,7 +128,7 @@ def said_by(tables: ClusterTables, one: VersionSubscription) -> int | None:
 
 
 def is_of_messages(tables: ClusterTables, topic: Topic, subscription: str) -> bool:
-    """Whether the cluster knows a subscription of that name whose messages are acknowledged one by one."""
+    """Tells whether the cluster knows a subscription of that name whose messages are acknowledged one by one."""
     state = read_known(tables, topic, subscription).states.get(key_of(topic, subscription))
     return state is not None and not state.deleted
 
@@ -136,11 +136,11 @@ def is_of_messages(tables: ClusterTables, topic: Topic, subscription: str) -> bo
 def create(
     tables: ClusterTables, topic: Topic, subscription: str, checkpoint: str | None = None, *, replicated: bool | None = None
 ) -> VersionSubscription:
-    """Create it here, with `checkpoint` followed by its query's checkpoint folder. Again it changes nothing. `replicated` None: true, or
-    as it is there.
+    """Create it here, with `checkpoint` followed by its query's checkpoint folder. Again it changes nothing. `replicated` None: true, or as it is
+    there.
 
-    Raises UsageError if the name is that of an ordinary subscription here, if it is there with another checkpoint, if the topic has
-    MAX_SUBSCRIPTIONS of them here, and for a folder that is no checkpoint of a query over this log; UnsafeError if it is there for another
+    Raises UsageError if the name is that of an ordinary subscription here, or if it is there with another checkpoint. So it does if the topic has
+    MAX_SUBSCRIPTIONS of them here, and for a folder that is no checkpoint of a query over this log. Raises UnsafeError if it is there for another
     query or another log; SchemaError if the topic has no log here.
     """
     log, _ = seen_log(tables, topic)
@@ -255,7 +255,7 @@ _ANEW = "delete it and create it anew (`geo subscriptions delete`, `create --mod
 
 
 def _absolute(checkpoint: str | None) -> str | None:
-    """As every process finds it."""
+    """Path as every process finds it."""
     local = None if checkpoint is None else local_path(checkpoint)
     return checkpoint if local is None else os.path.abspath(local)
 

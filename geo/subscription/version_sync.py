@@ -43,13 +43,13 @@ from geo.text import counted
 log = logging.getLogger(__name__)
 
 ANSWER_S = 2.0
-"""How long other clusters are waited for by who asks whether there is anything to do at all."""
+"""Seconds that other clusters are waited for by who asks whether there is anything to do at all."""
 
 ENDS_S = 10.0
-"""How long one of the two parts is waited for when the other has failed."""
+"""Seconds that one of the two parts is waited for when the other has failed."""
 
 PLACE = Topic.parse("persistent://geo/system/version-sync")
-"""What is done once in a cluster is placed as a topic of this name would be, where several brokers share the topics. There is no such topic."""
+"""Topic in whose place the works that are done once in a cluster are placed, where several brokers share the topics. There is no such topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class SyncWork(QueryWork[OpenSync]):
 
     @property
     def markers(self) -> int:
-        """How many were written."""
+        """Count of markers that were written."""
         last = self.lease.last
         return self._before + (0 if last is None else last.controllers.markers)
 
@@ -157,7 +157,7 @@ class Versions(QueryWorks[SyncWork]):
 
     @property
     def markers(self) -> int:
-        """How many were written."""
+        """Count of markers that were written."""
         return self._work.markers
 
     def discover(self, known: Mapping[Hashable, tuple[SyncWork, State]]) -> Found[SyncWork]:
@@ -180,8 +180,9 @@ class Versions(QueryWorks[SyncWork]):
         return Told(name, markers, {"name": name, "markers": markers})
 
     def _are_used(self) -> bool:
-        """Whether there is one that is replicated here or in another cluster. One that cannot be read now counts as having one where
-        something was told before."""
+        """Tells whether there is one that is replicated here or in another cluster. One that cannot be read now counts as having one where something
+        was told before.
+        """
         if replicated_subscriptions(self._tables):
             return True
         for peer in self._peers.values():
@@ -196,7 +197,7 @@ class Versions(QueryWorks[SyncWork]):
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What a run did. `unfinished`: what could not go on, and why."""
+    """Result of a run. `unfinished`: what could not go on, and why."""
 
     markers: int
     unfinished: Mapping[str, str]
@@ -232,8 +233,9 @@ class VersionSync:
         self._supervisor.stop()
 
     def run(self) -> Synced:
-        """Run until stopped, or with the available-now trigger over what is there: what the tail tells in such a pass its controllers may
-        hear in the next one. While another process does it, it is DELAYED, and taken up once that one has ended."""
+        """Run until stopped, or with the available-now trigger over what is there: what the tail tells in such a pass its controllers may handle in
+        the next one. While another process does it, it is DELAYED, and taken up once that one has ended.
+        """
         left = unfinished(self._supervisor.run())
         return Synced(self._group.markers, left)
 

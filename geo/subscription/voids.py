@@ -1,4 +1,4 @@
-"""Times in which a log is not in the order that links bring: no snapshot begun before the end of one counts. Pure."""
+"""Times in which a log is not in the order of replication by links: no snapshot begun before the end of one counts. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from geo.subscription.controller_rows import Void
 
 
 class Voids:
-    """Of the log of one topic in one cluster."""
+    """Voids of the log of one topic in one cluster."""
 
     def __init__(self) -> None:
         self._open: set[str] = set()
@@ -22,7 +22,7 @@ class Voids:
         return min(self._open, default=None)
 
     def is_valid(self, begun: int) -> bool:
-        """Whether a snapshot may be used that was begun at the row of this number."""
+        """Tells whether a snapshot may be used that was begun at the row of this number."""
         return begun >= self._voided
 
     def void(self, seq: int) -> None:

@@ -1,7 +1,8 @@
 """Records in which a state travels: the key and payload of a message of `__acks`. Versioned, compact, and strict when read.
 
-key      TOPIC/SUBSCRIPTION payload  version 1 · flags · epoch · names of clusters · base · acknowledged ranges · levels of redelivery of one region
-only: version 2 · flags · turn · length of the next · payload of version 1 [· that of the replicated one, if it is kept]
+    key      TOPIC/SUBSCRIPTION
+    payload  version 1 · flags · epoch · names of clusters · base · acknowledged ranges · levels of redelivery
+    of one region only: version 2 · flags · turn · length of the next · payload of version 1 [· that of the replicated one, if it is kept]
 
 What all regions share is of version 1; programs that do not know regional subscriptions refuse version 2 as newer. Numbers are varints (LEB128). The
 ranges of a ledger alternate between how many entries are left out and how many are in. So 10,000 holes take some 30 kB, and a range cannot be told
