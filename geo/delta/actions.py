@@ -17,7 +17,7 @@ _VECTORS = re.compile(r"(^|/)deletion_vector_[0-9a-f-]{36}\.bin$")
 """The name of a file that is a deletion vector, and holds no rows."""
 
 _NO_ROWS = frozenset({"commitInfo", "txn", "metaData", "protocol", "domainMetadata", "checkpointMetadata", "sidecar"})
-"""Actions that bring and take no row by themselves."""
+"""Actions that add and take no row by themselves."""
 
 
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]
@@ -40,8 +40,9 @@ class Effect(str, Enum):
     CHANGED = "CHANGED"
     """Rows went or changed, or came in a way that nobody who follows the commits sees."""
     RELISTED = "RELISTED"
-    """Files were listed without a change of data and without others that went. Files that were there before bring nothing (row
-    tracking, statistics); of any other file rows came that nobody sees who follows the commits."""
+    """Files were listed without a change of data and without others that went. Files that were there before add nothing (row tracking, statistics).
+    Of any other file rows came that nobody sees who follows the commits.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +58,17 @@ class Actions:
     rows: int | None = 0
     size: int = 0
     partitions: frozenset[Partition] = frozenset()
-    """Of the files by which rows may have come: those that came with a change of data, and those that were listed without one and without
-    others that went."""
+    """Partitions of the files by which rows may have come: those that came with a change of data, and those that were listed without one and without
+    others that went.
+    """
     columns: frozenset[str] | None = None
-    """The names of all columns, inner ones with a dot, after a commit that describes the table anew; None of any other commit."""
+    """The names of all columns, inner ones with a dot, after a commit that describes the table; None of any other commit."""
     why: str = ""
-    """Of a changed table: the action that shows it, for messages."""
+    """Action that shows a changed table, for messages."""
 
 
 def touched_by(before: Touched, actions: Actions | None) -> Touched:
-    """What is touched after one commit more; None: its actions cannot be read."""
+    """Adds to what is touched one commit more; None: its actions cannot be read."""
     return None if before is None or actions is None else before | actions.partitions
 
 
@@ -84,8 +86,9 @@ class _Files:
 
 
 def actions_of(actions: Iterable[Mapping[str, Any]]) -> Actions:
-    """What the actions of one commit, in any order, do together. Raises KeyError, ValueError, TypeError or AttributeError for what is
-    no action of the protocol's form."""
+    """Sums the actions of one commit, in any order. Raises KeyError, ValueError, TypeError or AttributeError for what is no action of the protocol's
+    form.
+    """
     came, went, moved_in, moved_out = _Files(), _Files(), _Files(), _Files()
     paths: list[str] = []
     partitions: set[Partition] = set()
@@ -125,7 +128,7 @@ def actions_of(actions: Iterable[Mapping[str, Any]]) -> Actions:
 
 
 def _is_promised(moved_in: _Files, moved_out: _Files) -> bool:
-    """Whether nothing contradicts that the same rows are in other files now: a writer that counts none has to be believed."""
+    """Tells whether nothing contradicts that the same rows are in other files now: a writer that counts none has to be believed."""
     return moved_in.count > 0 and None in (moved_in.rows, moved_out.rows)
 
 

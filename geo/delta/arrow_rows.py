@@ -31,7 +31,7 @@ _ARROW = {
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """Of a column of our tables, by its SQL type."""
+    """Type of a column of our tables, by its SQL type."""
     return _ARROW[kind]
 
 
@@ -42,7 +42,7 @@ def rows_table(types: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -
 
 
 def rows_frame(spark: SparkSession, types: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> DataFrame:
-    """As `rows_table`, as a DataFrame.
+    """Converts rows as `rows_table` into a DataFrame.
 
     By way of Arrow: `createDataFrame` of a list starts a Python worker in every job that reads it, seconds on a busy machine.
     """
@@ -58,7 +58,7 @@ def columns_in(rows: pa.Table) -> T.StructType:
 def map_in_arrow(
     rows: DataFrame, each: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answers: str | T.StructType
 ) -> DataFrame:
-    """As `DataFrame.mapInArrow`, of columns with any names: Spark's takes a dot or a backtick in one for something else."""
+    """Maps as `DataFrame.mapInArrow`, of columns with any names: Spark's takes a dot or a backtick in one for something else."""
     names = rows.columns
 
     def of_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -98,7 +98,7 @@ def plain_values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _values(found: list[Any], kind: pa.DataType) -> list[Any]:
-    """As `plain_values`, of what Arrow gives, in which times and days are numbers."""
+    """Converts as `plain_values` what Arrow gives, in which times and days are numbers."""
     if pa.types.is_timestamp(kind):
         return [None if one is None else _time(one, has_zone=kind.tz is not None) for one in found]
     if pa.types.is_date32(kind):
@@ -141,7 +141,7 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
 
 
 def _number(kind: pa.DataType) -> pa.DataType:
-    """Of times in microseconds, and of days, since 1970."""
+    """Type of the numbers of times in microseconds, and of days, since 1970."""
     return pa.int64() if pa.types.is_timestamp(kind) else pa.int32() if pa.types.is_date32(kind) else kind
 
 

@@ -30,11 +30,10 @@ class DataFileOf:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a commit takes out of a table, in which it was found at `version`, and what it puts in.
+    """Files that a commit takes out of a table, in which it was found at `version`, and those that it puts in.
 
-    `changes_rows`: readers are told; else the same rows are in other files. `closed`: values of the partition column whose files
-    are all taken, so that nothing may have come into them since. `feed`: files of the change feed, where the taken and added
-    files do not tell it.
+    `changes_rows`: readers are told; else the same rows are in other files. `closed`: values of the partition column whose files are all taken, so
+    that nothing may have come into them since. `feed`: files of the change feed, where the taken and added files do not tell it.
     """
 
     version: int
@@ -67,7 +66,7 @@ def conflict(change: Change, lines: Iterable[str]) -> str | None:
 
 
 def conflict_since(folder: ReadPath, change: Change, newest: int) -> str | None:
-    """As `conflict`, of the commits above the change's version, up to the newest."""
+    """Finds a conflict as `conflict`, in the commits above the change's version, up to the newest."""
     for version in range(change.version + 1, newest + 1):
         try:
             lines = (folder / commit_file(version)).lines()
@@ -79,7 +78,7 @@ def conflict_since(folder: ReadPath, change: Change, newest: int) -> str | None:
 
 
 def may_change(folder: WritePath, now: DeltaState, before: DeltaState, change: Change) -> bool:
-    """Whether the next commit may make the change here, which was made for the table as it was before."""
+    """Tells whether the next commit may make the change here, which was made for the table as it was before."""
     if now.why_not_change is not None or (change.written is not None and not may_add(folder, now, change.written)):
         return False
     return (now.table_id, now.partition_by) == (before.table_id, before.partition_by) and not is_for_spark(folder, now)

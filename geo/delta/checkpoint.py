@@ -1,5 +1,5 @@
-"""Writes a checkpoint of a table on a store where a look is a request: from the checkpoint before it and the commits since, in a handful of
-requests where a library that opens the table anew makes some fifty-five.
+"""Writes a checkpoint of a table on a store where a look is a request: from the checkpoint before it and the commits since. That takes a handful of
+requests where a library that opens the table again makes some fifty-five.
 
 It is a classic one, in one file. What it does not know of a table it refuses (UnsupportedError): `deltalake` writes the checkpoint then.
 """
@@ -24,7 +24,7 @@ from geo.now import now_us
 from geo.schemas.table import duration_s
 
 _MOST_FILES = 20_000
-"""Of more the library takes less of this process."""
+"""Files above which the library takes less of this process."""
 
 _TEXTS, _NAMES = pa.map_(pa.string(), pa.string()), pa.list_(pa.string())
 _VECTOR = {
@@ -49,7 +49,7 @@ _ACTIONS = {
         "partitionValues": _TEXTS, "size": pa.int64(), **_NUMBERED,
     },
 }  # fmt: skip
-"""What a checkpoint has, as Delta's PROTOCOL.md lists it ("Checkpoint Schema")."""
+"""Columns of a checkpoint, as Delta's PROTOCOL.md lists them ("Checkpoint Schema")."""
 
 _SCHEMA = pa.schema({name: pa.struct(fields) for name, fields in _ACTIONS.items()})
 
@@ -59,10 +59,10 @@ _DROPPED = {
     "add": {"stats_parsed", "partitionValues_parsed"},
     "remove": {"stats", "tags", "stats_parsed", "partitionValues_parsed"},
 }
-"""What is told a second time, or need not be."""
+"""Fields that are told a second time, or need not be."""
 
 _KEYS = {"txn": "appId", "add": "path", "remove": "path", "domainMetadata": "domain"}
-"""What tells actions of a kind apart; of any other there is one."""
+"""Fields that tell actions of a kind apart; of any other there is one."""
 
 _ASKED_OTHERWISE = {
     "delta.checkpointPolicy": "classic",
@@ -77,8 +77,8 @@ _NOT_WHOLE = (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException
 def write_checkpoint(folder: WritePath, version: int, checksum: Mapping[str, Any]) -> None:
     """Write the checkpoint of a version, which has this checksum, and then that it is the newest one.
 
-    Nothing of it is put unless what leads to the version, read anew, comes to what the checksum says. Raises UnsupportedError where
-    it is left to `deltalake`, and as the store does: then readers go by the checkpoint before.
+    Nothing of it is put unless what leads to the version, read again, comes to what the checksum says. Raises UnsupportedError where it is left to
+    `deltalake`, and as the store does: then readers go by the checkpoint before.
     """
     protocol, configuration = checksum["protocol"], checksum["metadata"].get("configuration") or {}
     if "v2Checkpoint" in (protocol.get("writerFeatures") or ()):
@@ -100,7 +100,7 @@ def write_checkpoint(folder: WritePath, version: int, checksum: Mapping[str, Any
 
 
 def _actions(folder: ReadPath, version: int) -> Iterable[Iterable[tuple[str, dict[str, Any]]]]:
-    """What leads to a version: the actions of the checkpoint before it, then those of each commit."""
+    """Actions that lead to a version: those of the checkpoint before it, then those of each commit."""
     found = read_folder(folder)
     before = max((one for one in found.checkpoints if one < version), default=-1)
     later = [one for one in found.commits if before < one <= version]

@@ -1,8 +1,8 @@
-"""Which columns a Delta table can have, how their names are compared, how they stand in SQL, and what becomes of a table's columns as others
-come. No clock and no I/O.
+"""Columns of a Delta table: which it can have, how their names are compared, and how they stand in SQL. Beside them what becomes of a table's columns
+as others come. No clock and no I/O.
 
-Delta keeps a name as it was given and takes two that differ in case only for one. Without column mapping, which tables of this program do not
-have, some characters cannot be in a name (Parquet's readers of old). With the change feed on, three names are the feed's.
+Delta keeps a name as it was given and takes two that differ in case only for one. Without column mapping, which tables of this program do not have,
+some characters cannot be in a name (Parquet's readers of old). With the change feed on, three names are the feed's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OF_FEED = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
 
 def folded(name: str) -> str:
-    """What two names have in common that are one to Delta: those that differ in case only, character by character, as Java compares them."""
+    """Folds a name so that two are equal that are one to Delta: those that differ in case only, character by character, as Java compares them."""
     return "".join((one.upper() if len(one.upper()) == 1 else one).lower()[0] for one in name)
 
 
@@ -132,7 +132,7 @@ class Clash:
         return goes_with(*kinds) or may_be_equal(kinds)
 
     def told(self, where_given: str, where_there: str) -> str:
-        """What is not alike. The places are such as "in us"."""
+        """Words for what is not alike. The places are such as "in us"."""
         if self.is_of_case:
             pair = f"{show(self.given.name)} {where_given} and {show(self.there.name)} {where_there}"
             return f"the columns {pair} differ in case only, and to Delta are one"
@@ -142,8 +142,9 @@ class Clash:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a table's columns need so that rows with others can be appended: columns behind its own, and columns of its own made of a wider
-    type, given with that type. `clashes` stand in the way."""
+    """Changes that a table's columns need so that rows with others can be appended: columns behind its own, and columns of its own made of a wider
+    type, given with that type. `clashes` stand in the way.
+    """
 
     added: tuple[StructField, ...]
     widened: tuple[StructField, ...]
@@ -154,7 +155,7 @@ class Growth:
 
     @property
     def told(self) -> str:
-        """What is new, as `--add-columns` takes it; a name that cannot be printed is shown."""
+        """Words for what is new, as `--add-columns` takes it; a name that cannot be printed is shown."""
         return ", ".join(
             f"{identifier(one.name) if one.name.isprintable() else show(one.name)} {sql_type(one.dataType)}"
             for one in (*self.added, *self.widened)
@@ -162,8 +163,9 @@ class Growth:
 
 
 def growth(there: StructType, given: Iterable[StructField]) -> Growth:
-    """What columns that are `there` need for these. A column whose type is narrower than the table's goes with it. Of two that are given with
-    one name, in whatever case, the second has to go with the first."""
+    """Derives what columns that are `there` need for these. A column whose type is narrower than the table's goes with it. Of two that are given with
+    one name, in whatever case, the second has to go with the first.
+    """
     own = {folded(one.name): one for one in there}
     added: list[StructField] = []
     widened: list[StructField] = []
@@ -187,13 +189,14 @@ def why_not_grown(there: StructType, needed: Growth, where: str) -> str:
 
 
 def goes_with(kind: DataType, wanted: DataType) -> bool:
-    """Whether all values of a type are values of another one as well: it is the same, or narrower."""
+    """Tells whether all values of a type are values of another one as well: it is the same, or narrower."""
     return is_same(kind, wanted) or _widens(kind, wanted)
 
 
 def may_be_equal(kinds: Iterable[DataType]) -> bool:
-    """Whether a value of one of these types may be exactly one of each other: of numbers, of times, or BOOLEAN, and of texts with one of these.
-    Never of types that hold others, since Spark casts a struct's fields by their place; nor BINARY, since what is no UTF-8 is no text."""
+    """Tells whether a value of one of these types may be exactly one of each other: of numbers, of times, or BOOLEAN, and of texts with one of these.
+    Never of types that hold others, since Spark casts a struct's fields by their place; nor BINARY, since what is no UTF-8 is no text.
+    """
     others = [kind for kind in kinds if not isinstance(kind, spark_types.StringType)]
     times = (spark_types.DateType, spark_types.TimestampType, spark_types.TimestampNTZType)
     groups = ((spark_types.NumericType,), times, (spark_types.BooleanType,))
@@ -201,11 +204,11 @@ def may_be_equal(kinds: Iterable[DataType]) -> bool:
 
 
 def is_same(kind: DataType, other: DataType) -> bool:
-    """Whether types are the same, whatever is said of values in them that are required and of comments."""
+    """Tells whether types are the same, whatever is said of values in them that are required and of comments."""
     return nullable(kind) == nullable(other)
 
 
 def _widens(kind: DataType, wider: DataType) -> bool:
-    """Whether Delta makes a column of a type one of another type that way."""
+    """Tells whether Delta makes a column of a type one of another type that way."""
     before, after = kind.jsonValue(), wider.jsonValue()
     return isinstance(before, str) and isinstance(after, str) and is_wider(before, after)

@@ -33,7 +33,7 @@ KEPT = "geo.keep"
 
 
 ENGINE = "delta-geo"
-"""What commits of this program say of who made them (`engineInfo`)."""
+"""Name of this program in its commits (`engineInfo`)."""
 
 
 def commit_file(version: int) -> str:
@@ -47,14 +47,14 @@ def checksum_file(version: int) -> str:
 
 
 class Kind(str, Enum):
-    """What a commit did to a topic log, as far as whoever reads it in order must know."""
+    """Kind of a commit of a topic log, as far as whoever reads it in order must know."""
 
     APPEND = "APPEND"
     """Rows were added and nothing else."""
     NEUTRAL = "NEUTRAL"
     """No row came or went: files were compacted or removed, properties set, columns added."""
     RELISTED = "RELISTED"
-    """Files were listed anew, as if nothing changed: usually so; but they may hold rows that no reader of commits sees."""
+    """Files were listed again, as if nothing changed: usually so; but they may hold rows that no reader of commits sees."""
     EXPIRY = "EXPIRY"
     """Our expiry: whole dates whose messages are older than the TTL."""
     ERASURE = "ERASURE"
@@ -88,7 +88,7 @@ class Commit:
 
     @property
     def done(self) -> Actions:
-        """What it did to the rows, by its actions."""
+        """Sum of its actions on the rows."""
         return self.actions or actions_by_operation(self.operation, self.parameters, self.metrics)
 
     @property
@@ -111,7 +111,7 @@ class Commit:
 
     @property
     def columns(self) -> frozenset[str] | None:
-        """The columns after a commit that describes the table anew; None of any other commit."""
+        """The columns after a commit that describes the table; None of any other commit."""
         return self.done.columns
 
     def since(self, before: Mapping[str, Any] | None) -> Commit:
@@ -122,17 +122,17 @@ class Commit:
 
     @property
     def rows(self) -> int | None:
-        """How many rows it added; None where that is not known."""
+        """Count of the rows that it added; None where that is not known."""
         return self.done.rows
 
     @property
     def bytes(self) -> int:
-        """Of the files by which it added rows; 0 where that is not known."""
+        """Bytes of the files by which it added rows; 0 where that is not known."""
         return self.done.size
 
     @property
     def what(self) -> str:
-        """What was done by whom, for messages."""
+        """Words for what was done by whom, for messages."""
         lost = f", which took the columns {', '.join(self.lost_columns)} away" if self.lost_columns else ""
         return f"{self.operation} {self.who}{lost}"
 
@@ -143,18 +143,18 @@ class Commit:
         return f"by {self.user or 'someone'} at {shown_time(made)}"
 
     def repeats(self, earlier: Commit) -> bool:
-        """Whether it is another one's commit once more: it adds no file that the earlier one did not add, so it brings nothing."""
+        """Tells whether it is another one's commit once more: it adds no file that the earlier one did not add, so it adds nothing."""
         if self.commit_id == earlier.commit_id:
             return True
         return not set(self.done.paths).isdisjoint(earlier.done.paths)
 
     def has_record(self, key: str) -> bool:
-        """Whether its userMetadata is a record of ours with this key."""
+        """Tells whether its userMetadata is a record of ours with this key."""
         return f'"{key}"' in (self.user_metadata or "")
 
 
 def read_record(user_metadata: str | None, key: str, version: int, make: Callable[[Mapping[str, Any]], T]) -> T | None:
-    """What `make` makes of the record with this key that a commit's userMetadata is; None if it is no such record.
+    """Makes a value of the record with this key that a commit's userMetadata is, by `make`; None if it is no such record.
 
     Raises SchemaError for a record of another version, and for one that is not whole.
     """

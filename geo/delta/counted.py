@@ -1,5 +1,5 @@
-"""Whether a commit that was put into a log without a lock counts: a log is cut, so its name may be free below what is there, and a process
-that was halted before its put makes one that nobody ever reads.
+"""Tells whether a commit counts that was put into a log without a lock. A log is cut, so its name may be free below what is there. A process that was
+halted before its put makes one that nobody ever reads.
 
 Whoever cuts removes the oldest commits first. So a commit counts if the one that it was made for is still there after it, as it was read.
 """
@@ -21,7 +21,7 @@ from geo.text import first_line
 
 
 class Counted(Enum):
-    """What became of a commit that was put."""
+    """Fate of a commit that was put."""
 
     NEXT = "next"
     """It counts, and follows on the version that it was made for."""
@@ -32,10 +32,10 @@ class Counted(Enum):
 
 
 def counted(folder: WritePath, before: DeltaState, files: Collection[str]) -> Counted:
-    """What became of the commit after `before`, which this process has put and which adds these files.
+    """Finds the fate of the commit after `before`, which this process has put and which adds these files.
 
-    Raises UnknownAnswerError where nobody can tell any more: the log was cut past the version that it was made for and its files are gone, or
-    is another one, which has gone on behind it. Then it may count.
+    Raises UnknownAnswerError where nobody can tell any more, and it may count. Then the log was cut past the version that it was made for and its
+    files are gone; or it is another log, which has gone on behind it.
     """
     ours, version = folder / commit_file(before.version + 1), before.version + 1
     try:

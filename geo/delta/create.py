@@ -40,7 +40,7 @@ class FirstVersion:
 
 
 _first_versions: dict[str, FirstVersion] = {}
-"""Of tables that Spark made in this process, by their definitions."""
+"""First versions of tables that Spark made in this process, by their definitions."""
 
 _MOST = 100
 """Definitions that are remembered, some kilobytes each: typed topics have columns of their own."""

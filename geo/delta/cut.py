@@ -1,7 +1,7 @@
-"""How far the commits of a log may go. Pure: no Spark, clock or I/O.
+"""Cut of a log: how far its commits may go. Pure: no Spark, clock or I/O.
 
-Every look at a table on a local disk lists all of its commits. So a log keeps some hundreds of them, and those that somebody
-still goes on from; what is in the table stays in the checkpoint at which it is cut.
+Every look at a table on a local disk lists all of its commits. So a log keeps some hundreds of them, and those that somebody still goes on from; what
+is in the table stays in the checkpoint at which it is cut.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Measured: a link's streaming batch at 1,100 commits takes 1.9 times as long as a
 twice KEEP."""
 
 KEEP_OF_JOURNAL = 100
-"""Of a system table only the newest commits are looked at, by who follows it closely; it has a checkpoint each hundred."""
+"""Commits of a system table that are kept: only the newest are looked at, by who follows it closely; it has a checkpoint each hundred."""
 
 HOLDS_S = 30 * 3600.0
 """A link whose place is a day old finds it, and six hours more: a nightly run may begin later than yesterday's."""

@@ -28,7 +28,7 @@ class DataFile:
         return str(self.statistics[f"partition.{column}"])
 
     def nulls(self, column: str) -> int | None:
-        """How many rows have NULL in a column, as Delta's log says, or else the file itself at its end; None: neither does."""
+        """Counts the rows that have NULL in a column, as Delta's log says, or else the file itself at its end; None: neither does."""
         if (told := self.statistics.get(f"null_count.{column}")) is not None:
             return int(told)
         end = parquet(self.path).metadata

@@ -64,12 +64,12 @@ def first_version(
 
 
 def compact(value: Any) -> str:
-    """As Delta writes schemas and columns into its log."""
+    """Encodes as Delta writes schemas and columns into its log."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def columns_of(schema: TableSchema) -> list[StructField]:
-    """As a table of this schema has them, with what each is for."""
+    """Columns that a table of this schema has, with what each is for."""
     kinds = ((column, arrow_types.from_arrow_type(arrow_type(column.type))) for column in schema.columns)
     return [spark_types.StructField(column.name, kind, column.nullable, {"comment": column.comment}) for column, kind in kinds]
 
@@ -87,7 +87,7 @@ def _protocol(properties: Mapping[str, str], columns: Iterable[StructField]) -> 
 
 
 def has_local_times(columns: Iterable[StructField]) -> bool:
-    """Whether one of the columns has times without a zone."""
+    """Tells whether one of the columns has times without a zone."""
     return any(isinstance(kind, spark_types.TimestampNTZType) for column in columns for kind in _within(column.dataType))
 
 

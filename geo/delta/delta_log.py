@@ -51,8 +51,9 @@ clean-up waits as long."""
 
 @dataclass(frozen=True, slots=True)
 class LogFolder:
-    """What a `_delta_log` has: versions with a commit, in order, and with a whole checkpoint: of the classic kind (one file, or
-    all its parts), or of v2. `files` by version: commits, checksums, checkpoints, and Hadoop's checksums of them."""
+    """Content of a `_delta_log`: versions with a commit, in order, and with a whole checkpoint: of the classic kind (one file, or all its parts), or
+    of v2. `files` by version: commits, checksums, checkpoints, and Hadoop's checksums of them.
+    """
 
     commits: tuple[int, ...]
     checkpoints: tuple[int, ...]
@@ -65,7 +66,7 @@ class LogFolder:
 
 
 _newest: dict[ReadPath, int] = {}
-"""By a `_delta_log`, the newest version that this process has seen in it."""
+"""Newest version, by `_delta_log`, that this process has seen in it."""
 
 
 def newest_seen(folder: ReadPath) -> int:
@@ -124,7 +125,7 @@ def _last_behind(folder: ReadPath, there: int) -> int:
 
 
 def has_commit(folder: ReadPath, version: int) -> bool:
-    """Whether a commit is there, by its name alone."""
+    """Tells whether a commit is there, by its name alone."""
     return folder.has(commit_file(version))
 
 
@@ -140,7 +141,7 @@ def newest_checkpoint(folder: ReadPath) -> tuple[int, list[str]]:
 
 
 def checksum_at(folder: ReadPath, version: int) -> dict[str, Any]:
-    """What the checksum that Delta leaves beside a commit says of the version. Raises ValueError, and as `ReadStore.get`."""
+    """Reads the checksum that Delta leaves beside a commit. Raises ValueError, and as `ReadStore.get`."""
     found: dict[str, Any] = json.loads((folder / checksum_file(version)).get())
     return found
 
@@ -171,7 +172,7 @@ def metadata_before(folder: ReadPath, version: int) -> dict[str, Any] | None:
 
 
 def count_data_files(folder: ReadPath) -> int | None:
-    """How many data files the newest version has, as its checksum says; None if it has none (yet)."""
+    """Counts the data files of the newest version, as its checksum says; None if it has none (yet)."""
     newest = newest_version(folder)
     if newest is None:
         return None
@@ -206,7 +207,7 @@ def _committed(folder: ReadPath, after: str = "") -> Iterator[int]:
 
 
 def commit_stamp(folder: ReadPath, version: int) -> Hashable:
-    """What tells the file of a commit from any other that may take its place, without reading it; None if it is not there."""
+    """Stamp of the file of a commit, by which it differs from any other that may take its place, without reading it; None if it is not there."""
     found = (folder / commit_file(version)).head()
     return None if found is None else found.stamp
 
@@ -226,7 +227,7 @@ def committed_before(folder: ReadPath, commits: tuple[int, ...], time_s: float) 
 
 
 def read_folder(folder: ReadPath) -> LogFolder:
-    """What is there now."""
+    """Reads what is there now."""
     commits: list[int] = []
     files: dict[int, list[str]] = {}
     for name in folder.names():

@@ -1,7 +1,7 @@
-"""What the newest version of a Delta table whose files this process reads is made of, from the checksum that Delta leaves beside a commit.
+"""State of the newest version of a Delta table whose files this process reads, from the checksum that Delta leaves beside a commit.
 
-Only tables that this program can append to by itself: None of anything else, which is left to Spark. Of those whose columns have other names
-in files (`is_mapped`) it reads no rows.
+Only tables that this program can append to by itself: None of anything else, which is left to Spark. Of those whose columns have other names in files
+(`is_mapped`) it reads no rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from geo.errors import DamagedError
 from geo.text import first_line
 
 _CHECKPOINT_INTERVAL = 10
-"""Of a table that does not say."""
+"""Interval of a table that does not say one."""
 
 _ARROW: Mapping[str, pa.DataType] = {
     "binary": pa.binary(),
@@ -79,7 +79,7 @@ class DeltaState:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether its columns have other names in its files."""
+        """True if its columns have other names in its files."""
         return self.stored is not self.schema
 
     @property
@@ -90,7 +90,7 @@ class DeltaState:
         return why_not_change(self.checksum["protocol"], self.configuration)
 
     def stored_name(self, column: str) -> str:
-        """What a column is called in its files."""
+        """Name of a column in its files."""
         return str(self.stored.names[self.schema.names.index(column)])
 
     @property
@@ -105,7 +105,7 @@ class DeltaState:
 
 
 def _is_known_to_deltalake(folder: ReadPath) -> bool:
-    """Whether `deltalake` takes a path for what it is: of one with a `%` it makes another."""
+    """Tells whether `deltalake` takes a path for what it is: of one with a `%` it makes another."""
     return "%" not in str(folder)
 
 
@@ -140,7 +140,7 @@ def _txn_in(line: str | bytes) -> str | None:
 
 
 def newest_state(folder: ReadPath, seen: int | None = None) -> DeltaState | None:
-    """As `require_state`; None where the table is left to Spark."""
+    """Reads as `require_state`; None where the table is left to Spark."""
     found = attempt(lambda: require_state(folder, seen))
     return None if isinstance(found, UnsupportedError) else found
 
@@ -175,8 +175,9 @@ _READ_TABLES = 64
 
 _lock = threading.Lock()
 _read: dict[ReadPath, tuple[DeltaState, float]] = {}
-"""By a `_delta_log` on a store that is far: the state of the newest version that this process has seen there, and when it was read
-(monotonic); the last one comes last."""
+"""State of the newest version, by `_delta_log` on a store that is far, that this process has seen there, and when it was read (monotonic); the last
+one comes last.
+"""
 
 
 def last_read(folder: ReadPath, most_s: float) -> DeltaState | None:
@@ -208,8 +209,9 @@ _MOST_DERIVED = 100
 
 
 def _far_state(folder: ReadPath, newest: int) -> DeltaState:
-    """As `require_state`, where a commit and its checksum come one after the other, and whoever puts them may die in between. Raises OSError
-    as the store does."""
+    """Reads as `require_state`, where a commit and its checksum come one after the other, and whoever puts them may die in between. Raises OSError as
+    the store does.
+    """
     since: list[list[str]] = []
     for version in range(newest, max(-1, newest - _MOST_DERIVED), -1):
         lines = (folder / commit_file(version)).lines()
@@ -267,12 +269,12 @@ def schema_of(columns: Sequence[Mapping[str, Any]]) -> pa.Schema:
 
 
 def stored_schema_of(columns: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """As `schema_of`, by the names and numbers that mapped columns have in files. Raises KeyError for one that is not mapped."""
+    """Schema as `schema_of`, by the names and numbers that mapped columns have in files. Raises KeyError for one that is not mapped."""
     return pa.schema([_field(column, column, mapped=True) for column in columns])
 
 
 def _requires(kind: Any) -> bool:
-    """Whether a type has parts in which a value is required: who reads need not know it."""
+    """Tells whether a type has parts in which a value is required: who reads need not know it."""
     if isinstance(kind, str):
         return False
     fields = kind.get("fields", ())

@@ -17,7 +17,7 @@ class UntoldError(ValueError):
 
 _HISTOGRAMS, _DELETED = ("fileSizeHistogram", "histogramOpt"), "deletedRecordCountsHistogramOpt"
 _DELETED_ROWS, _VECTORS = "numDeletedRecordsOpt", "numDeletionVectorsOpt"
-"""Of rows that were deleted one by one; not there while a table does not ask for deletion vectors."""
+"""Fields for rows that were deleted one by one; not there while a table does not ask for deletion vectors."""
 
 LISTED_FILES = 50
 """A checksum lists all files of a table that has so many at most; Spark would look for them otherwise, a second a commit."""
@@ -87,7 +87,7 @@ def checksum_after(before: Mapping[str, Any], lines: Iterable[str]) -> dict[str,
 
 
 def _file_id(file: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells a file of a table from any other: the same one with other rows deleted is another."""
+    """Identity of a file of a table: the same one with other rows deleted is another."""
     vector = file.get("deletionVector") or {}
     return (file["path"], *(vector.get(name) for name in ("storageType", "pathOrInlineDv", "offset")))
 

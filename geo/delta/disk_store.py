@@ -26,7 +26,7 @@ from geo.delta.sums import put_sum, sum_of
 from geo.disk import sync
 
 _LEFT = re.compile(r"\.\d{20}\.(json\.)?[0-9a-f-]{36}\.tmp|\.\.\d{20}\.json\.[0-9a-f-]{36}\.tmp\.crc")
-"""What a process, or Spark in it, leaves in a log that died before a commit had its name."""
+"""Names of files that a process, or Spark in it, leaves in a log if it dies before a commit has its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class DiskStore:
         return os.path.exists(path)
 
     def names(self, folder: str, after: str) -> list[str]:
-        """Of the folders in it, too."""
+        """Names in the folder, of folders too."""
         try:
             return sorted(name for name in os.listdir(folder) if name > after)
         except (FileNotFoundError, NotADirectoryError):
@@ -160,10 +160,10 @@ class DiskStore:
 
 
 _UNANSWERED = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ECONNRESET, errno.EINTR)
-"""What a network file system says when it does not know what became of a request."""
+"""Errors of a network file system that does not know what became of a request."""
 
 _FOLDERS_OF_SPARK = ("_staged_commits", "_commits")
-"""Which it makes in a log before the first commit."""
+"""Folders that Spark makes in a log before the first commit."""
 
 DISK = DiskStore()
 
@@ -186,7 +186,7 @@ def disk_of(place: WritePath) -> DiskPath | None:
 
 
 def _is_free(log: Path) -> bool:
-    """Whether nothing is where a table is to be, but for what a process, or Spark in it, left that died here."""
+    """Tells whether nothing is where a table is to be, but for what a process, or Spark in it, left that died here."""
     with suppress(FileNotFoundError):
         if any(name != log.name for name in os.listdir(log.parent)):
             return False

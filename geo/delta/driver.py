@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Reads(Enum):
-    """Which rows of logs a process reads by itself, where it can (geo.delta.engines.native.engine)."""
+    """Rows of logs that a process reads by itself, where it can (geo.delta.engines.native.engine)."""
 
     ALL = "all"
-    """Of who only looks, or writes little, and would wait for Spark to start; also of logs on an object store."""
+    """For who only looks, or writes little, and would wait for Spark to start; also for logs on an object store."""
     LITTLE = "little"
     """Where a job of Spark's takes longer."""
     NONE = "none"
@@ -48,7 +48,7 @@ class Driver:
         """`looks_once`: each table is as it was at the first look at it; of who makes one picture of many tables, and ends."""
         self._start, self._me, self.reads, self._find_port = start, me, reads, find_port
         self.looks: dict[str, Future[Any]] | None = {} if looks_once else None
-        """By a table's name, what was seen of it."""
+        """Tables as they were seen, by their names."""
         self._refuses_connect = False
         self.never_spark = False
         """Spark is not to be started."""
@@ -68,7 +68,7 @@ class Driver:
 
     @property
     def has_spark(self) -> bool:
-        """Whether the session was asked for."""
+        """True if the session was asked for."""
         return "spark" in vars(self)
 
     @cached_property
@@ -77,7 +77,7 @@ class Driver:
         return self._find_port()
 
     def port_at(self, location: str) -> ObjectStore | None:
-        """As `port`, if a location is on it. None: it is not."""
+        """Port as `port`, if a location is on it. None: it is not."""
         if storage_of(location) != "s3a" or (port := self.port) is None:
             return None
         return port if port.holds(location) else None
@@ -90,7 +90,7 @@ class Driver:
         return spark
 
     def refuse_connect(self) -> None:
-        """As `geo.session.refuse_connect` of the session, now if one is there, which is not started for it, else when it is."""
+        """Refuses as `geo.session.refuse_connect` of the session: now if one is there, which is not started for it, else when it is."""
         self._refuses_connect = True
         there = self.spark if self.has_spark else None if self.never_spark else active_session()
         if there is not None:
@@ -120,15 +120,16 @@ class Driver:
 
     @cached_property
     def commits_by_itself(self) -> bool:
-        """Whether this process may add commits to a table on a local disk, where Delta would do no more: no log store was
-        configured. Of who looks, or writes little, Spark is not started to ask that, if what it would be started with tells it."""
+        """Tells whether this process may add commits to a table on a local disk, where Delta would do no more: no log store was configured. For who
+        looks, or writes little, Spark is not started to ask that, if what it would be started with tells it.
+        """
         if self.reads is Reads.ALL and not self.has_spark and starts_without_log_store():
             return True
         return self.log_store("file") is None
 
     @property
     def spares_spark(self) -> bool:
-        """Whether Spark is not there, and is not to be started for what this process can do by itself on a local disk."""
+        """Tells whether Spark is not there, and is not to be started for what this process can do by itself on a local disk."""
         return self.never_spark or (self.reads is Reads.ALL and self.commits_by_itself and not self.has_spark)
 
 

@@ -1,5 +1,4 @@
-"""What was committed on a local disk is written out before anybody is told of it: files of rows, commits,
-checkpoints, and the folders that name them.
+"""Writes out what was committed on a local disk before anybody is told of it: files of rows, commits, checkpoints, and the folders that name them.
 
 Neither Spark nor `deltalake` does that. Object stores do it by themselves, HDFS if it is told to (docs/guarantees.md).
 """
@@ -21,16 +20,16 @@ from geo.disk import sync, syncs
 from geo.now import now_s
 
 SETTLED_S = 600.0
-"""What is so old the operating system has written out long ago, whoever made it."""
+"""Age at which the operating system has written out a file long ago, whoever made it."""
 
 _FILES = ('{"add"', '{"cdc"')
-"""How the lines of a commit begin that name a file of rows, or of changes."""
+"""Beginnings of the lines of a commit that name a file of rows, or of changes."""
 
 _MARK_BYTES = 128
-"""Of the text in a mark, with spaces at its end: more than a version and four numbers take."""
+"""Bytes of the text in a mark, with spaces at its end: more than a version and four numbers take."""
 
 _synced: dict[DiskPath, tuple[int, Hashable]] = {}
-"""By a log, the newest version that this process wrote out, and its stamp."""
+"""Newest version, by log, that this process wrote out, and its stamp."""
 
 
 def sync_commits(log: DiskPath, mark: Path | None = None) -> None:
@@ -45,7 +44,7 @@ def sync_commits(log: DiskPath, mark: Path | None = None) -> None:
 
 
 def sync_left(log: DiskPath, mark: Path | None = None) -> None:
-    """As `sync_commits`, before the lock is taken: all commits but the newest, whose maker may still be at its checkpoint."""
+    """Writes out as `sync_commits`, before the lock is taken: all commits but the newest, whose maker may still be at its checkpoint."""
     if syncs() and (newest := newest_version(log)) is not None:
         _sync_up_to(newest - 1, log, mark)
 
@@ -76,7 +75,7 @@ def _sync_up_to(newest: int, log: DiskPath, mark: Path | None) -> None:
 
 
 def _note(mark: Path, text: str) -> None:
-    """In its place: a file that is emptied and written anew is written to the disk at once by some file systems."""
+    """Overwrites the mark in its place: a file that is emptied and written again is written to the disk at once by some file systems."""
     handle = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         os.pwrite(handle, text.ljust(_MARK_BYTES).encode("ascii"), 0)
@@ -85,7 +84,7 @@ def _note(mark: Path, text: str) -> None:
 
 
 def _marked(mark: Path | None) -> tuple[int, Hashable] | None:
-    """What the mark says. It need not be on the disk itself: after a power cut the files that are there are those that were."""
+    """Reads the mark. It need not be on the disk itself: after a power cut the files that are there are those that were."""
     with suppress(OSError, ValueError, TypeError):
         version, stamp = json.loads(mark.read_text(encoding="ascii")) if mark is not None else (None, ())
         return None if version is None else (int(version), tuple(stamp))

@@ -41,7 +41,7 @@ def attempt(question: Callable[[], T]) -> T | UnsupportedError:
 
 @contextmanager
 def refusing(*errors: type[Exception]) -> Iterator[None]:
-    """What cannot be read here is left to another engine, which meets it too, and has the words for it."""
+    """Leaves what cannot be read here to another engine, which meets it too, and has the words for it."""
     try:
         yield
     except errors as error:
@@ -60,22 +60,22 @@ class Seen:
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], version: int) -> Seen:
-        """As Delta's metadata of a version have it."""
+        """Snapshot as Delta's metadata of a version have it."""
         return cls(metadata["id"], version, metadata.get("configuration") or {}, metadata["schemaString"])
 
     @property
     def names(self) -> list[str]:
-        """Of its columns."""
+        """Names of its columns."""
         return [field["name"] for field in json.loads(self.schema)["fields"]]
 
     @property
     def types(self) -> dict[str, str]:
-        """Of its columns, by name, in SQL's words."""
+        """Types of its columns, by name, in SQL's words."""
         return {field["name"]: type_of(field["type"]) for field in json.loads(self.schema)["fields"]}
 
     @property
     def columns(self) -> StructType:
-        """What Spark shows of its columns, not where they are in files."""
+        """Columns as Spark shows them, not where they are in files."""
 
         def shown(told: dict[str, Any]) -> dict[str, Any]:
             return {key: value for key, value in told.items() if not key.startswith("delta.")}
@@ -84,7 +84,7 @@ class Seen:
 
     @property
     def former_types(self) -> Mapping[str, Sequence[DataType]]:
-        """Of columns that were made of a wider type those that they had before, in their order."""
+        """Types that columns had before they were made wider, in their order."""
         return {
             one["name"]: [_type_of(change["fromType"]) for change in changes]
             for one in json.loads(self.schema)["fields"]
@@ -122,7 +122,7 @@ class Engine:
         _refuse()
 
     def has_commit(self, version: int) -> bool:
-        """Whether a commit is there, by its name alone."""
+        """Tells whether a commit is there, by its name alone."""
         _refuse()
 
     def commits(self, first: int, last: int, only: Sequence[str], has_commit: Callable[[int], bool]) -> Iterator[Commit]:
@@ -135,13 +135,13 @@ class Engine:
         _refuse()
 
     def count_files(self) -> int:
-        """How many files its rows are in now."""
+        """Counts the files of its rows now."""
         _refuse()
 
     # -- its rows --------------------------------------------------------------------------------------------------
 
     def count_nulls(self, version: int, column: str) -> int:
-        """How many rows have NULL in a column at a version."""
+        """Counts the rows that have NULL in a column at a version."""
         _refuse()
 
     def last_rows(self, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:
@@ -158,7 +158,7 @@ class Engine:
         _refuse()
 
     def scan(self, version: int, asked: Scan[T]) -> list[T]:
-        """What `each` makes of every batch of the rows at a version, in no order."""
+        """Applies `each` to every batch of the rows at a version, in no order."""
         _refuse()
 
 

@@ -1,4 +1,4 @@
-"""What a commit says where its table has features that ask for it: when it was made, and which numbers its rows have. Pure.
+"""Fields of a commit whose table has features that ask for them: when it was made, and which numbers its rows have. Pure.
 
 Delta's PROTOCOL.md: "In-Commit Timestamps", "Row Tracking".
 """

@@ -43,7 +43,7 @@ def remove_folder(location: str) -> bool:
 
 
 def is_partly_removed(location: str) -> bool:
-    """Whether a process died that was removing this folder."""
+    """Tells whether a process died that was removing this folder."""
     local = local_path(location)
     return local is not None and _going(local).exists()
 
@@ -74,7 +74,7 @@ class SmallFiles:
         return True
 
     def replace(self, path: str, lines: Sequence[str]) -> None:
-        """Make the file, or make it anew: afterwards it has these lines."""
+        """Make the file, or overwrite it: afterwards it has these lines."""
         if (port := self._driver.port_at(path)) is not None:
             port.put(path, _text(lines))
             return
@@ -163,7 +163,7 @@ class SmallFiles:
         return None if found is None else sorted(row[0] for row in found)
 
     def remove_folder(self, location: str) -> bool:
-        """As `remove_folder`; on a store that this program writes not at once: a log goes first, and then the files that it names."""
+        """Removes as `remove_folder`; on a store that this program writes not at once: a log goes first, and then the files that it names."""
         if (port := self._driver.port_at(location)) is None:
             return remove_folder(location)
         paths = port.below(location)
@@ -172,7 +172,7 @@ class SmallFiles:
         return True
 
     def is_partly_removed(self, location: str) -> bool:
-        """Whether a process died that was removing this folder of a table, or something else of it is there."""
+        """Tells whether a process died that was removing this folder of a table, or something else of it is there."""
         port = self._driver.port_at(location)
         return is_partly_removed(location) if port is None else port.has_any(location)
 

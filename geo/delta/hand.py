@@ -1,9 +1,9 @@
-"""What a process that runs has at hand of a cluster on an object store, for who looks at it from elsewhere: the ends of its logs and the rows of its
-small tables, each a file with the tag that the store gave it.
+"""Files that a process that runs has at hand of a cluster on an object store, for who looks at it from elsewhere. They are the ends of its logs and
+the rows of its small tables, each with the tag that the store gave it.
 
-Nothing of it is taken for what is there now. Whoever looks asks the store for lists, as ever, and a file from somebody's hand stands for the one
-there only while a list tells its tag (`ObjectStore.get`; a file of rows while its log names it). So a hand that is old, or of a process that died,
-costs requests and tells nothing wrong.
+Nothing of it is taken for what is there now. Whoever looks asks the store for lists, as ever. A file from somebody's hand stands for the one there
+only while a list tells its tag (`ObjectStore.get`; a file of rows while its log names it). So a hand that is old, or of a process that died, costs
+requests and tells nothing wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from geo.delta.object_store import ObjectStore
 from geo.delta.store import ReadPath
 
 HAND_BYTES = 4 * 1024 * 1024
-"""Of all files in a hand. What is much alike is packed into a tenth of it and less."""
+"""Bytes of all files in a hand. What is much alike is packed into a tenth of it and less."""
 
 _COMMITS = 3
 """So many of the newest commits of a log are in it: a link's row names the newest one of its target, or one of those before it."""
@@ -30,11 +30,11 @@ _SCHEMA = pa.schema([("path", pa.string()), ("tag", pa.string()), ("content", pa
 
 
 class Hand:
-    """What this process has at hand of one cluster, whose tables are at a location of a store."""
+    """Files that this process has at hand of one cluster, whose tables are at a location of a store."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, bytes]] = {}
-        """What was in it last, of which the store may hold some no longer."""
+        """Files that were in it last, of which the store may hold some no longer."""
 
     def packed(self, store: ObjectStore, location: str) -> bytes:
         found: dict[str, tuple[str, bytes]] = {}

@@ -20,10 +20,10 @@ FRESH_S = 1.0
 """So long a list tells what is there: who begins with one, as whoever looks for a newest version does, asks for nothing again that it knows."""
 
 HELD_BYTES, HELD_FILE_BYTES = 16 * 1024 * 1024, 256 * 1024
-"""Of what was read so much is held, and files of at most so much."""
+"""Bytes that are held of what was read, and of a file that is held, at most."""
 
 _NEVER_CHANGED = (".json", ".crc", ".parquet")
-"""How names end of files whose content is another one only where a whole log is: those of tables."""
+"""Ends of the names of files whose content is another one only where a whole log is: those of tables."""
 
 _LISTS, _NEWEST = 64, 512
 """So many lists are remembered, and of each so many names from its end on: the hundred commits behind a checkpoint are among them, with their
@@ -59,8 +59,9 @@ class HeldFiles(dict[str, tuple[str, bytes]]):
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """What one list told of all files in a folder, and in those below it: of each its tag, when it came and its bytes, by its name from there.
-    `asked_at`: when (monotonic) it was asked."""
+    """Answer of one list about all files in a folder, and in those below it: of each its tag, when it came and its bytes, by its name from there.
+    `asked_at`: when (monotonic) it was asked.
+    """
 
     store: Store
     folder: str
@@ -68,14 +69,14 @@ class Below:
     files: Mapping[str, tuple[str, int, int]]
 
     def inside(self, folder: str) -> dict[str, tuple[str, int, int]]:
-        """As `files`, of a folder below it."""
+        """Files of a folder below it, as `files`."""
         begin = f"{folder[len(self.folder) + 1 :]}/"
         return {name.removeprefix(begin): told for name, told in self.files.items() if name.startswith(begin)}
 
 
 _below: ContextVar[Sequence[Below]] = ContextVar("below", default=())
 _changed_at: dict[str, float] = {}
-"""By bucket when (monotonic) this process changed something there last."""
+"""Time (monotonic), by bucket, when this process changed something there last."""
 
 
 @contextmanager
@@ -95,7 +96,7 @@ def told_at() -> float:
 
 
 class ListedFiles:
-    """What lists said of the files of one store: lately, and to who takes them as they were listed."""
+    """Files of one store as lists told them: lately, and to who takes them as they were listed."""
 
     def __init__(self, store: Store, bucket: str) -> None:
         self._store, self._bucket = store, bucket

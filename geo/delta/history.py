@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from geo.delta.commits import Commit
 
 LOOK_BACK = 8
-"""Commits before the one in hand that are looked at too, to recognise a commit that landed twice: its writer did not hear that it had
-landed and committed the same files again, a few versions later."""
+"""Commits before the one in hand that are looked at too, to recognise a commit that landed twice. Its writer did not learn that it had landed and
+committed the same files again, a few versions later.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Parted:
 
 
 def parted(remembered: CommitName, table_id: str, newest: int, there: Commit | None) -> Parted | None:
-    """Whether a log's history is another one than that in which `remembered` is; None if not, as far as can be told.
+    """Tells whether a log's history is another one than that in which `remembered` is; None if not, as far as can be told.
 
     `table_id` and `newest` are the log's now, `there` the commit that it now has at the remembered version; None: it is gone.
     """

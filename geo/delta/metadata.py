@@ -57,7 +57,7 @@ def commit_columns(folder: WritePath, state: DeltaState, needed: Growth) -> bool
 def _commit(
     folder: WritePath, state: DeltaState, after: Mapping[str, Any], operation: str, parameters: Mapping[str, str]
 ) -> bool:
-    """`after`: what the checksum says anew."""
+    """`after`: what the checksum says now."""
     state_of(state.version + 1, {**state.checksum, **after})  # whoever appends next has to know what it is
     told = {"operation": operation, "operationParameters": parameters, "isBlindAppend": True, "operationMetrics": {}}
     actions = [{kind: after[name]} for name, kind in (("metadata", "metaData"), ("protocol", "protocol")) if name in after]

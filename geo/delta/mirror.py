@@ -43,19 +43,21 @@ class _Known:
 
 
 LOOKED_S = 1.0
-"""What a caller has looked at so short a time ago need not be asked for again."""
+"""Seconds within which a look of a caller need not be made again."""
 
 _lock = threading.Lock()
 _known: dict[WritePath, _Known] = {}
-"""By a `_delta_log`; the one that was read last comes last."""
+"""Rows by `_delta_log`; the one that was read last comes last."""
 _since: ContextVar[float] = ContextVar("since", default=math.inf)
-"""What was looked at after that (monotonic) may be told without another look."""
+"""Time (monotonic) after which a look counts without another one."""
 
 
 @contextmanager
 def may_be_old(most_s: float) -> Iterator[None]:
-    """What is asked in here, in this thread, of small tables on a store where a look is a request may be as it was so long before this began, or as
-    whoever calls this allows: for who asks again and again. 0: it is as it is now, whatever that one allows. What this process has written is seen."""
+    """Lets what is asked in here, in this thread, of small tables on a store where a look is a request be as old as that when this began, or as
+    whoever calls this allows. It is for who asks again and again. 0: it is as it is now, whatever that one allows. What this process has written is
+    seen.
+    """
     before = _since.set(min(time.monotonic() - most_s, _since.get()) if most_s else math.inf)
     try:
         yield
@@ -64,7 +66,7 @@ def may_be_old(most_s: float) -> Iterator[None]:
 
 
 def is_young(table: Table, looked_at: float) -> bool:
-    """Whether what was found by a look at that time (monotonic) may be told without another one."""
+    """Tells whether what was found by a look at that time (monotonic) may be told without another one."""
     if looked_at <= _since.get() or (folder := table.log_folder) is None or folder.store.is_near:
         return False
     return looked_at > last_put_at(folder)
@@ -107,13 +109,13 @@ def _read(table: Table, seen: tuple[int, float] | None) -> _Known | None:
 
 
 def _has_news(table: Table, known: _Known) -> bool:
-    """Whether a commit has come since; of one that this process has seen, or made, it need not be asked by name."""
+    """Tells whether a commit has come since; of one that this process has seen, or made, it need not be asked by name."""
     folder = table.log_folder
     return (folder is not None and newest_seen(folder) > known.version) or table.has_commit(known.version + 1)
 
 
 def _moved_on(table: Table, known: _Known | None, seen: tuple[int, float] | None) -> _Known | None:
-    """What is known, and what commits have added since; None: all is to be read."""
+    """Adds to what is known what commits have added since; None: all is to be read."""
     now, looked_at = time.monotonic(), told_at()
     if known is None:
         return None

@@ -13,7 +13,7 @@ from typing import Any
 from geo.delta.store import PIECE_BYTES
 
 _AHEAD_BYTES = 4 * 1024 * 1024
-"""Of a large file, of which only parts are read, so much is asked for at once."""
+"""Bytes of a large file, of which only parts are read, that are asked for at once."""
 
 _PLACES = 4
 """So many such parts of it are held: its columns are read one after the other, each in one group of rows after the other."""
@@ -26,7 +26,7 @@ class PartsReader(io.RawIOBase):
         self._ask, self._size, self._at = ask, size, 0
         self._end = size - len(end), end
         self._held: deque[tuple[int, Any]] = deque(maxlen=_PLACES)
-        """What was asked for last, with where it begins."""
+        """Parts that were asked for last, each with where it begins."""
 
     def readable(self) -> bool:
         return True
@@ -90,7 +90,7 @@ class NewFile(io.RawIOBase):
             self._more.notify_all()
 
     def pieces(self) -> Iterator[bytes]:
-        """What is written, from its begin on, as it comes, to its end. Raises UnfinishedError if that never comes."""
+        """Yields what is written, from its begin on, as it comes, to its end. Raises UnfinishedError if that never comes."""
         for at in itertools.count():
             with self._more:
                 self._more.wait_for(lambda at=at: at < len(self._parts) or self._is_whole is not None)  # type: ignore[misc]

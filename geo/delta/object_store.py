@@ -25,7 +25,7 @@ from geo.text import first_line
 log = logging.getLogger(__name__)
 
 _PARTS_AT_ONCE, _STREAMS_AT_ONCE = 2, 4
-"""Of a file that is put in pieces so many are under way at once, and so many such files: of PIECE_BYTES each."""
+"""Pieces of a file that are put at once, and files that are put so at once: of PIECE_BYTES each."""
 
 _NEW_PARTS_AT_ONCE = 6
 """The same of a file that is written by this process, which holds it anyway."""
@@ -33,7 +33,7 @@ _NEW_PARTS_AT_ONCE = 6
 _streams = threading.BoundedSemaphore(_STREAMS_AT_ONCE)
 
 _END_BYTES = 1024 * 1024
-"""Of a file that is opened so much of its end is asked for first."""
+"""Bytes of the end of a file that are asked for first when it is opened."""
 
 
 def _us(found: Mapping[str, Any]) -> int:
@@ -47,7 +47,7 @@ class ObjectStore:
     is_near = False
 
     def __init__(self, bucket: str, said: Mapping[str, str], find_options: Callable[[], Mapping[str, str]] | None = None) -> None:
-        """As `S3Bucket`."""
+        """Arguments as `S3Bucket`."""
         self.s3 = S3Bucket(bucket, said, find_options)
         self._held, self._lists = HeldFiles(), ListedFiles(self, bucket)
         self._closed = set[str]()
@@ -66,7 +66,7 @@ class ObjectStore:
         return self.s3.options
 
     def holds(self, path: str) -> bool:
-        """Whether a location is in this bucket."""
+        """Tells whether a location is in this bucket."""
         return storage_of(path) == "s3a" and authority_of(path) == self.bucket
 
     def get(self, path: str) -> bytes:
@@ -171,7 +171,7 @@ class ObjectStore:
         return {name: _us(one) for name, one in self._all_below(folder)}
 
     def all_below(self, folder: str) -> Below:
-        """What is in a folder, and in those below it, by one list: a request for each thousand files."""
+        """Lists what is in a folder, and in those below it, at once: a request for each thousand files."""
         asked_at = time.monotonic()
         files = {name: (one["e_tag"], _us(one), one["size"]) for name, one in self._all_below(folder)}
         return Below(self, folder, asked_at, files)
@@ -188,7 +188,7 @@ class ObjectStore:
         return {one.rstrip("/").rpartition("/")[2] for one in found}
 
     def has_any(self, folder: str) -> bool:
-        """Whether there is a file in a folder, or in one below it."""
+        """Tells whether there is a file in a folder, or in one below it."""
         return bool(self.s3.ask(lambda o: next(iter(o.list(self.s3.store, self.s3.key(folder), chunk_size=1)), [])))
 
     def delete_all(self, paths: Sequence[str]) -> None:
@@ -227,7 +227,7 @@ class ObjectStore:
 
     @contextmanager
     def create(self, path: str) -> Iterator[pa.NativeFile]:
-        """What is larger than a piece is on its way to the store while more is written."""
+        """Opens a file for writing. What is larger than a piece is on its way to the store while more is written."""
 
         def put(o: Any) -> None:
             o.put(self.s3.store, self.s3.key(path), new.pieces(), chunk_size=PIECE_BYTES, max_concurrency=_NEW_PARTS_AT_ONCE)
@@ -254,8 +254,9 @@ class ObjectStore:
             self.s3.ask(lambda o: o.delete(self.s3.store, self.s3.key(path)))
 
     def copy(self, source: ReadPath, to: str) -> None:
-        """By the store itself where both are of one end point and these keys may read there: nothing of it passes here. Else, as of a file
-        that is too large for that, in pieces."""
+        """Copies by the store itself where both are of one end point and these keys may read there: nothing of it passes here. Else, as of a file
+        that is too large for that, in pieces.
+        """
         there = source.store
         if isinstance(there, ObjectStore) and self.s3.endpoint == there.s3.endpoint and there.bucket not in self._closed:
             try:

@@ -21,7 +21,7 @@ _ALTERS = frozenset(
         "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPDATE FIELD METADATA", "UPDATE TABLE METADATA",
     }
 )  # fmt: skip
-"""Operations that describe the table anew: columns may have come."""
+"""Operations that describe the table: columns may have come."""
 
 _NEUTRAL = frozenset(
     {
@@ -50,7 +50,7 @@ _ROWS, _BYTES = ("numOutputRows", "num_added_rows"), ("numOutputBytes",)
 
 
 def actions_by_operation(operation: str, parameters: Mapping[str, str], metrics: Mapping[str, int]) -> Actions:
-    """What a commit did, as far as its writer's own words tell. `rows` None where they do not count."""
+    """Actions of a commit, as far as its writer's own words tell. `rows` None where they do not count."""
     if operation in _APPENDS:
         mode = parameters.get(_APPENDS[operation], "").strip('"').lower()
         return _added(metrics) if mode == "append" else _changed(operation)

@@ -29,7 +29,7 @@ from geo.errors import DamagedError, UsageError
 from geo.locations import has_scheme
 
 Fields = Mapping[str, Any]
-"""Of an action."""
+"""Fields of an action."""
 
 _BATCH_ROWS, _MOST_BYTES = 2_000, 16 * 1024 * 1024
 """Rows of a file that are read at once, and about so many bytes of them."""
@@ -64,7 +64,7 @@ class PlainTable:
 
     @property
     def is_near(self) -> bool:
-        """Whether a look takes microseconds."""
+        """True if a look takes microseconds."""
         return self.folder.store.is_near
 
     def newest(self) -> int | None:
@@ -72,12 +72,12 @@ class PlainTable:
         return newest_version(self.folder)
 
     def table_id(self) -> str | None:
-        """What it is called by its metadata; None where its newest commits do not tell."""
+        """Id of the table by its metadata; None where its newest commits do not tell."""
         seen = attempt(lambda: seen_in(self.folder))
         return None if seen is None or isinstance(seen, UnsupportedError) else seen.table_id
 
     def has_commit(self, version: int) -> bool:
-        """Whether a commit is there, by its name alone."""
+        """Tells whether a commit is there, by its name alone."""
         return has_commit(self.folder, version)
 
     def first_commit(self, first: int, last: int) -> int:
@@ -133,7 +133,7 @@ class PlainTable:
         return at if isinstance(at, UnsupportedError) else at[2]
 
     def columns_after(self, actions: Sequence[Fields], version: int) -> Columns | UnsupportedError:
-        """The columns after a commit that describes the table anew; or why this program cannot read it then."""
+        """The columns after a commit that describes the table; or why this program cannot read it then."""
         told = {name: fields for action in actions for name, fields in action.items()}
         if "protocol" not in told:  # of before
             return self.columns_at(version)
@@ -147,7 +147,7 @@ class PlainTable:
     # -- its rows ------------------------------------------------------------------------------------------------------
 
     def count(self, path: str, size: int) -> int:
-        """How many rows a file has. Raises FileNotFoundError."""
+        """Counts the rows of a file. Raises FileNotFoundError."""
         return int(parquet_checked(self._file(path), size).metadata.num_rows)
 
     def rows(
@@ -177,12 +177,12 @@ class PlainTable:
 
 
 def has_one_text(kind: pa.DataType) -> bool:
-    """Whether each value of a type is one text, whoever writes it, and its order is exact. A time is of its writer's zone."""
+    """Tells whether each value of a type is one text, whoever writes it, and its order is exact. A time is of its writer's zone."""
     return any(is_it(kind) for is_it in _ONE_TEXT)
 
 
 def _may_lose_columns(commit: Commit, action: Fields) -> bool:
-    """Of a table that maps its columns any description may; of another one only with its rows."""
+    """Tells whether a description may lose columns. Of a table that maps its columns any may; of another one only with its rows."""
     if (metadata := action.get("metaData")) is None:
         return False
     return commit.kind not in (Kind.NEUTRAL, Kind.APPEND) or (metadata.get("configuration") or {}).get(MAPPING, "none") != "none"

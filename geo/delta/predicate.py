@@ -271,8 +271,7 @@ def _positive(predicate: Predicate, *, negated: bool = False) -> Predicate:
 
 
 def _bounds(column: str, statistics: Mapping[str, Any]) -> tuple[Any, Any]:
-    """What a column's values lie between, times in microseconds and so far out as they may have been rounded; None: that is not
-    known."""
+    """Bounds of a column's values, times in microseconds and so far out as they may have been rounded; None: that is not known."""
     least, most = statistics.get(f"min.{column}"), statistics.get(f"max.{column}")
     if is_time(least) and is_time(most):
         has_zone = least.tzinfo is not None and most.tzinfo is not None

@@ -1,4 +1,4 @@
-"""Which processes stand behind a runner, and whether they still live. Operating system calls only; no Spark, no table."""
+"""Processes behind a runner, and whether they still live. Operating system calls only; no Spark, no table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _started(pid: int) -> str:
 
 
 def _lives(pid: int, started: str) -> bool:
-    """Whether a process lives. One that the system does not show (/proc with hidepid) lives if some process has its id."""
+    """Tells whether a process lives. One that the system does not show (/proc with hidepid) lives if some process has its id."""
     if pid <= 0:
         return False
     state, found = _stat(pid)
@@ -48,7 +48,7 @@ def _lives(pid: int, started: str) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Whether some process has this id, also one that /proc does not show."""
+    """Tells whether some process has this id, also one that /proc does not show."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -76,7 +76,7 @@ class Process:
 
     @property
     def name(self) -> str:
-        """Of this process and no other."""
+        """Name of this process and no other."""
         return f"{self.host}:{self.pid}:{self.started}:{self.system[:8]}"
 
     def beside(self, name: str) -> Process | None:
@@ -108,8 +108,9 @@ class Process:
 
     @property
     def is_seen_here(self) -> bool:
-        """Whether it runs, or ran, on this host, and this process can see whether it lives. The system may hide processes of
-        other users; of such a one it only says that some process has its id."""
+        """True if it runs, or ran, on this host, and this process can see whether it lives. The system may hide processes of other users; of such a
+        one it only says that some process has its id.
+        """
         return self.is_here and not (self.started and self.pid > 0 and not _stat(self.pid)[0] and _exists(self.pid))
 
     @property
@@ -118,7 +119,7 @@ class Process:
 
     @property
     def lives(self) -> bool:
-        """Whether the Python process lives, or may: only meaningful where `is_here`, and for sure only where `is_seen_here`."""
+        """True if the Python process lives, or may: only meaningful where `is_here`, and for sure only where `is_seen_here`."""
         return _lives(self.pid, self.started)
 
     @property

@@ -31,20 +31,20 @@ _OF_WRITERS = (
     (2, "appendOnly"), (2, "invariants"), (3, "checkConstraints"), (4, "changeDataFeed"), (4, "generatedColumns"), (5, "columnMapping"),
     (6, "identityColumns"),
 )  # fmt: skip
-"""As `_OF_READERS`, of writers."""
+"""Features of the versions of writers, as `_OF_READERS`."""
 
 MAPPED_NAME, MAPPED_ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
-"""What a column says of its name and number in files."""
+"""Metadata of a column with its name and number in files."""
 
 MAPPING, _TIMESTAMPS, _CONSTRAINTS = "delta.columnMapping.mode", "delta.enableInCommitTimestamps", "delta.constraints."
 CHANGES = "delta.typeChanges"
-"""What a column says of the types that it had."""
+"""Metadata of a column with the types that it had."""
 
 TYPE_WIDENING = "delta.enableTypeWidening"
 """The property of a table whose columns may be made of wider types."""
 
 _KNOWN_METADATA = frozenset({"comment", MAPPED_NAME, MAPPED_ID, CHANGES})
-"""What a column may say of itself beside its type. Anything else fills or checks it."""
+"""Metadata that a column may have beside its type. Anything else fills or checks it."""
 
 _WIDER: Mapping[str, frozenset[str]] = {
     "byte": frozenset({"short", "integer", "long", "double"}),
@@ -62,17 +62,17 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 def is_mapped(configuration: Mapping[str, str]) -> bool:
-    """Whether the columns of a table have other names in its files."""
+    """Tells whether the columns of a table have other names in its files."""
     return configuration.get(MAPPING, "none") != "none"
 
 
 def has_times(configuration: Mapping[str, str]) -> bool:
-    """Whether each commit of a table says when it was made, later than the one before (in-commit timestamps)."""
+    """Tells whether each commit of a table says when it was made, later than the one before (in-commit timestamps)."""
     return configuration.get(_TIMESTAMPS, "false").lower() == "true"
 
 
 def tracks_rows(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> bool:
-    """Whether each file of a table says which numbers its rows have (row tracking)."""
+    """Tells whether each file of a table says which numbers its rows have (row tracking)."""
     is_suspended = configuration.get("delta.rowTrackingSuspended", "false").lower() == "true"
     return "rowTracking" in (protocol.get("writerFeatures") or ()) and not is_suspended
 

@@ -34,7 +34,7 @@ _BACKOFF = {"init_backoff": timedelta(seconds=0.5), "max_backoff": timedelta(sec
 """A store that is busy is asked again, and one that does not answer, for some 15 seconds: whoever runs long tries again by itself then."""
 
 _COPY_TIMEOUT = "10m"
-"""As REQUEST_TIMEOUT, for what a store copies by itself, up to five gigabytes."""
+"""Timeout as REQUEST_TIMEOUT, for what a store copies by itself, up to five gigabytes."""
 
 _lock = threading.Lock()
 
@@ -46,13 +46,14 @@ _NO_ANSWERS = {
     "no trust": re.compile(r"InvalidCertificate"),
     "no keys": re.compile(r"169\.254\.|[Cc]redential|Invalid encryption header"),
 }
-"""What tells why a request was not answered: the store's certificate is not trusted here; what is asked for keys where none
-are given, or says that there are none."""
+"""Patterns that tell why a request was not answered: the store's certificate is not trusted here; what is asked for keys where none are given, or
+says that there are none.
+"""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _NOT_DELETED = re.compile(r"DeleteObjects request failed for key (.*?): .*\(code: (\w+)\)")
-"""What is said of one of the names that a request was to delete; the request itself was taken."""
+"""Pattern of the words about one of the names that a request was to delete; the request itself was taken."""
 NO_END = re.compile(r"status code: 416|non-partial response")
-"""How a store answers who asks for the last bytes of an empty file."""
+"""Pattern of a store's answer to who asks for the last bytes of an empty file."""
 REFUSED = re.compile(r"status code: 4(?!09|12)\d\d")
 """An answer that says that nothing was done."""
 
@@ -70,8 +71,9 @@ class S3Bucket:
 
     bucket: str
     said: Mapping[str, str] = field(repr=False)
-    """As object_store and `deltalake` name them; `timeout` among them is of a request, and PROFILE says that keys are those of the files that
-    Amazon's programs have on this machine."""
+    """Options as object_store and `deltalake` name them; `timeout` among them is of a request, and PROFILE says that keys are those of the files that
+    Amazon's programs have on this machine.
+    """
     find_options: Callable[[], Mapping[str, str]] | None = field(default=None, repr=False)
     """Finds them again, when a key is refused: it may have been rotated. A task asks it on its own host."""
 
@@ -86,7 +88,7 @@ class S3Bucket:
 
     @property
     def given(self) -> tuple[str, Mapping[str, str], Callable[[], Mapping[str, str]] | None]:
-        """What makes it again elsewhere, as in a task of Spark's: with the keys that there are now."""
+        """Arguments that make it again elsewhere, as in a task of Spark's: with the keys that there are now."""
         said = self.said
         if self.find_options is not None:
             with suppress(GeoError):  # they are not there now; those that were found last may still do
@@ -137,7 +139,7 @@ class S3Bucket:
 
     @property
     def region(self) -> str:
-        """As said, or as the environment does."""
+        """Region as it is given, or as the environment has it."""
         return self.said.get("aws_region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
 
     @property
@@ -146,7 +148,7 @@ class S3Bucket:
         return self.said.get("aws_endpoint_url")
 
     def told_us(self) -> int | None:
-        """What time its server says it is, to the second, in microseconds since 1970; None: it does not. One request, which needs no keys."""
+        """Time of its server, to the second, in microseconds since 1970; None: it does not tell. One request, which needs no keys."""
         if "proxy_url" in self.options:
             return None
         from geo.delta.server_time import server_time_us  # who writes needs none of it
@@ -176,8 +178,7 @@ class S3Bucket:
         return ask()
 
     def _found_keys(self, used: Mapping[str, str]) -> bool:
-        """Whether there are, or may be, other keys than those `used`, which were refused. The library never asks for keys again by itself
-        then."""
+        """Tells whether there are, or may be, other keys than those `used`, which were refused. The library never asks for keys again by itself then."""
         with _lock:
             if self.said is not used:  # somebody else has found them
                 return True
@@ -213,5 +214,5 @@ class S3Bucket:
         return (PermissionError if refused else OSError)(f"S3 bucket {self.bucket}: {what}{why}")
 
     def key(self, path: str) -> str:
-        """What the bucket calls the file at a location."""
+        """Key of the bucket for the file at a location."""
         return path.partition("://")[2].partition("/")[2]

@@ -16,7 +16,7 @@ from geo.errors import SetupError, UsageError
 from geo.locations import authority_of, storage_of
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
-"""What object_store would follow where `storage` does not say an end point."""
+"""Variables that object_store would follow where `storage` does not say an end point."""
 
 
 def port_of(cluster: Cluster, location: str | None = None) -> ObjectStore | None:
@@ -49,7 +49,7 @@ def port_of(cluster: Cluster, location: str | None = None) -> ObjectStore | None
 
 
 def port_at(cluster: Cluster, location: str) -> ObjectStore | None:
-    """As `port_of`, of any location, reached as the cluster is."""
+    """Store as `port_of`, of any location, reached as the cluster is."""
     if storage_of(location) != "s3a":
         return None
     return port_of(replace(cluster, root=location, catalog=None, schema=None, checkpoints=location))

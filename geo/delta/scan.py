@@ -32,27 +32,27 @@ T = TypeVar("T")
 
 
 def count_nulls(table: Table, version: int, column: str) -> int:
-    """As `Engine.count_nulls`."""
+    """Counts as `Engine.count_nulls`."""
     return table.ask(lambda engine: engine.count_nulls(version, column))
 
 
 def last_rows(table: Table, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:
-    """As `Engine.last_rows`; times in UTC."""
+    """Reads as `Engine.last_rows`; times in UTC."""
     return table.ask(lambda engine: engine.last_rows(columns, order, count, where_null=where_null))
 
 
 def summarise(table: Table, version: int, summary: Summary) -> Groups:
-    """As `Engine.summarise`."""
+    """Summarises as `Engine.summarise`."""
     return table.ask(lambda engine: engine.summarise(version, summary))
 
 
 def summarise_rows(rows: DataFrame, summary: Summary) -> Groups:
-    """As `Engine.summarise`, of the rows of a DataFrame."""
+    """Summarises as `Engine.summarise` the rows of a DataFrame."""
     return groups_of(summary, rows)
 
 
 def rows_where(table: Table, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
-    """As `Engine.rows_where`, for conditions that few fulfil: times in UTC; where nothing was read, columns without a type."""
+    """Reads as `Engine.rows_where`, for conditions that few fulfil: times in UTC; where nothing was read, columns without a type."""
     return table.ask(lambda engine: engine.rows_where(version, columns, where))
 
 
@@ -77,7 +77,7 @@ def scan(table: Table, version: int, asked: Scan[T]) -> list[T]:
 
 
 def scan_here(table: Table, version: int, asked: Scan[T]) -> list[T] | None:
-    """As `scan`, by this process.
+    """Scans as `scan`, by this process.
 
     None: Spark is to do it.
     """
@@ -115,7 +115,7 @@ def few_added(table: Table, first: int, last: int) -> pa.Table | None:
 
 
 def added(table: Table, first: int, last: int) -> pa.Table | FileRows | None:
-    """As `few_added`; rows that are many are left in their files.
+    """Reads as `few_added`; rows that are many are left in their files.
 
     None: Spark is to read them.
     """
@@ -159,5 +159,5 @@ def files_at(table: Table, state: DeltaState) -> list[DataFileOf] | None:
 
 
 def is_empty(table: Table, version: int) -> bool:
-    """Whether a version is known to have no rows at all, without reading any."""
+    """Tells whether a version is known to have no rows at all, without reading any."""
     return table.ask_here(lambda engine: engine.is_empty(version)) is True

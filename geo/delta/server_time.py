@@ -1,4 +1,4 @@
-"""What time a server says it is that speaks HTTP."""
+"""Time of a server that speaks HTTP, as it says."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ FEW, LIGHT = 2_000, 16 * 1024
 """So many rows, if key, payload and properties of each have at most so many bytes."""
 
 MOST_HELD_BYTES = FEW * LIGHT
-"""Of a batch that is held: 32 MB."""
+"""Bytes of a batch that is held: 32 MB."""
 
 _BODY = ("key", "payload", "properties")
 _HEAVY = "_geo_heavy"

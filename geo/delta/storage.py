@@ -1,8 +1,8 @@
-"""Whether Spark's commits on a storage are safe with several writers, and this program's beside them: the one place that decides it. Pure: no
-Spark, clock or I/O.
+"""Decides whether Spark's commits on a storage are safe with several writers, and this program's beside them: the one place for that. Pure: no Spark,
+clock or I/O.
 
-Delta needs commits that are put-if-absent. HDFS, ABFS and GCS have that; on a local disk a file lock of ours makes it so, for the
-processes of one host; plain S3 does not: the later of two commits of Spark's replaces the earlier and both report success.
+Delta needs commits that are put-if-absent. HDFS, ABFS and GCS have that; on a local disk a file lock of ours makes it so, for the processes of one
+host; plain S3 does not: the later of two commits of Spark's replaces the earlier and both report success.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ AT_ONCE = 16
 """Files of a store that is far that are read at once, since each is a request that waits."""
 
 PIECE_BYTES = 8 * 1024 * 1024
-"""What is copied from store to store is in pieces of so many."""
+"""Bytes of the pieces in which a file is copied from store to store."""
 
 WHOLE_BYTES = 16 * 1024 * 1024
 """A Parquet file of so many bytes, on a store that is near, is read whole, so that all of it is held to what was written. Of a larger one the
@@ -38,7 +38,7 @@ _SOME_BYTES = 64 * 1024
 
 
 class Put(Enum):
-    """What is known of a file that was put if there was none."""
+    """Fate of a file that was put if there was none."""
 
     MADE = "made"
     THERE = "there"
@@ -49,11 +49,11 @@ class Put(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a store says of a file without its content. `stamp` tells it from any other that may take its place."""
+    """Facts of a store about a file without its content. `stamp` tells it from any other that may take its place."""
 
     size: int
     modified_us: int
-    """By the store's clock, in microseconds since 1970."""
+    """Time of the change by the store's clock, in microseconds since 1970."""
     stamp: Hashable
 
 
@@ -80,7 +80,7 @@ class ReadStore(Protocol):
         """When a file came, as `Head.modified_us`: what a list has said a moment ago will do. None if there is no such file."""
 
     def is_there(self, path: str) -> bool:
-        """Whether there is such a file: one question."""
+        """Tells whether there is such a file: one question."""
 
     def names(self, folder: str, after: str) -> list[str]:
         """The names of the files in a folder that come after one, in their order; none where there is no such folder. A disk gives those of
@@ -110,7 +110,7 @@ class Store(ReadStore, Protocol):
         """One that is not there is no fault."""
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """As `delete`, of many at once, in no order."""
+        """Deletes as `delete` many at once, in no order."""
 
     def copy(self, source: ReadPath, to: str) -> None:
         """Copy a file, of whatever store, to a name that was drawn for it. None is left if it fails. Raises as `get`."""
@@ -124,10 +124,10 @@ class Store(ReadStore, Protocol):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """How `deltalake` reaches it (`storage_options`)."""
+        """Options by which `deltalake` reaches it (`storage_options`)."""
 
     def forget(self, path: str) -> None:
-        """What the store keeps beside a file goes: a library is about to write it, which knows nothing of that."""
+        """Forgets what the store keeps beside a file: a library is about to write it, which knows nothing of that."""
 
     def adopt(self, path: str) -> None:
         """A library wrote this file: from here on it is held to what it is now."""
@@ -147,7 +147,7 @@ class StorePath(Generic[S_co]):
         return self.location
 
     def __truediv__(self: Self, name: str) -> Self:
-        """As a log names its files: an absolute one, of a clone, is where it says."""
+        """Joins a name as a log names its files: an absolute one, of a clone, is where it says."""
         return type(self)(self.store, name if name.startswith("/") else f"{self.location}/{name}")
 
     @property
@@ -166,7 +166,7 @@ class StorePath(Generic[S_co]):
             raise DamagedError(f"{self} is damaged: it is no text. Bring it back from a copy.") from None
 
     def first_line(self) -> bytes:
-        """As `unchecked`, without its end, of a file that may be long."""
+        """Reads the first line as `unchecked`, without its end, of a file that may be long."""
         with self.store.open(self.location) as file:
             found = b""
             while b"\n" not in found and (more := file.read(_SOME_BYTES)):
@@ -185,7 +185,7 @@ class StorePath(Generic[S_co]):
         return self.store.is_there(self.location)
 
     def has(self, name: str) -> bool:
-        """Whether a folder has a file: asked for every append and every look."""
+        """Tells whether a folder has a file: asked for every append and every look."""
         return self.store.is_there(f"{self.location}/{name}")
 
     def names(self, after: str = "") -> list[str]:
@@ -208,8 +208,9 @@ def parquet(place: ReadPath) -> pq.ParquetFile:
 
 
 def parquet_checked(place: ReadPath, size: int = 0) -> pq.ParquetFile:
-    """As `parquet`. One that is near and has up to WHOLE_BYTES, or of which that is not known (0), is read whole: its end, too, must be
-    what was written. Raises as `ReadStore.get`."""
+    """Opens as `parquet`. One that is near and has up to WHOLE_BYTES, or of which that is not known (0), is read whole: its end, too, must be what
+    was written. Raises as `ReadStore.get`.
+    """
     return _opened(pa.BufferReader(place.get())) if place.store.is_near and size <= WHOLE_BYTES else parquet(place)
 
 
@@ -224,8 +225,9 @@ class Begin(Protocol):
 
 @contextmanager
 def meanwhile(store: ReadStore | None) -> Iterator[Begin]:
-    """What begins a call beside what is done in here, and returns how to ask for what came of it; of a store that is near, or none, it is called
-    when that is asked for. At the end none runs any more."""
+    """Begins calls beside what is done in here: each returns how to ask for what came of it. On a store that is near, or none, a call is made when
+    that is asked for. At the end none runs any more.
+    """
     if store is None or store.is_near:
         yield lambda call: call
         return
@@ -241,16 +243,16 @@ def meanwhile(store: ReadStore | None) -> Iterator[Begin]:
 
 
 def ask_all(store: ReadStore | None, asked: Sequence[Callable[[], T]]) -> list[T]:
-    """What each of some questions answers, which do not follow from each other: of a store that is far asked at once, but for one alone. Raises
-    what the first of them raised."""
+    """Answers some questions, which do not follow from each other: of a store that is far asked at once, but for one alone. Raises what the first of
+    them raised.
+    """
     with meanwhile(store if len(asked) > 1 else None) as begin:
         answers = [begin(one) for one in asked]
         return [answer() for answer in answers]
 
 
 def read_each(store: ReadStore | None, asked: Iterable[A], read: Callable[[A], T]) -> Iterator[T | None]:
-    """What `read` makes of each that is asked of a store, None if it is not there: in order, of a store that is far some at once. (None: it is
-    not far.)"""
+    """Reads each that is asked of a store, None if it is not there: in order, of a store that is far some at once. (None as `store`: it is not far.)"""
 
     def one(what: A) -> T | None:
         with suppress(FileNotFoundError):

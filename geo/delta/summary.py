@@ -52,7 +52,7 @@ class GroupedBy:
 
 
 Groups: TypeAlias = dict[tuple[Any, ...], GroupedBy]
-"""By the values of the columns `by`."""
+"""Groups by the values of the columns `by`."""
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

@@ -64,7 +64,7 @@ def read_checked(path: Path) -> bytes:
 
 
 def check(path: Path, *, named: Path | None = None) -> None:
-    """As `read_checked`, of a file of any size, which is not held."""
+    """Checks as `read_checked` a file of any size, which is not held."""
     with path.open("rb") as file:
         if (sums := _sums(path)) is not None:
             _check(file, named or path, sums)

@@ -82,15 +82,15 @@ COMMIT_ATTEMPTS = 10
 """An append conflicts only with a metadata change: a fence at somebody's takeover, a new column. Ten in a row means a fault."""
 
 _MADE_BY_OTHERS = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "TABLE_OR_VIEW_ALREADY_EXISTS")
-"""What is said where another process makes the table, beside conflicts. Of a log without a commit that is not empty nothing is."""
+"""Conditions that are raised where another process makes the table, beside conflicts. Of a log without a commit that is not empty none is."""
 
 _BEING_MADE_S, _LOOK_S = 15.0, 0.25
-"""How long that is waited for, where no lock keeps processes apart."""
+"""Seconds that that is waited for, where no lock keeps processes apart, and between two looks."""
 
 T = TypeVar("T")
 
 KEPT_RECORD = json.dumps({KEPT: 1})
-"""Of a commit that replaces the rows of a system table."""
+"""Record of a commit that replaces the rows of a system table."""
 
 _UNLIKE, _CHANGED, _NOT_HERE = "these rows are not as its columns are", "its columns changed", "that is not done without Spark"
 """Why something is left to Spark."""
@@ -126,14 +126,14 @@ class Table:
 
     @property
     def is_in_catalog(self) -> bool:
-        """Whether a catalog has its name."""
+        """True if a catalog has its name."""
         return not self.by_path
 
     # -- who answers -----------------------------------------------------------------------------------------------
 
     @cached_property
     def _opened(self) -> Opened:
-        """Of a table that exists, unless it is by path."""
+        """The opened table, of one that exists, unless it is by path."""
         return opened(self._driver, self._by_spark)
 
     def ask(self, question: Callable[[Engine], T]) -> T:
@@ -141,14 +141,14 @@ class Table:
         return self._opened.ask(question)
 
     def ask_here(self, question: Callable[[NativeEngine], T]) -> T | None:
-        """As `ask`. None: Spark is to answer, in a form of its own."""
+        """Asks as `ask`. None: Spark is to answer, in a form of its own."""
         if (native := self._opened.native) is None:
             return None
         found = attempt(lambda: question(native))
         return None if isinstance(found, UnsupportedError) else found
 
     def _by_name(self, question: Callable[[Engine], T]) -> T:
-        """As `ask`, of a table that may not exist: a catalog then has no place of it, and Spark says so."""
+        """Asks as `ask`, of a table that may not exist: a catalog then has no place of it, and Spark says so."""
         try:
             there = self._opened
         except spark_errors.AnalysisException as error:
@@ -217,31 +217,31 @@ class Table:
 
     @property
     def may_spark_commit(self) -> bool:
-        """Whether commits of Spark's are safe beside those of this process."""
+        """True if commits of Spark's are safe beside those of this process."""
         return not self.by_path or self._opened.may_spark_commit
 
     @property
     def writes_here(self) -> bool:
-        """Whether this process makes and changes it by itself, where it can: Spark's commits are not safe, or Spark is spared."""
+        """True if this process makes and changes it by itself, where it can: Spark's commits are not safe, or Spark is spared."""
         return not self.may_spark_commit or (self.by_path and self._driver.spares_spark)
 
     def how_to_set(self, key: str, value: str) -> str:
-        """What a person does to set a property of it."""
+        """Words for what a person does to set a property of it."""
         alter = f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})"
         return alter if self.may_spark_commit else f"end all processes of this region first, then {alter}"
 
     @property
     def is_near(self) -> bool:
-        """Whether a look at its commits takes microseconds. It exists unless it is by path."""
+        """True if a look at its commits takes microseconds. It exists unless it is by path."""
         return self.log_folder is not None and self.log_folder.store.is_near
 
     @property
     def is_asked_by_name(self) -> bool:
-        """Whether `has_commit` is one request of this process's own."""
+        """True if `has_commit` is one request of this process's own."""
         return self.by_path and self.log_folder is not None and not self.is_near  # one in a catalog may not exist
 
     def count_files(self) -> int:
-        """How many files its rows are in now."""
+        """Counts the files of its rows now."""
         return self.ask(lambda engine: engine.count_files())
 
     # -- its commits ---------------------------------------------------------------------------------------------
@@ -251,12 +251,13 @@ class Table:
         return next(iter(self.commits(version, version)), None)
 
     def has_commit(self, version: int) -> bool:
-        """Whether a commit is there, by its name alone."""
+        """Tells whether a commit is there, by its name alone."""
         return self.ask(lambda engine: engine.has_commit(version))
 
     def commit_stamp(self, version: int) -> Hashable:
-        """What tells the file of a commit from any other that may take its place, without reading it. None where there is no such
-        file, or nothing that could tell."""
+        """Stamp of the file of a commit, by which it differs from any other that may take its place, without reading it. None where there is no such
+        file, or nothing that could tell.
+        """
         return None if self.log_folder is None else commit_stamp(self.log_folder, version)
 
     def commits(self, first: int, last: int, only: Sequence[str] = ()) -> Iterator[Commit]:
@@ -284,7 +285,7 @@ class Table:
         return self._by_spark.load(reader).where(F.col("_change_type") == "insert")
 
     def read_added(self, first: int, last: int) -> DataFrame:
-        """As `read_inserts`, with the columns of the table alone."""
+        """Reads as `read_inserts`, with the columns of the table alone."""
         return self.read_inserts(first, last).drop(*_FEED_COLUMNS)
 
     def read_stream(self, options: Mapping[str, str], *, settings: Mapping[str, str] | None = None) -> DataFrame:
@@ -433,8 +434,9 @@ class Table:
             self._save(fenced(files), user_metadata, transaction, refuse)
 
     def _leave_to_spark(self, why: str) -> None:
-        """What is not done here is Spark's to do. Raises UnsafeError where commits of Spark's are not safe; `why` it is not done here,
-        where the table itself does not say."""
+        """Leaves to Spark what is not done here. Raises UnsafeError where commits of Spark's are not safe; `why` it is not done here, where the table
+        itself does not say.
+        """
         if not self.may_spark_commit:
             self._refuse_spark(why)
 
@@ -469,14 +471,14 @@ class Table:
         return write(rows, str(self.location), disk.parent, state)
 
     def write_files_of(self, rows: FileRows, order: Sequence[str]) -> Written | None:
-        """As `write_files`, of rows that tasks of Spark's read from their files; those of a file in this order."""
+        """Writes as `write_files` rows that tasks of Spark's read from their files; those of a file in this order."""
         folder, state = self.log_folder, self.state_with(rows.state.schema.names)
         if folder is None or state is None or folder.store.is_near or not set(rows.state.schema) <= set(state.schema):
             return None
         return write_files_by_tasks(self.spark, rows, order, folder.parent, state)
 
     def write_rows(self, rows: pa.Table) -> Written | None:
-        """As `write_files`, of rows that this process has at hand."""
+        """Writes as `write_files` rows that this process has at hand."""
         folder, state = self.log_folder, self._state_for(lambda state: fits(state, rows))
         if folder is None or state is None:
             return None
@@ -504,7 +506,7 @@ class Table:
         fenced: Callable[[DataFrame], DataFrame] = lambda rows: rows,
         transaction: tuple[str, int] | None = None,
     ) -> None:
-        """As `append`, of files that were written beside the table."""
+        """Appends as `append` files that were written beside the table."""
         if not self.commit_here(written, user_metadata, refuse, transaction):
             try:
                 self._leave_rows(None)
@@ -539,7 +541,7 @@ class Table:
         refuse: Callable[[], None] = lambda: None,
         fenced: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     ) -> None:
-        """As `append`, of rows that this process has at hand: where it can, without Spark."""
+        """Appends as `append` rows that this process has at hand: where it can, without Spark."""
         if not self.append_here(rows, user_metadata, refuse):
             self._leave_rows(columns_in(rows))
             self._save(fenced(self.spark.createDataFrame(rows).coalesce(1)), user_metadata, None, refuse)
@@ -568,16 +570,16 @@ class Table:
         return None if folder is None else last_committed(folder) or newest_state(folder)
 
     def state_to_follow(self) -> DeltaState | None:
-        """As `own_state`, for who is about to commit: also one that this process read a moment ago (`geo.delta.writer.state_to_follow`)."""
+        """State as `own_state`, for who is about to commit: also one that this process read a moment ago (`geo.delta.writer.state_to_follow`)."""
         folder = self._own_log
         return None if folder is None else state_to_follow(folder)
 
     def state_with(self, columns: Collection[str]) -> DeltaState | None:
-        """As `state_to_follow`, of a version that has these columns."""
+        """State as `state_to_follow`, of a version that has these columns."""
         return self._state_for(lambda state: set(columns) <= set(state.schema.names))
 
     def _state_for(self, is_for: Callable[[DeltaState], bool]) -> DeltaState | None:
-        """As `state_to_follow`, if it is for what is to be written. One that was known is looked for again: columns may have come since."""
+        """State as `state_to_follow`, if it is for what is to be written. One that was known is looked for again: columns may have come since."""
         if (state := self.state_to_follow()) is not None and not is_for(state):
             self._forget_committed()
             state = self.state_to_follow()
@@ -635,7 +637,7 @@ class Table:
     def _add_here(
         self, written: Written, user_metadata: str | None, refuse: Callable[[], None], transaction: tuple[str, int] | None
     ) -> tuple[bool, int | None]:
-        """As `commit_here`, with the version that added them, if one did."""
+        """Commits as `commit_here`, with the version that added them, if one did."""
         folder, made = self.log_folder, list[int]()
         assert folder is not None, "they were written into it"
 
@@ -958,7 +960,7 @@ def _commit_columns(table: Table, columns: Sequence[StructField], folder: WriteP
 
 
 def _needed(table: Table, there: StructType, columns: Sequence[StructField]) -> Growth:
-    """What a table with these columns needs to have others too."""
+    """Derives what a table with these columns needs to have others too."""
     needed = growth(there, columns)
     if why := why_not_grown(there, needed, "there"):
         raise SchemaError(f"{table}: {why}. Nothing was written.", code=Reason.COLUMNS)

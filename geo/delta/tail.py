@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FULL_LOOK_S, REMOTE_FULL_LOOK_S = 60.0, 600.0
-"""How often the whole table is looked at while no commit comes: an older copy may have been put back. Elsewhere than on a local
-disk that is some jobs of Spark's."""
+"""Time between two looks at the whole table while no commit comes: an older copy may have been put back. Elsewhere than on a local disk that is some
+jobs of Spark's.
+"""
 
 PRESENCE_S, REMOTE_PRESENCE_S = 5.0, 300.0
-"""How often, while no commit comes, it is asked whether the one that was read last is still there: where it was cleaned up others may
-have come, and be cleaned up too; an older copy of the log may have been put back."""
+"""Time, while no commit comes, between two questions whether the one that was read last is still there. Where it was cleaned up others may have come,
+and be cleaned up too; an older copy of the log may have been put back.
+"""
 
 REMOTE_LOOK_S, NAMELESS_LOOK_S = 1.0, 10.0
 """Least time between two looks for the next commit where a look is a request of Spark's, and where it asks for the table's history."""
@@ -41,14 +43,14 @@ FAR_LOOK_S = 0.2
 T = TypeVar("T")
 
 TURN_COMMITS, TURN_BYTES = 500, 256 * 1024**2
-"""What is read at once, in whole commits, one at least: a consumer's function waits for no more of it."""
+"""Commits and bytes that are read at once, in whole commits, one at least: a consumer's function waits for no more of it."""
 
 _PASSED = frozenset({Kind.APPEND, Kind.NEUTRAL, Kind.EXPIRY, Kind.ERASURE})
 """Kinds of commits after which what was read before is as it was, for who acts once on each row."""
 
 
 def passes(commit: Commit) -> bool:
-    """Whether what was read before is as it was, after a commit of a table of messages."""
+    """Tells whether what was read before is as it was, after a commit of a table of messages."""
     return commit.kind in _PASSED
 
 
@@ -73,12 +75,12 @@ class Turn:
 
     @property
     def brings(self) -> bool:
-        """Whether they may have added rows."""
+        """True if they may have added rows."""
         return any(commit.kind is Kind.APPEND for commit in self.commits)
 
     @property
     def alters(self) -> bool:
-        """Whether they may have added columns."""
+        """True if they may have added columns."""
         return any(commit.columns is not None for commit in self.commits)
 
 
@@ -98,7 +100,7 @@ def look_every_s(table: Table, said_s: float) -> float:
 
 
 class Tail:
-    """What a table gets after the commit `at`. Whole commits, so nobody sees a ledger with a hole in it for a moment."""
+    """Follows a table after the commit `at`. Whole commits, so nobody sees a ledger with a hole in it for a moment."""
 
     def __init__(self, table: Table, at: CommitName, passes: Callable[[Commit], bool] = passes) -> None:
         self._table, self.at, self._passes = table, at, passes
@@ -161,7 +163,7 @@ class Tail:
         self.at, self._looked_at, self._is_gone = CommitName.of(self.at.table_id, turn.last), time.monotonic(), False
 
     def check(self) -> None:
-        """Whether the table is what it was is asked now. Raises RetryableError as `next`."""
+        """Asks now whether the table is what it was. Raises RetryableError as `next`."""
         self._look()
 
     def few(self, turn: Turn) -> pa.Table | None:
@@ -173,13 +175,13 @@ class Tail:
         return self._table.read_added(turn.first, turn.last.version)
 
     def rows_where(self, turn: Turn, columns: Sequence[str], where: Predicate) -> pa.Table:
-        """As `Engine.rows_where`, of the rows that it added."""
+        """Reads as `Engine.rows_where` the rows that it added."""
         if (few := self.few(turn)) is not None:
             return kept(where, few.select(columns))
         return filtered(self.rows(turn), where).select(*columns).toArrow()
 
     def scan(self, turn: Turn, asked: Scan[T]) -> list[T]:
-        """As `Engine.scan`, of the rows that it added, by Spark."""
+        """Scans as `Engine.scan` the rows that it added, by Spark."""
         return scanned(self.rows(turn), asked)
 
     def _some_newer(self) -> int:

@@ -50,7 +50,7 @@ COMMITTED_S = 10.0
 """So long what a process committed last is taken for the newest, until a commit fails on it."""
 
 _committed: dict[WritePath, tuple[int, Mapping[str, Any], float]] = {}
-"""By a `_delta_log`: the version that this process committed last, its checksum, and when (monotonic)."""
+"""Version, by `_delta_log`, that this process committed last, its checksum, and when (monotonic)."""
 
 _checkpoints_of_spark: set[str] = set()
 """Ids of tables of which `deltalake` could not write a checkpoint."""
@@ -106,8 +106,7 @@ class Written:
 
 
 def fits(state: DeltaState, rows: pa.Table) -> bool:
-    """Whether the rows have only columns of the table, each of its type, and a value wherever one is required or tells the
-    partition."""
+    """Tells whether the rows have only columns of the table, each of its type, and a value wherever one is required or tells the partition."""
     there = {field.name: field for field in state.schema}
     if any(field.name not in there or field.type != there[field.name].type for field in rows.schema):
         return False
@@ -116,13 +115,14 @@ def fits(state: DeltaState, rows: pa.Table) -> bool:
 
 
 def is_due(state: DeltaState) -> bool:
-    """Whether the next commit is to write a checkpoint."""
+    """Tells whether the next commit is to write a checkpoint."""
     return (state.version + 1) % state.checkpoint_interval == 0
 
 
 def is_for_spark(folder: WritePath, state: DeltaState) -> bool:
-    """Whether the next commit is to write a checkpoint that is not written here. Where all commits are this program's none is: the
-    next one that is due tries again."""
+    """Tells whether the next commit is to write a checkpoint that is not written here. Where all commits are this program's none is: the next one
+    that is due tries again.
+    """
     return folder.store.is_near and is_due(state) and (DeltaTable is None or state.table_id in _checkpoints_of_spark)
 
 
@@ -145,7 +145,7 @@ def write_out(table: WritePath, files: Iterable[Added]) -> None:
 
 
 def may_add(folder: WritePath, state: DeltaState, written: Written) -> bool:
-    """Whether the next commit may add the files here: it is the same table and still has their columns and partitions."""
+    """Tells whether the next commit may add the files here: it is the same table and still has their columns and partitions."""
     is_same = (state.table_id, state.partition_by) == (written.table_id, written.partition_by)
     return is_same and set(written.stored) <= set(state.stored) and not is_for_spark(folder, state)
 
@@ -256,13 +256,13 @@ def state_to_follow(folder: WritePath) -> DeltaState | None:
 
 
 def files_committed(folder: WritePath) -> int:
-    """How many files a table on a store where a look is a request had after this process's last commit; 0: that is not known."""
+    """Counts the files that a table on a store where a look is a request had after this process's last commit; 0: that is not known."""
     _, checksum, _ = _committed.get(folder, (-1, {"numFiles": 0}, -math.inf))
     return int(checksum["numFiles"])
 
 
 def forget_committed(folder: WritePath) -> None:
-    """What is known of the newest version is not so any more."""
+    """Forgets what is known of the newest version."""
     _committed.pop(folder, None)
     forget_read(folder)
 
@@ -313,7 +313,7 @@ class FileWriter:
         self._file = self._opened.enter_context(table.store.create(str(table / self._name)))
         self._parquet = pq.ParquetWriter(self._file, self._stored, write_page_checksum=True)
         self._told, self._rows = list[pa.Table](), 0
-        """Of the parts the columns that statistics tell of, and how many rows all have."""
+        """Columns, by part, that statistics tell of, and how many rows all have."""
 
     @property
     def size(self) -> int:

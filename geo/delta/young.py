@@ -1,4 +1,4 @@
-"""Whether files that were written beside a table are young enough to be committed: a clean-up removes what no commit names once the table's
+"""Tells whether files that were written beside a table are young enough to be committed. A clean-up removes what no commit names once the table's
 retention is over, also what a process wrote that was halted before its commit.
 """
 
@@ -15,14 +15,14 @@ from geo.schemas.table import duration_s
 RETENTION = "delta.deletedFileRetentionDuration"
 
 ASKED_US = 600 * 1_000_000
-"""What is at most so old by this host's clock is not asked for: clocks that differ more are refused, and no clean-up is so quick."""
+"""Age by this host's clock up to which the store is not asked: clocks that differ more are refused, and no clean-up is so quick."""
 
 _DEFAULT_US, _UNKNOWN_US = 604_800 * 1_000_000, 86_400 * 1_000_000
-"""Of a table that says nothing, and of one that says it in other words."""
+"""Retention of a table that says nothing, and of one that says it in other words."""
 
 
 def retention_us(configuration: Mapping[str, str]) -> int:
-    """How long files stay that no commit names."""
+    """Time that files stay that no commit names."""
     if (text := configuration.get(RETENTION)) is None:
         return _DEFAULT_US
     seconds = duration_s(text)
@@ -41,8 +41,9 @@ def refuse_old(table: WritePath, configuration: Mapping[str, str], files: Sequen
 
 
 def refuse_gone(table: WritePath, files: Sequence[WritePath]) -> list[Head]:
-    """What the store says of each file. Raises RetryableError unless all are there. It is asked where somebody else has committed since they were
-    written: this host may have been halted with its clocks, and a clean-up have come between."""
+    """Asks the store about each file. Raises RetryableError unless all are there. It is asked where somebody else has committed since they were
+    written: this host may have been halted with its clocks, and a clean-up have come between.
+    """
     heads = list(read_each(table.store, files, lambda file: file.head()))
     for file, head in zip(files, heads, strict=True):
         if head is None:

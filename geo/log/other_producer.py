@@ -61,7 +61,7 @@ class Continued:
     place: Place
     by: By
     may_repeat: bool
-    """What the other producer published behind it, and this cluster does not know of, is published again."""
+    """True if messages that the other producer published behind it, and this cluster does not know of, are published again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from geo.delta.store import ReadPath, parquet_checked, read_each
 from geo.errors import DamagedError
 
 Fields: TypeAlias = Mapping[str, Any]
-"""Of an action."""
+"""Fields of an action."""
 
 _OF_A_FILE = ("path", "partitionValues", "size", "stats", "deletionVector", "modificationTime")
-"""What a checkpoint is asked of a file."""
+"""Fields that a checkpoint is asked for of a file."""
 
 _NOT_WHOLE = (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, DamagedError)
 
@@ -77,7 +77,7 @@ def _key(file: Fields) -> Hashable:
 
 
 def _by_checksum(folder: ReadPath, version: int | None) -> tuple[list[Fields], Fields, Fields] | None:
-    """As `contents`, from the checksum of the version, where that lists them: three requests. None where it does not."""
+    """Reads as `contents`, from the checksum of the version, where that lists them: three requests. None where it does not."""
     with suppress(FileNotFoundError, DamagedError, *_NOT_WHOLE):
         if (last := newest_version(folder) if version is None else version) is None:
             return None
@@ -159,7 +159,7 @@ def _told(add: Fields, kinds: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _of_partition(value: str | None, kind: str) -> Any:
-    """As rows have it. Raises UnsupportedError for a type of which that is not known here."""
+    """Converts a partition's value as rows have it. Raises UnsupportedError for a type of which that is not known here."""
     if value is None or kind == "string":
         return value
     if kind == "date":

@@ -1,6 +1,7 @@
 """Answers questions about a Delta table without Spark, by its log and its files.
 
-What it cannot know it refuses: the table uses more of the protocol than plain files, its files lack statistics, or there is more than a little to read and Spark is at hand (geo.delta.driver.Reads).
+What it cannot know it refuses. Then the table uses more of the protocol than plain files, or its files lack statistics. Or there is more than a
+little to read and Spark is at hand (geo.delta.driver.Reads).
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from geo.times import from_us, in_us
 _BATCH_ROWS = 8_192
 
 LITTLE_FILES, LITTLE_ROWS, LITTLE_BYTES = 1_000, 100_000, 16 * 1024**2
-"""What takes less time to read here than a job of Spark's does: files of a table, and the rows and bytes of those that the
-statistics do not tell of."""
+"""Files of a table, and rows and bytes of those that the statistics do not tell of, up to which reading here takes less time than a job of Spark's.
+"""
 
 _UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError, DamagedError)
 """A file was removed meanwhile, is damaged, or is of another kind; a text is no UTF-8; a date is beyond Python's."""
@@ -153,8 +154,9 @@ class NativeEngine(Engine):
         where: Predicate,
         from_stats: Callable[[DataFile], T | None],
     ) -> list[T]:
-        """As `scan`. Nothing is read of a file that by its statistics has no row that fulfils `where`, nor of one of which `from_stats` tells:
-        that is added."""
+        """Scans as `scan`. Nothing is read of a file that by its statistics has no row that fulfils `where`, nor of one of which `from_stats` tells:
+        that is added.
+        """
         self._refuse_large(version)
         files, there = self._described(version)
         found, wanted = list[T](), _schema(there, dict.fromkeys((*columns, *columns_of(where))))
@@ -252,7 +254,7 @@ def _schema(there: Mapping[str, Any], columns: Iterable[str]) -> pa.Schema:
 
 
 def _has_many(state: DeltaState) -> bool:
-    """Whether the newest checksum says that there are many files: asked before the whole log is read for it."""
+    """Tells whether the newest checksum says that there are many files: asked before the whole log is read for it."""
     return (state.checksum.get("numFiles") or 0) > LITTLE_FILES
 
 
@@ -268,6 +270,6 @@ def _are_at_most(files: Sequence[DataFile], rows: int, size: int) -> bool:
 
 
 def _keys(table: pa.Table, order: Sequence[str]) -> list[tuple[Any, ...]]:
-    """By which the rows are ordered: a time in microseconds, which unlike a time of day never goes back."""
+    """Keys by which the rows are ordered: a time in microseconds, which unlike a time of day never goes back."""
     times = table[order[0]].cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
     return list(zip(times.to_pylist(), *(table[name].to_pylist() for name in order[1:]), strict=True))

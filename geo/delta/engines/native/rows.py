@@ -1,6 +1,6 @@
 """The rows of a Delta table's files, those that some commits added, by the files that these name, and those of a small table. No Spark.
 
-A Spark job takes 0.2 s for it, this one a few milliseconds; so for few rows, which are brought to this process.
+A Spark job takes 0.2 s for it, this one a few milliseconds; so for few rows, which are read into this process.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MOST_IN_MEMORY, _BATCH_ROWS = 64 * 1024 * 1024, 256
 """Bytes of rows at once: a payload that comes again and again is in a file once."""
 
 MOST_SMALL_ROWS, _SMALL_BATCH_ROWS = 200_000, 16_384
-"""As Python objects some 200 MB, a second. So many at a time are read and filtered: of millions few are held."""
+"""Rows that are read as Python objects, at most: some 200 MB, a second. So many at a time are read and filtered: of millions few are held."""
 
 _GROUP_BATCH_ROWS = 1_024
-"""Of what is read by groups of rows: of so many, not of less, at a time it takes a third of the time."""
+"""Rows of a batch of what is read by groups of rows: of so many, not of less, at a time it takes a third of the time."""
 
 _TRIES = 3
 """A log may be cut while it is read."""
@@ -56,7 +56,7 @@ def added_rows(folder: ReadPath, state: DeltaState, first: int, last: int) -> pa
 
 
 def added(folder: ReadPath, state: DeltaState, first: int, last: int) -> pa.Table | FileRows:
-    """As `added_rows`; rows that are many are left in their files."""
+    """Reads as `added_rows`; rows that are many are left in their files."""
     with refusing(*_UNREADABLE):
         listed = list[Mapping[str, Any]]()
         for some in read_each(folder.store, range(first, last + 1), lambda version: list(_added(folder, version))):
@@ -145,8 +145,9 @@ def _read(file: pq.ParquetFile, state: DeltaState, partition: Mapping[str, str],
 def batches(
     file: pq.ParquetFile, columns: Sequence[str], rows: int, most: int = _MOST_IN_MEMORY, groups: Iterable[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, or of some of its groups of rows, in batches of at most so many, which take about so many bytes at most: of large rows
-    there are few in each, and one has those of one group alone. (A value that comes again and again in a group is counted once.)"""
+    """The rows of a file, or of some of its groups of rows, in batches of at most so many, which take about so many bytes at most. Of large rows
+    there are few in each, and one has those of one group alone. (A value that comes again and again in a group is counted once.)
+    """
     for group in range(file.num_row_groups) if groups is None else groups:
         of = file.metadata.row_group(group)
         parts = (of.column(at) for at in range(of.num_columns))
@@ -187,8 +188,9 @@ def _with_all_columns(there: pa.Table, state: DeltaState, partition: Mapping[str
 
 
 def all_columns(read: Mapping[str, pa.ChunkedArray], same: Mapping[str, pa.Scalar], count: int, columns: pa.Schema) -> pa.Table:
-    """So many rows with all columns of a table: those that were read of a file, those of which all its rows have the same value, as of a partition, and NULL
-    where neither says anything."""
+    """So many rows with all columns of a table: those that were read of a file, and those of which all its rows have the same value, as of a
+    partition. NULL where neither says anything.
+    """
     found = [
         read[field.name] if field.name in read
         else pa.repeat(same[field.name], count) if field.name in same
@@ -254,7 +256,7 @@ def as_typed(rows: pa.Table, columns: pa.Schema) -> pa.Table:
 
 
 def _is_narrower(kind: pa.DataType, wanted: pa.DataType) -> Any:
-    """Whether values of a type in a file may stand for another one: it is the same, or was made wider."""
+    """Tells whether values of a type in a file may stand for another one: it is the same, or was made wider."""
     types = pa.types
     if types.is_dictionary(kind):
         return _is_narrower(kind.value_type, wanted)

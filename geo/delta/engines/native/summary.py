@@ -1,4 +1,4 @@
-"""What rows at hand have together (`geo.delta.summary`), and what of a file is known without reading its rows."""
+"""Summaries of rows at hand (`geo.delta.summary`), and what of a file is known without reading its rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _all_fulfil(summary: Summary, file: DataFile) -> bool:
 
 
 def _same(summary: Summary, rows: pa.Table, name: str) -> dict[tuple[Any, ...], Any]:
-    """Of each group one value that is not NULL."""
+    """Takes of each group one value that is not NULL."""
     some = _numbered(rows.filter(rows[name].is_valid()))
     first = some.group_by(list(summary.by)).aggregate([(_AT, "min")])
     keys = zip(*(first[column].to_pylist() for column in summary.by), strict=True)
@@ -78,7 +78,7 @@ def _same(summary: Summary, rows: pa.Table, name: str) -> dict[tuple[Any, ...], 
 
 
 def _sums(summary: Summary, rows: pa.Table, name: str) -> dict[tuple[Any, ...], tuple[int, int]]:
-    """Of each group the sum and that of the squares: of numbers of Python, which have no end."""
+    """Sums each group, and the squares: as numbers of Python, which have no end."""
     found = rows.group_by(list(summary.by)).aggregate([(name, "list")])
     keys = zip(*(found[column].to_pylist() for column in summary.by), strict=True)
     lists = found[f"{name}_list"].to_pylist()

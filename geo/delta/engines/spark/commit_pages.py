@@ -25,7 +25,7 @@ PAGE = 500
 
 _INFO_TEXTS = ("operation", "txnId", "timestamp", "inCommitTimestamp", "userName")
 _INFO_OBJECTS = ("operationParameters", "operationMetrics")
-"""What is read of a `commitInfo` beside its userMetadata."""
+"""Fields that are read of a `commitInfo` beside its userMetadata."""
 
 _FILE_FIELDS = ("path", "partitionValues", "size", "dataChange", "deletionVector.cardinality")
 

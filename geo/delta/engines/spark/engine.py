@@ -37,7 +37,7 @@ MISSING = (
     "SCHEMA_NOT_FOUND",
     "PATH_NOT_FOUND",
 )
-"""What Spark says of a table that is not there."""
+"""Conditions of Spark for a table that is not there."""
 
 
 class SparkEngine(Engine):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PREFIX = "_geo-written-"
-"""Of the folders in which Spark writes. Delta and its VACUUM pass over names that begin so."""
+"""Beginning of the names of folders in which Spark writes. Delta and its VACUUM pass over names that begin so."""
 
 STAGED_S = 86_400.0
 """A folder in which nothing was written for so long is of a process that died, or of a plan that hangs and may fail."""
@@ -67,7 +67,7 @@ def sweep(table: Path) -> int:
 
 
 def have_types(rows: StructType, table: StructType) -> bool:
-    """Whether each column of the rows is one of the table's, of its type; one that the rows lack is NULL."""
+    """Tells whether each column of the rows is one of the table's, of its type; one that the rows lack is NULL."""
     # As texts, which leave out what a column may be required to have.
     there = {field.name: field.dataType.simpleString() for field in table}
     return len(set(rows.names)) == len(rows) and all(there.get(one.name) == one.dataType.simpleString() for one in rows)

@@ -43,7 +43,7 @@ def _parts(where: Predicate) -> Iterator[Predicate]:
 
 
 def _bounded(rows: DataFrame, bounds: AtLeast) -> DataFrame:
-    """As SQL alone Spark would look each row's bound up in a map, entry by entry."""
+    """Filters by bounds. As SQL alone Spark would look each row's bound up in a map, entry by entry."""
     conditions: list[Predicate] = [~IsNull(bounds.column)]
     for listed, bound in sorted(bounds.bounds.items())[:MOST_CONDITIONS]:
         values = zip(bounds.by, listed.rsplit(":", len(bounds.by) - 1), strict=True)
@@ -67,7 +67,7 @@ def _equals(rows: DataFrame, column: str, text: str) -> Predicate:
 
 
 def scanned(rows: DataFrame, asked: Scan[T]) -> list[T]:
-    """As `Engine.scan`, of the rows of a DataFrame."""
+    """Scans as `Engine.scan` the rows of a DataFrame."""
     by, combine = asked.by, asked.combine
     rows = filtered(rows, asked.where).select(*map(identifier, asked.columns))
     rows = rows.repartition(*map(identifier, by)) if by else rows

@@ -1,5 +1,6 @@
-"""What the rows of a DataFrame have together (`geo.delta.summary`), by Spark's own aggregates: on a large log they are many times as
-fast as rows that are handed to Python."""
+"""Summaries of the rows of a DataFrame (`geo.delta.summary`), by Spark's own aggregates: on a large log they are many times as fast as rows that are
+handed to Python.
+"""
 
 from __future__ import annotations
 

@@ -58,10 +58,10 @@ _FILE = pa.schema(
         "statistics": pa.string(),
     }
 )
-"""What a task tells of each file, as `Added` has it; one without a path says that the rows of a task do not fit."""
+"""Answer of a task for each file, as `Added` has it; one without a path says that the rows of a task do not fit."""
 
 _ANSWER = pa.schema({"host": pa.string(), "lacks": pa.string(), "said": pa.string()})
-"""Of an executor: what its Python lacks, what the store said; nothing where it can write."""
+"""Answer of an executor: what its Python lacks, what the store said; nothing where it can write."""
 
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 
@@ -87,8 +87,9 @@ def write_by_tasks(rows: DataFrame, table: WritePath, state: DeltaState, *, into
 def write_files_by_tasks(
     spark: SparkSession, rows: FileRows, order: Sequence[str], table: WritePath, state: DeltaState
 ) -> Written | None:
-    """As `write_by_tasks`, of rows that tasks read by themselves, and write so that those of each file come in this order. None also where
-    a file is to be read by Spark, which then says why."""
+    """Writes as `write_by_tasks` rows that tasks read by themselves, so that those of each file come in this order. None also where a file is to be
+    read by Spark, which then says why.
+    """
     shares, read, where = shared(rows.files, spark.sparkContext.defaultParallelism), replace(rows.state, checksum={}), rows.where
     plain = replace(state, checksum={})
 
@@ -103,7 +104,7 @@ def write_files_by_tasks(
 def _by_tasks(
     rows: DataFrame, written: Callable[[Iterable[pa.RecordBatch]], list[Added]], table: WritePath, state: DeltaState
 ) -> Written | None:
-    """What `written` writes of the rows of each task."""
+    """Collects what `written` writes of the rows of each task."""
 
     def told_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files = attempt(lambda: written(batches))
@@ -164,7 +165,7 @@ def ask_executors(spark: SparkSession, commit: ReadPath) -> None:
 
 
 def _answer(commit: ReadPath) -> dict[str, str | None]:
-    """What an executor says of itself, in a task."""
+    """Asks an executor about itself, in a task."""
     found: dict[str, str | None] = {"host": socket.gethostname(), "lacks": None, "said": None}
     try:
         commit.get()
@@ -178,11 +179,11 @@ def _answer(commit: ReadPath) -> dict[str, str | None]:
 
 
 Piece: TypeAlias = tuple[RowsFile, int, int]
-"""Of a file which one of so many equal shares."""
+"""Share of a file: which one of so many equal ones."""
 
 
 def shared(files: Sequence[RowsFile], count: int) -> list[list[Piece]]:
-    """What each task reads of files in their order, where so many run at once."""
+    """Shares out files in their order among tasks, where so many run at once."""
     most = max(PART_BYTES, min(FILE_BYTES, math.ceil(sum(file.size + _OPEN_BYTES for file in files) / count)))
     pieces = [(file, at, of) for file in files for of in [math.ceil(file.size / most) or 1] for at in range(of)]
     return list(slices(pieces, lambda piece: piece[0].size // piece[2] + _OPEN_BYTES, most))
@@ -191,7 +192,7 @@ def shared(files: Sequence[RowsFile], count: int) -> list[list[Piece]]:
 def written_in_order(
     pieces: Iterable[Piece], read: DeltaState, where: Predicate, order: Sequence[str], table: WritePath, state: DeltaState
 ) -> list[Added]:
-    """As `_written`, of the rows in pieces of files of a table in the state `read` that fulfil `where`."""
+    """Writes as `_written` the rows in pieces of files of a table in the state `read` that fulfil `where`."""
     parts = _joined(kept(where, part) for part in _read(pieces, read))
     return _written((_sorted(part, order) for part in parts), table, state, "", order)
 
@@ -263,7 +264,7 @@ def _sorted(rows: pa.Table, order: Sequence[str]) -> pa.Table:
 
 
 def _key(rows: pa.Table, at: int, order: Sequence[str]) -> tuple[Any, ...]:
-    """By which a row stands where it does (`_sorted`)."""
+    """Key of a row's place in the order (`_sorted`)."""
     return tuple(((value := rows[name][at].as_py()) is None, value) for name in order)
 
 
