@@ -178,7 +178,7 @@ def test_of_what_none_means_every_public_function_of_geo_delta_tells() -> None:
         for at, node in _public_functions(_parsed(path.relative_to(ROOT).as_posix())):
             if node.returns is not None and ast.unparse(node.returns).endswith("| None"):
                 said = ast.get_docstring(node) or ""
-                tells = "None" in said or re.match(r"As `[\w.]+`", said) is not None  # which tells
+                tells = "None" in said or re.search(r"\bas `[\w.]+`", said) is not None  # which tells
                 told[node.name] = told.get(node.name, False) or tells or at in ENGINES
     assert [name for name, tells in told.items() if not tells] == []
 
