@@ -132,7 +132,7 @@ def test_a_link_that_runs_brings_what_a_source_got_meanwhile(world: World, *, qu
         _sql(world, "us", "SELECT 3000000000L AS n, 'x' AS more", publish_id="2", schema="grow")
         until(lambda: world.count("eu") == 2)
     assert {(row["n"], row["more"]) for row in world.log("eu").read().collect()} == {(1, None), (3_000_000_000, "x")}
-    world.assert_clean()
+    assert world.verify().clean
 
 
 @pytest.mark.parametrize("queries", [False, True])
@@ -149,7 +149,7 @@ def test_who_runs_while_others_make_a_column_wider_goes_on(world: World, *, quer
     publisher.close()
     assert _publish(world, "us", rows, publish_id="2") == 0
     assert [row["n"] for row in world.log("eu").read().collect()] == [1, 1]
-    world.assert_clean()
+    assert world.verify().clean
 
 
 def test_a_type_that_two_want_otherwise_is_the_first_ones_in_all_partitions(world: World) -> None:
