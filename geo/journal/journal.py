@@ -95,8 +95,9 @@ class Journal:
         return None if rows is None else self.rule.newest(rows)
 
     def newest(self, begins: tuple[str, str] | None = None, **equal: str | Collection[str] | Collection[bytes]) -> list[Row]:
-        """The newest row of each subject, among the rows whose columns `equal` these texts, or one of several, and of which the column
-        that `begins` names begins with its text; times in UTC. Without a Spark job where this process reads its log."""
+        """The newest row of each subject, among the rows whose columns `equal` these texts, or one of several. With `begins` only rows of which the
+        column that it names begins with its text. Times in UTC. Without a Spark job where this process reads its log.
+        """
         one_of = [Among(name, frozenset({texts} if isinstance(texts, str) else texts)) for name, texts in equal.items()]
         if not all(one.values for one in one_of):
             return []

@@ -10,8 +10,9 @@ from geo.names import Topic
 from geo.reasons import Reason, Wrong
 
 NEW_FOR_US = 600 * 1_000_000
-"""For so long after the first topic came that links are to bring it, a region into which nothing was ever brought is new: as long as it
-takes to start the broker of the second region after that of the first."""
+"""Microseconds after the first topic came that links are to replicate, for which a region that is empty is new: as long as it takes to start the
+broker of the second region after that of the first.
+"""
 
 
 class KnownTopic(Protocol):
@@ -53,13 +54,14 @@ def log_gone(log: str, name: str, topic: Topic) -> Wrong:
 
 
 def is_new(topic_since_us: int, now_us: int) -> bool:
-    """True if a topic that a link is to bring came into its source so lately that its target may be new and empty."""
+    """True if a topic that a link is to replicate came into its source so lately that its target may be new and empty."""
     return now_us - topic_since_us < NEW_FOR_US
 
 
 def nothing_in_target(name: str, place: str) -> Wrong:
-    """Describe a region in which nothing is registered, though links are to bring something into it. Nobody else would tell if it was there: a source
-    does not know its readers."""
+    """Describe a region in which nothing is registered, though links are to replicate something into it. Nobody else would tell if it was there: a
+    source does not know its readers.
+    """
     what = f"nothing is registered at {place} of {name}: no link into it has ever run there, or it was moved away"
     do = (
         f"If it is new, start it: geo broker --cluster {name}, or geo replicate --cluster {name}. If not, put its folder back (its system folder too), or correct its "

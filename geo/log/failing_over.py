@@ -1,16 +1,16 @@
-"""Where a producer begins that goes on for one of the same name in another cluster. Pure: no Spark, clock, random or I/O.
+"""Start of a producer that goes on for one of the same name in another cluster. Pure: no Spark, clock, random or I/O.
 
-A *place* of a source partition is safe if every record before it is in the log of some cluster, but for what a person passed over
-(rejected records, `--kafka-start latest`, `--accept-lost`). Three places are safe, each by itself:
+A *place* of a source partition is safe if every record before it is in the log of some cluster, but for what a person passed over (rejected records,
+`--kafka-start latest`, `--accept-lost`). Three places are safe, each by itself:
 
 - OWN, where the producer's own record in this cluster ends;
 - RECORDED, where the other producer's record in its cluster ends;
 - ARRIVED, behind the last of its messages that came here (`safe_end`, of what `trusted` lets count).
 
-Each is the end of an unbroken run of publishing that began at the first record, or at a place that was safe then. So the furthest
-one is safe too, whichever was written later, and it repeats least. Nothing has to be remembered of the choice: made again after a
-death or at a later start it is the same or further on, and once the own record has come further it is the own one. So production may
-go back and forth: eu to us, and back to eu with what us published meanwhile.
+Each is the end of an unbroken run of publishing that began at the first record, or at a place that was safe then. So the furthest one is safe too,
+whichever was written later, and it repeats least. Nothing has to be remembered of the choice. Made again after a death or at a later start it is the
+same or further on, and once the own record has come further it is the own one. So production may go back and forth: eu to us, and back to eu with
+what us published meanwhile.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ class Part:
 
 
 def safe_end(parts: Iterable[Part]) -> int | None:
-    """The greatest source offset up to which all that the ledgers of one source partition have is surely here; None: of nothing
-    that is sure.
+    """The greatest source offset up to which all that the ledgers of one source partition have is surely here; None: of nothing that is sure.
 
-    A link brings whole commits in their order, so what is here of a source partition has no gap (`trusted`). A ledger that has a hole
-    all the same counts for nothing, nor does what is behind it. What is below a floor a person passed over, and a backfill may have
-    brought some of it. (A ledger that lacks its beginning has a hole, unless that went by its age.)
+    A link replicates whole commits in their order, so what is here of a source partition has no gap (`trusted`). A ledger that has a hole all the
+    same counts for nothing, nor does what is behind it. What is below a floor a person passed over, and a backfill may have added some of it. (A
+    ledger that lacks its beginning has a hole, unless that went by its age.)
     """
     end = None
     for part in sorted(parts, key=lambda part: part.greatest):
@@ -83,7 +82,7 @@ def put_back(recorded: Mapping[int, int], held: Mapping[int, int]) -> str | None
 
 
 def floors_of(origin: str, floors: Mapping[str, int]) -> dict[int, int]:
-    """Return, by ledger of the origin, the first entry that a link was to bring, from the floors of its row (`origin:ledger` → entry)."""
+    """Return, by ledger of the origin, the first entry that a link was to replicate, from the floors of its row (`origin:ledger` → entry)."""
     return {int(ledger): entry for name, entry in floors.items() for of, _, ledger in [name.rpartition(":")] if of == origin}
 
 
@@ -98,12 +97,12 @@ class Trust:
 def trusted(
     origin: str, since: CommitName | None, table_id: str, newest: int, at_since: Commit | None, commits: Iterable[Commit]
 ) -> Trust:
-    """Decide how much of the log here counts of `origin`. The link that brings it recorded last that it had all up to a cursor when `since`
-    was the newest commit here; None: it never has. `commits` are those of the versions above that are there, oldest first, `table_id`
-    and `newest` the log's now, `at_since` the commit that is there now.
+    """Decide how much of the log here counts of `origin`. The link that replicates it recorded last that it had all up to a cursor when `since` was
+    the newest commit here; None: it never has. `commits` are those of the versions above that are there, oldest first. `table_id` and `newest` are
+    the log's now, `at_since` the commit that is there now.
 
-    A comparison of both logs brings one ledger after the other, a backfill may bring the youngest first: until a link has recorded
-    that all is there, nothing from the first such commit on counts.
+    A comparison of both logs appends one ledger after the other, a backfill may append the youngest first. Until a link has recorded that all is
+    there, nothing from the first such commit on counts.
     """
     if since is None:
         return Trust(
@@ -121,7 +120,7 @@ def trusted(
 
 
 def _out_of_order(commit: Commit, origin: str) -> str | None:
-    """Say what brought messages of the origin in another order than they were published in.
+    """Names what added messages of the origin in another order than they were published in.
 
     None: the commit did not.
     """

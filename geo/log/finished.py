@@ -1,8 +1,9 @@
-"""Sources that ended: moved out of `system/ledgers`, which every start of a producer reads, into `system/finished`, in which a source is
-looked up when it is met again.
+"""Sources that ended: moved out of `system/ledgers`, which every start of a producer reads, into `system/finished`. There a source is looked up when
+it is met again.
 
-A finished file, or a `publish_id`, stays known for ever by 16 bytes of its name and its end, so it is never published again, and a file that
-grows after all goes on where it ended; a file also by its stamp, so that a new name makes no new file of it. Its ledgers are forgotten: what comes then goes to new ones.
+A finished file, or a `publish_id`, stays known for ever by 16 bytes of its name and its end. So it is never published again, and a file that grows
+after all goes on where it ended. A file is known also by its stamp, so that a new name makes no new file of it. Its ledgers are forgotten: what comes
+then goes to new ones.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDLE_FOR = timedelta(seconds=LONGEST_OUTAGE_S)
-"""A source counts as ended once nothing was published or recorded of it for so long. Until then the ends of its ledgers are held against
-the log. A producer that goes on with an older one records its end first (`LedgerWriter`), so it is not moved while a commit is on its way."""
+"""A source counts as ended once nothing was published or recorded of it for so long. Until then the ends of its ledgers are held against the log. A
+producer that goes on with an older one records its end first (`LedgerWriter`). So it is not moved while a commit is on its way.
+"""
 
 LEAST = 1_000
 """So many sources are moved at least: a start reads a thousand rows in hundredths of a second, moving them is two Spark jobs."""

@@ -1,8 +1,8 @@
-"""A topic's policies as its log keeps them beside the registry, so that one that was put back from an older backup loses none of them.
-Pure: no Spark, clock, random or I/O.
+"""A topic's policies as its log keeps them beside the registry, so that a registry that was put back from an older backup loses none of them. Pure:
+no Spark, clock, random or I/O.
 
-A log keeps them as the property POLICIES_PROPERTY. It has it from its first commit; one of an older program gets it when its publisher,
-or a link into it, next starts. Where may go what was published is said by both: a link carries what neither forbids.
+A log keeps them as the property POLICIES_PROPERTY. It has it from its first commit. A log of an older program gets it when its publisher, or a link
+into it, next starts. Where may go what was published is said by both: a link carries what neither forbids.
 """
 
 from __future__ import annotations
@@ -54,15 +54,18 @@ def clusters_of(policies: Policies | None) -> tuple[str, ...] | None:
 
 
 def forbids(told: str | None, source: str, target: str) -> tuple[str, ...] | None:
-    """The clusters that alone may have the topic by what its log in the source says, if the target is none of them, or the source; None:
-    the log forbids nothing, or does not say."""
+    """The clusters that alone may have the topic by what its log in the source says, if the target or the source is none of them.
+
+    None: the log forbids nothing, or does not say.
+    """
     among = None if told is None else clusters_of(restored(told))
     return None if among is None or {source, target} <= set(among) else among
 
 
 def refuse_forbidden(told: str | None, source: str, target: str, who: str, table: str, topic: str) -> None:
-    """Raises RetryableError if the topic's log in the source (`table`) says that it does not go this way, whatever the registry there says
-    now. `who` brings it."""
+    """Raises RetryableError if the topic's log in the source (`table`) says that it does not go this way, whatever the registry there says now. `who`
+    replicates it.
+    """
     if (among := forbids(told, source, target)) is not None:
         raise RetryableError(
             f"{who}: its log {table} says that it replicates between {', '.join(among)} alone, and the registry of {source} says "

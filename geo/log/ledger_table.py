@@ -135,9 +135,9 @@ class LedgerTable:
     def look(self, progress: ProducerProgress, appended: Batch | None) -> int:
         """The log's newest version, after a look at the commits since the last look.
 
-        `progress` is all that this process knows to be published, `appended` the batch that it appended last since the last look.
-        Raises SourceChangedError, before anything is taken for known, if the log is not what it was: made anew, put back,
-        RESTOREd, or rewritten by somebody.
+        `progress` is all that this process knows to be published, `appended` the batch that it appended last since the last look. Raises
+        SourceChangedError, before anything is taken for known, if the log is not what it was: made again, put back, RESTOREd, or rewritten by
+        somebody.
         """
         seen = self._log.look()
         if seen is None:
@@ -189,9 +189,10 @@ class LedgerTable:
         lost: Mapping[LedgerKey, CommitName] | None = None,
         complete: bool = False,
     ) -> None:
-        """Record the ledgers `keys` of `progress`, exact up to `exact_to`. `complete`: the producer's commits are all up to
-        there, and before it makes another one it records that they are not (so a stop that was clean is known from one that was
-        not). `lost`: those of which the log lost entries, and the commit at which it had them: their ends stay known (geo.log.promises)."""
+        """Record the ledgers `keys` of `progress`, exact up to `exact_to`. `complete`: the producer's commits are all up to there, and before it
+        makes another one it records that they are not. (So a stop that was clean is known from one that was not.) `lost`: those of which the log lost
+        entries, and the commit at which it had them: their ends stay known (geo.log.promises).
+        """
         self._sequence += 1
         now = utc_now()
         rows = []
@@ -246,9 +247,10 @@ class LedgerTable:
 
 
 def close_ledgers(tables: ClusterTables, topic: Topic, why: str, generation: int) -> list[str]:
-    """Let every producer of a topic whose log goes begin anew: its ledgers are closed and their ids stay taken, what was published
-    of its sources is not known any more. `generation`: of the caller, who owns all of its producers; what an owner before it still
-    records does not count. Returns the producers; idempotent."""
+    """Let every producer of a topic whose log goes begin again: its ledgers are closed and their ids stay taken, what was published of its sources is
+    not known any more. `generation`: of the caller, who owns all of its producers; what an owner before it still records does not count. Returns the
+    producers; idempotent.
+    """
     journal, now = tables.journal(LEDGERS), utc_now()
     rows = sorted(journal.newest(topic=str(topic)), key=LEDGERS.order_of)
     last = {row["producer"]: {"generation": max(row["generation"], generation), "sequence": row["sequence"] + 1} for row in rows}

@@ -39,9 +39,9 @@ RECORDS = (RECORD_KEY, REBUILD_KEY, LINK_KEY, BACKFILL_KEY)
 """Keys of the records of this program's appends to a topic log."""
 
 LEDGER_RANDOM_BITS = 20
-"""A ledger id is the second of its birth followed by 20 random bits: it grows with time, needs no counter that a restored
-backup could turn back, stays below 2**53 (exact in JSON) until the year 2242, and a clash within one second, one in a
-million per pair, is drawn again."""
+"""A ledger id is the second of its birth followed by 20 random bits. It grows with time, and needs no counter that a restored backup could turn back.
+It stays below 2**53 (exact in JSON) until the year 2242. A clash within one second, one in a million per pair, is drawn again.
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -140,8 +140,9 @@ class Batch:
 
 
 def is_foreign(commit: Commit) -> bool:
-    """True if a commit of a topic log may have brought rows that this program did not append: it carries no record of ours, or the record of a
-    producer that counts other rows than came. Such rows may be copies of any that are there."""
+    """True if a commit of a topic log may have added rows that this program did not append: it carries no record of ours, or the record of a producer
+    that counts other rows than came. Such rows may be copies of any that are there.
+    """
     if commit.kind is Kind.RELISTED:
         return True
     if commit.kind is not Kind.APPEND:

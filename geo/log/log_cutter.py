@@ -44,7 +44,7 @@ class LogCut:
 
 
 class LogCutter:
-    """Cuts the topic logs of one cluster, some at once if asked so. Made anew for each round: it reads each target's links once."""
+    """Cuts the topic logs of one cluster, some at once if asked so. One is made for each round: it reads each target's links once."""
 
     def __init__(self, tables: ClusterTables, config: Config) -> None:
         self._tables, self._config = tables, config
@@ -56,8 +56,8 @@ class LogCutter:
     def cut(self, topic: Topic, *, least: int = 0, dry_run: bool = False) -> LogCut | None:
         """Cut the topic's log if it has more than `least` commits. None where that is left to Delta, or there is no log.
 
-        Nothing that is at most a day behind has to begin anew for it: links in both directions; nor a producer
-        that did not stop cleanly, as long as links may be away.
+        Nothing that is at most a day behind has to begin again for it: links in both directions; nor a producer that did not stop cleanly, as long as
+        links may be away.
         """
         table = self._tables.log(topic)
         if not table.exists() or (folder := table.log_folder) is None:
@@ -98,7 +98,7 @@ class LogCutter:
 
     @cached_property
     def _owned_ways(self) -> list[tuple[RunnerName, Owner]]:
-        """Who brings what: a rebuild, or the first comparison of a link, knows the commits since it began and has no row."""
+        """Owners of the ways by which messages come: a rebuild, or the first comparison of a link, knows the commits since it began and has no row."""
         return [(name, one) for name, one in named_owners(self._tables, RunnerKind.ORIGIN) if one.is_owned]
 
     def _link(self, name: str, row: Row, version: int | None) -> LogReader:
@@ -124,8 +124,9 @@ class LogCutter:
         return self._tables.journal(LINKS).newest()
 
     def _versions(self, topic: Topic) -> Iterator[LogReader]:
-        """Consumers of versions: those of this log go on behind what they have finished, and those of other clusters may come to begin at
-        the version that was told."""
+        """Consumers of versions. Those of this log go on behind what they have finished. Those of other clusters may come to begin at the version
+        that was told.
+        """
         for row in self._tables.journal(VERSION_SUBSCRIPTIONS).newest(topic=str(topic)):
             if not row["deleted"]:
                 # By its checkpoint: how far it is is not known here, so a day of commits is kept.

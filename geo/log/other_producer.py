@@ -76,7 +76,7 @@ class OtherProducer:
     why: str | None
     """Why `recorded` need not say all that it published; None: it does."""
     is_linked: bool
-    """A link brings its messages here."""
+    """True if a link replicates its messages into this cluster."""
     unsure: frozenset[str] = frozenset()
     """Source partitions of which messages are here, and of which `arrived` has no place."""
 

@@ -98,8 +98,9 @@ def unaccepted(promises: Iterable[Promise], floors: Mapping[str, int] | None) ->
 
 
 def passed(promise: Promise, links: Iterable[tuple[CommitName | None, Mapping[str, int] | None]]) -> bool:
-    """True if every link out of the cluster, one at least, has passed the promised commit, so that it brought the entries, or has it from a person
-    that they are lost (`geo reconcile`). `links`: cursors and floors of their rows."""
+    """True if every link out of the cluster, one at least, has passed the promised commit. Then it replicated the entries, or has it from a person
+    that they are lost (`geo reconcile`). `links`: cursors and floors of their rows.
+    """
     listed = list(links)
     return bool(listed) and all(
         (cursor is not None and cursor.table_id == promise.at.table_id and cursor.version >= promise.at.version)

@@ -84,8 +84,8 @@ class PublishStream:
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait until the stream ends (always, with the available-now trigger) or the time is over; True if it ended.
 
-        Raises what ended it, as it was raised in the batch. A query that somebody else stopped in the middle of a batch ends
-        without an error, and like after one the next start finds out what became of the batch.
+        Raises what ended it, as it was raised in the batch. A query that somebody else stopped in the middle of a batch ends without an error. The
+        next start finds out, as after an error, what became of the batch.
         """
         if not self.running.wait(timeout_s):
             return False
@@ -169,8 +169,9 @@ class FrameStream(PublishStream):
         self.publisher.publish(rows, by_batch(batch_id), reject)
 
     def _check_checkpoint(self, spark: SparkSession) -> None:
-        """A stream identified by batch numbers must have the checkpoint they were counted in, and not an older copy of it:
-        a batch planned anew under an old number would hold other rows than those published under it."""
+        """A stream identified by batch numbers must have the checkpoint they were counted in, and not an older copy of it: a batch planned again
+        under an old number would hold other rows than those published under it.
+        """
         ends = self.publisher.writer.sources
         if not ends:
             return
@@ -191,8 +192,8 @@ class FrameStream(PublishStream):
 class SourceStream(PublishStream):
     """Publishes a source of ours, batch by batch. Each end that is published says at which place reading goes on.
 
-    Beside them a note is kept of places that no end says (SourceNote): where the first start began, and what was read without
-    publishing anything. With `other` it goes on where that producer of another cluster stood, if that is further.
+    Beside them a note is kept of places that no end says (SourceNote): where the first start began, and what was read without publishing anything.
+    With `other` it goes on at the place of that producer of another cluster, if that is further.
     """
 
     running: BatchLoop

@@ -69,7 +69,7 @@ class Publishing:
     def run(self) -> Published:
         """Publish until stopped, or with the available-now trigger all there is. Returns what was published by then.
 
-        Raises what the first start does, what a person must see to, and the fault that it is in when it is stopped or gives up.
+        Raises what the first start does, and what a person must see to. Raises the fault that it is in when it is stopped or gives up.
         """
         for _, _, life in self._supervisor.run():
             if life.state in (State.FAILED, State.DELAYED):

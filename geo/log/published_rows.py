@@ -46,8 +46,9 @@ def refuse_changed(
 
 @contextmanager
 def explained(topic: Topic, spark: SparkSession, published: DataFrame | SourceBatch, identity: RowIdentity) -> Iterator[None]:
-    """Raises UsageError for rows of one order, and UnsafeError for rows that changed while they were published, in place of what Spark or a count of them
-    raised inside."""
+    """Raises UsageError for rows of one order, and UnsafeError for rows that changed while they were published. They take the place of what Spark or
+    a count of them raised inside.
+    """
     try:
         yield
     except (*SPARK_ERRORS, UsageError) as error:

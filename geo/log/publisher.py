@@ -199,10 +199,9 @@ class Publisher:
     ) -> Published:
         """Publish the rows that are not yet published, in one commit. They have the columns that `open` was given.
 
-        `rows` may bring a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected`; without it one bad
-        row refuses the whole batch.
-        Raises UsageError for bad rows; SourceChangedError if the rows below the end are not those that were published, or the log
-        is not what it was; UnsafeError if the rows changed meanwhile or the clock is wrong; FencedError.
+        `rows` may have a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected`; without it one bad row refuses the whole
+        batch. Raises UsageError for bad rows; SourceChangedError if the rows below the end are not those that were published, or the log is not what
+        it was; UnsafeError if the rows changed meanwhile or the clock is wrong; FencedError.
         """
         if time.monotonic() - self._routes_read_at >= timetable.ROUTES_S:
             self._read_routes()

@@ -68,11 +68,11 @@ HASH = "_geo_hash"
 class RowIdentity:
     """The rule by which the rows of one DataFrame are identified. `source` (STRING) and `offsets` are SQL over its columns.
 
-    `gapless`: below an end nothing may ever be added or changed (order columns), so the rows found there are counted, and with
-    their hash compared with what was published. `unique`: offsets are distinct and order the entries. `marks` say more of a
-    source partition's end, and are kept with it. `through`: the last offset of a source partition that the batch reads, if offsets
-    may have no row; it then is the end, whatever the last row has. `is_scattered`: rows of a source partition may be in every Spark partition, of
-    many. `source_before`: `source` as earlier versions had it, where that differs.
+    `gapless`: below an end nothing may ever be added or changed (order columns). So the rows found there are counted, and with their hash compared
+    with what was published. `unique`: offsets are distinct and order the entries. `marks` say more of a source partition's end, and are kept with it.
+    `through`: the last offset of a source partition that the batch reads, if offsets may have no row; it then is the end, whatever the last row has.
+    `is_scattered`: rows of a source partition may be in every Spark partition, of many. `source_before`: `source` as earlier versions had it, where
+    that differs.
     """
 
     source: str

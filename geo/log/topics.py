@@ -1,6 +1,6 @@
 """The registry of a cluster's topics and how a topic comes into being. `system/topics` is how links discover topics.
 
-A topic that was deleted keeps a row that says so, until somebody makes it again: links neither carry it nor bring it back.
+A topic that was deleted keeps a row that says so, until somebody makes it again: links neither carry nor restore it.
 """
 
 from __future__ import annotations
@@ -207,12 +207,12 @@ def ensure_topic(
 def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False) -> StructType:
     """The topic's log, created with `columns` as the user's own unless another process is quicker, and registered.
 
-    A new partition has the policies of the others, whoever creates it. `again`: also if the topic was deleted here, as a person asks
-    who creates it or publishes to it; nothing else brings it back. Raises RetryableError without, UnsafeError for one of which a
-    delete has not ended, or whose log is still there, UsageError for columns that the log cannot have together.
+    A new partition has the policies of the others, whoever creates it. `again`: also if the topic was deleted here, as a person asks who creates it
+    or publishes to it; nothing else restores it. Raises RetryableError without. Raises UnsafeError for one of which a delete has not ended, or whose
+    log is still there, UsageError for columns that the log cannot have together.
 
-    1. Add the registry row → 2. create the log, which keeps its policies. So a log that is there is registered; a registered topic whose
-    log is not there yet is passed over by links, and the next call for it creates the log.
+    1. Add the registry row → 2. create the log, which keeps its policies. So a log that is there is registered. A registered topic whose log is not
+    there yet is passed over by links, and the next call for it creates the log.
     """
     registry, table = tables.journal(TOPICS), tables.log(topic)
     table.refuse_columns(TOPIC_LOG, columns)  # before anything of it is there

@@ -152,10 +152,10 @@ class Manager:
             decision.splits.append(Split(bundle, owners[bundle], unload))
 
     def _spread_groups(self, decision: Decided, view: _View, unreported: Set[str], now: float) -> None:
-        """Move what a broker holds of a namespace, if that is all there is of it, to one where it is farther from its anti-affinity group. Of each
-        group one namespace moves at a time, of which nothing was unloaded within the grace period. In one decision about as many bundles move as
-        there are brokers. (Pulsar waits until something else moves it: two that were placed while one broker was up, or before they were in a group,
-        stay together.)
+        """Move what a broker holds of a namespace, if that is all there is of it, to a broker farther from its anti-affinity group. Of each group one
+        namespace moves at a time, of which nothing was unloaded within the grace period. In one decision about as many bundles move as there are
+        brokers. (Pulsar waits until something else moves it. Two that were placed while one broker was up, or before they were in a group, stay
+        together.)
         """
         left_alone = self._unloaded.keys() | {split.bundle for split in decision.splits}
         groups = view.holders.group_of

@@ -1,8 +1,7 @@
-"""Holds the new rows of a part of a batch, in a file or in memory, and reports how many there are of each ledger and in which
-order.
+"""Holds the new rows of a part of a batch, in a file or in memory, and reports how many there are of each ledger and in which order.
 
-A task does that, or this process. From the reports on all parts the entry of every row follows, and with it the lines of the
-log. Blocks of Arrow in, lines of Arrow out.
+A task does that, or this process. From the reports on all parts follow the entry of every row and the lines of the log. Blocks of Arrow in, lines of
+Arrow out.
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ def joined(reports: Iterable[Report | None]) -> Report | None:
 
 
 def are_apart(parts: Sequence[Alike], rising: str) -> bool:
-    """True if of each source (or ledger key, as `Holding` has it) the rows of a Spark partition all lie above those of another one, or below."""
+    """True if, of each source (or ledger key, as `Holding` has it), the rows of a Spark partition all lie above, or below, those of another one."""
     spans: dict[tuple[Hashable, int], list[tuple[Any, ...]]] = {}
     for part in parts:
         whose: Hashable = part.key.source if rising == SOURCE else part.key

@@ -1,11 +1,10 @@
-"""Numbering by Spark's own jobs, of any number of rows, wherever the log is: they are held, counted, and written with their
-entries.
+"""Numbering by Spark's own jobs, of any number of rows, wherever the log is: they are held, counted, and written with their entries.
 
-Without a shuffle or a sort where each Spark partition has rows in order, as one range of a Kafka partition, one part of a file,
-or a sorted DataFrame.
+It takes no shuffle and no sort where each Spark partition has rows in order, as one range of a Kafka partition, one part of a file, or a sorted
+DataFrame.
 
-Spark may compute a DataFrame again, though it was cached, and get other rows (a lost executor; a source that changed
-meanwhile). So what is written is held against what was counted in the very plan that writes it, which fails if they differ.
+Spark may compute a DataFrame again, though it was cached, and get other rows (a lost executor; a source that changed meanwhile). So what is written
+is held against what was counted in the very plan that writes it, which fails if they differ.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ class OnSpark:
         return [Rejected(source, tuple(offset), reason, key) for source, offset, reason, key in rows]
 
     def entries(self, batch: Batch) -> DataFrame:
-        """The new rows as they stand in the log. This, or evaluating what it returns, raises an error with REPEATED if
-        two rows are one, and one with OTHER_ROWS unless they are, ledger by ledger, those that were counted: as many,
-        with the same last offsets."""
+        """The new rows as they are in the log. This, or evaluating what it returns, raises an error with REPEATED if two rows are one. It raises one
+        with OTHER_ROWS unless they are, ledger by ledger, those that were counted: as many, with the same last offsets.
+        """
         rows, parts = self._tagged.where(IS_NEW), self._parts
         if parts is not None and self._tagged.storageLevel == StorageLevel.NONE:
             # Spark was told meanwhile to forget what it has cached: the rows may lie elsewhere.

@@ -37,8 +37,7 @@ class Tagging:
     routes: Routes
 
     def tagged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """`rows` with SOURCE, HASH, ERROR, PUBLISHED, KEY and the offset. They may bring ERROR: a reason not to publish that
-        row."""
+        """`rows` with SOURCE, HASH, ERROR, PUBLISHED, KEY and the offset. They may have ERROR already: a reason not to publish that row."""
         count, sources, offsets = len(rows), rows[self.source], rows[self.offset]
         columns = {name: rows[name] for name in self.columns}
         aims = self._aims(rows["replicate_to"]) if "replicate_to" in columns and rows["replicate_to"].null_count < count else None

@@ -42,9 +42,10 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alike:
-    """Rows of one part of a batch with the same ledger key and the same answers, as `Tally`. `first` and `last` are their least
-    and their greatest offset, `last_text` is the latter as text. Of those that lie in one Spark partition, or that this process read, in the
-    order of their offsets, `code` is their ledger key as a number; the new ones among them are held in `file`, in memory if that is ''."""
+    """Rows of one part of a batch with the same ledger key and the same answers, as `Tally`. `first` and `last` are their least and their greatest
+    offset, `last_text` is the latter as text. Some lie in one Spark partition, or were read by this process, in the order of their offsets. Of these
+    `code` is their ledger key as a number; the new ones among them are held in `file`, in memory if that is ''.
+    """
 
     key: LedgerKey
     bad: bool

@@ -1,5 +1,6 @@
-"""Tells the files of a source apart: one that was renamed, moved, compressed or linked goes on under its new name, and one that was changed below
-what was read of it is refused."""
+"""Tells the files of a source apart. One that was renamed, moved, compressed or linked goes on under its new name. One that was changed below what
+was read of it is refused.
+"""
 
 from __future__ import annotations
 

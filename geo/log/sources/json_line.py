@@ -1,7 +1,7 @@
 """Reads a line of JSON, which is one message. The parser of a line, and a faster one of many lines that says the same.
 
-A line is an object with `key`, `payload` (text) or `payload_base64`, `properties`, `replicate_to`, `event_time` (ISO 8601, UTC if
-it says nothing), and of a typed topic its own columns (geo.log.sources.json_columns). docs/formats.md says it to users.
+A line is an object with `key`, `payload` (text) or `payload_base64`, `properties`, `replicate_to`, `event_time` (ISO 8601, UTC if it says nothing).
+Of a typed topic it has its own columns, too (geo.log.sources.json_columns). docs/formats.md says it to users.
 """
 
 from __future__ import annotations

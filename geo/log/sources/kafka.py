@@ -1,8 +1,8 @@
 """A Kafka topic as a source, on kafka-python: what there is to read, and reading it, in any process.
 
-A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its own; what
-is published of it says where to go on. Offsets that are gone, a topic that was made anew and partitions that vanished stop the
-stream with the range. Only committed records are read (`read_committed`).
+A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its own; what is published of it
+says where to go on. Offsets that are gone, a topic that was made again and partitions that vanished stop the stream with the range. Only committed
+records are read (`read_committed`).
 """
 
 from __future__ import annotations
@@ -240,9 +240,8 @@ class KafkaReader:
                 log.warning("%s: no answer for %.0f s, waiting", named, waited)
 
     def _unreadable(self, span: OffsetSpan, error: Exception) -> OffsetSpan:
-        """The offsets at the beginning of a span that cannot be read, at most `_MOST_UNREADABLE`. A batch of records is read as a whole or from
-        its beginning, so those that stand behind a bad record in its batch cannot be either. Raises RetryableError if the first can be
-        read now.
+        """The offsets at the beginning of a span that cannot be read, at most `_MOST_UNREADABLE`. A batch of records is read as a whole or from its
+        beginning. So those behind a bad record in its batch cannot be read either. Raises RetryableError if the first can be read now.
 
         Each offset is tried: where a batch ends nobody says but itself, and it is damaged.
         """

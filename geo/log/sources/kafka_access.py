@@ -1,6 +1,6 @@
-"""Asks Kafka brokers whether they let this process in, by one connection of its own before a client is made, and says what a refusal means.
+"""Asks Kafka brokers whether they let this process in, by one connection of its own before a client is made. It says what a refusal means.
 
-kafka-python waits half a minute for brokers that refuse, and then says only that it could not: of a wrong password it loses the answer, since the
+kafka-python waits half a minute for brokers that refuse, and then says only that it could not. Of a wrong password it loses the answer, since the
 broker closes the connection behind it.
 """
 
@@ -44,7 +44,8 @@ _TLS_ALERT = b"\x15\x03"
 Settings: TypeAlias = Mapping[str, Any]
 
 _let_in: set[str] = set()
-"""Bootstrap servers that have let this process in: their names were right. A name that is not known then, as of a broker that is made anew, is away."""
+"""Bootstrap servers that have let this process in: their names were right. A name that is not known then, as of a broker that is made again, is away.
+"""
 
 
 def settings_of(config: Config, servers: str) -> dict[str, Any]:
@@ -65,8 +66,11 @@ class Refused(Exception):
 
 
 def refuse_hopeless(settings: Settings) -> None:
-    """Returns if one of the bootstrap servers lets us in. Raises UsageError if none does and one says that it will not, or if none of their
-    names is known and none ever let this process in; RetryableError if they are away. Asks each, one after the other, until one answers."""
+    """Returns if one of the bootstrap servers lets us in. Asks each, one after the other, until one answers.
+
+    Raises UsageError if none does and one says that it will not, or if none of their names is known and none ever let this process in. Raises
+    RetryableError if they are away.
+    """
     servers = settings["bootstrap_servers"]
     at = f"Kafka at {servers}"
     refusal: Wrong | None = None

@@ -33,12 +33,11 @@ class KafkaMessages:
         return {source_name(self._topic, row["partition"]) for row in found if row["partition"] is not None}
 
     def places(self, rows: DataFrame, floors: Mapping[int, int], *, expires: bool) -> Position:
-        """Return, by partition, the place behind the last record up to which `rows` surely hold all that the producer published (`safe_end`);
-        none of a partition of which nothing is sure. `floors`: by ledger the first entry that the link was to bring. Unless the topic
-        `expires` a ledger that lacks it has a hole.
+        """Return, by partition, the place behind the last record up to which `rows` surely hold all that the producer published (`safe_end`); none of
+        a partition of which nothing is sure. `floors`: by ledger the first entry that the link was to replicate. Unless the topic `expires` a ledger
+        that lacks it has a hole.
 
-        Messages do not say the id of their Kafka topic, so that record is compared with the one that Kafka has at its offset: see
-        `refuse_others`.
+        Messages do not say the id of their Kafka topic, so that record is compared with the one that Kafka has at its offset: see `refuse_others`.
         """
         parts: dict[int, list[Part]] = defaultdict(list)
         newest: dict[tuple[int, int], tuple[int, int]] = {}

@@ -1,8 +1,8 @@
 """A user's own Delta table as a source: its rows at the first start, then what each commit inserts. No Spark.
 
-What a commit means is decided in geo.log.sources.table_changes. The rows of a commit are published in one commit, or in one with those of commits beside
-it; those that were there at the first start in steps, file by file. What is published says up to which commit, by its id, so that an
-older copy, a table that was made anew and commits that are gone are told.
+What a commit means is decided in geo.log.sources.table_changes. The rows of a commit are published in one commit, or in one with those of commits
+beside it. Those that were there at the first start are published in steps, file by file. What is published says up to which commit, by its id. So an
+older copy, a table that was made again and commits that are gone are told.
 """
 
 from __future__ import annotations

@@ -54,8 +54,9 @@ def source_file(fields: Mapping[str, Any], *, is_feed: bool = False) -> SourceFi
 def inserted(
     commit: Commit, actions: Actions, *, only_inserts: bool, has_files: Callable[[Collection[str]], bool]
 ) -> tuple[SourceFile, ...] | Wrong:
-    """The files by which a commit brings rows, or why that cannot be told. `only_inserts`: deletes and changes are passed over. `has_files`: whether
-    the table had all of these files before it."""
+    """The files by which a commit adds rows, or why that cannot be told. `only_inserts`: deletes and changes are passed over. `has_files`: whether
+    the table had all of these files before it.
+    """
     added, removed, feed = (_of(actions, name) for name in ("add", "remove", "cdc"))
     kind = commit.kind
     if kind is Kind.NEUTRAL:
@@ -98,7 +99,7 @@ def why_parted(parted: Parted) -> Wrong:
 
 
 def repeated(commit: Commit, actions: Actions, recent: Iterable[Commit]) -> bool | None:
-    """True if a commit is one of the recent ones once more, as of a writer who did not hear that it had landed: it brings nothing then. A file that
+    """True if a commit is one of the recent ones once more, as of a writer who did not learn that it had landed: it adds nothing then. A file that
     was there may be listed again because others of its rows count now: only files that are new tell.
 
     None: some of its files are theirs.

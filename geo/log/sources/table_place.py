@@ -28,8 +28,10 @@ def open_table(spark: SparkSession, where: str, cluster: Cluster) -> PlainTable:
 
 
 def table_without_catalog(where: str, cluster: Cluster) -> PlainTable | None:
-    """The table at a path; None of a catalog's name. Raises as `table_at`, and UsageError for what is no name, and in a cluster with a root for a name that
-    a table's folder has here."""
+    """The table at a path; None of a catalog's name. Raises as `table_at`.
+
+    Raises UsageError for what is no name. In a cluster with a root it does so, too, for a name that a table's folder has here.
+    """
     if "/" in where:
         return table_at(where, cluster)
     if not where.strip() or where in (".", ".."):
