@@ -32,7 +32,7 @@ from geo.names import Topic
 from geo.now import utc_now
 from geo.reasons import Reason
 from geo.schemas import EVENTS, TOPICS
-from geo.text import first_line
+from geo.text import counted, first_line
 from geo.times import in_us
 
 log = logging.getLogger(__name__)
@@ -149,7 +149,10 @@ class Events:
                 self._keep_small(journal)
         except Exception as error:  # whatever it is: nobody waits for events, and nothing is wrong without them
             (log.debug if self._has_told else log.info)(
-                "cluster %s: %d events are not written now: %s", self._given.cluster.name, len(due), first_line(error)
+                "cluster %s: %s cannot be written now: %s",
+                self._given.cluster.name,
+                counted(len(due), "event"),
+                first_line(error),
             )
             self._has_told = True
             return False
