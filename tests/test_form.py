@@ -81,8 +81,8 @@ LONG_FILES: dict[str, int] = {
 }
 LONG_CLASSES: dict[str, int] = {"delta": 2, "fleet": 2, "journal": 2, "log": 4, "streams": 1, "subscription": 3}
 QUESTIONED: dict[str, int] = {}
-LONG_SENTENCES: dict[str, int] = {"delta": 23, "fleet": 1, "log": 18, "subscription": 15}
-WORN: dict[str, int] = {"fleet": 1, "log": 7, "streams": 1, "subscription": 2}
+LONG_SENTENCES: dict[str, int] = {"delta": 3, "fleet": 1, "log": 10, "subscription": 8}
+WORN: dict[str, int] = {"fleet": 1, "log": 4, "streams": 1, "subscription": 2}
 
 
 def test_no_file_is_longer_than_a_reader_holds() -> None:

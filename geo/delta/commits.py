@@ -1,7 +1,7 @@
 """One commit of a Delta table: its name, its record, and the kind of change that its actions make. Pure: no Spark, clock or I/O.
 
-A commit is read from its file, `_delta_log/<version>.json`. Where files cannot be read by name it is read from a row of
-DESCRIBE HISTORY, and what the engine says of it stands for its actions (`operations.py`).
+A commit is read from its file, `_delta_log/<version>.json`. Where files cannot be read by name a row of DESCRIBE HISTORY stands for it. Then what the
+engine says of the commit stands for its actions (`operations.py`).
 """
 
 from __future__ import annotations

@@ -181,8 +181,9 @@ one comes last.
 
 
 def last_read(folder: ReadPath, most_s: float) -> DeltaState | None:
-    """The state of the newest version that this process has seen, on a store where a look is a request, if it was read at most so long ago.
-    Another one may be newer. None: it is not known."""
+    """The state of the newest version that this process has seen, on a store where a look is a request. It must have been read at most so long ago.
+    Another one may be newer. None: it is not known.
+    """
     state, at = _read.get(folder, (None, -math.inf))
     return state if time.monotonic() - at < most_s else None
 

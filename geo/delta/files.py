@@ -1,5 +1,8 @@
-"""Small files of this program's own beside the tables: fences, notes of positions, and rows that were rejected. On a local disk
-by the operating system, on S3 by the port, elsewhere by Spark, which has the credentials and needs no JVM handle for it."""
+"""Small files of this program's own beside the tables: fences, notes of positions, and rows that were rejected.
+
+They are written on a local disk by the operating system, on S3 by the port. Elsewhere Spark writes them, which has the credentials and needs no JVM
+handle for it.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +56,9 @@ def _going(local: Path) -> Path:
 
 
 class SmallFiles:
-    """Files of a few lines. On storage that Spark alone reaches, and where an earlier version wrote S3, a file is a folder with one text
-    file of Spark's in it: any text reader of Spark's reads both by the same path."""
+    """Files of a few lines. On storage that Spark alone reaches a file is a folder with one text file of Spark's in it. So it is where an earlier
+    version wrote S3. Any text reader of Spark's reads both by the same path.
+    """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

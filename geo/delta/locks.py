@@ -54,9 +54,9 @@ def _is_impatient() -> bool:
 def table_lock(path: Path, me: Process, *, jvm_end_s: float = JVM_END_S) -> Iterator[None]:
     """Hold the exclusive lock of the table whose lock file is `path`; threads of one process exclude each other too.
 
-    Waits as long as somebody holds it, however long that one's commit takes, and says so. The kernel frees the lock when its
-    holder dies. The file names the holder while it is held; if it still does when we get the lock, the holder died holding
-    it, and its JVM, which may still be committing, is waited for first.
+    Waits as long as somebody holds it, however long that one's commit takes, and says so. The kernel frees the lock when its holder dies. The file
+    names the holder while it is held. If it still does when we get the lock, the holder died holding it. Its JVM, which may still be committing, is
+    waited for first.
 
     Raises RetryableError if the end of a dead holder's JVM takes longer than `jvm_end_s`, LockedError if it is not to be waited for.
     """

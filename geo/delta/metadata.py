@@ -28,8 +28,9 @@ def commit_properties(folder: WritePath, state: DeltaState, properties: Mapping[
 
 
 def commit_columns(folder: WritePath, state: DeltaState, needed: Growth) -> bool:
-    """Commit as the version after `state` that the table has columns behind its others, in which rows of before have NULL, and wider types of
-    those that it has, and may have (`why_not_grown`). False and errors as `put_commit`; UnsupportedError for a type that this program does not append."""
+    """Commit, as the version after `state`, columns behind those of the table, and wider types of those that it has, and may have (`why_not_grown`).
+    In new columns rows of before have NULL. False and errors as `put_commit`; UnsupportedError for a type that this program does not append.
+    """
     if state.is_mapped:
         raise UnsupportedError("its columns have other names in the files (column mapping), and none is added to such here")
     before, protocol = state.checksum["metadata"], state.checksum["protocol"]

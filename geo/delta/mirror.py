@@ -31,8 +31,9 @@ MOST_BYTES, MOST_TABLES = 4 * 1024 * 1024, 64
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The rows of a version, which has this commit, when that was read last, when it was asked last whether it is still there, and whether there is a
-    newer one (monotonic)."""
+    """The rows of a version, which has this commit, and times (monotonic): when that was read last, and when it was asked last whether it is still
+    there. Beside them the time of the last question whether there is a newer one.
+    """
 
     version: int
     commit_id: str | None
@@ -54,9 +55,9 @@ _since: ContextVar[float] = ContextVar("since", default=math.inf)
 
 @contextmanager
 def may_be_old(most_s: float) -> Iterator[None]:
-    """Lets what is asked in here, in this thread, of small tables on a store where a look is a request be as old as that when this began, or as
-    whoever calls this allows. It is for who asks again and again. 0: it is as it is now, whatever that one allows. What this process has written is
-    seen.
+    """Lets small tables that are asked for in here, in this thread, be as old as that when this began, or as whoever calls this allows. It counts on
+    a store where a look is a request, for who asks again and again. 0: they are as they are now, whatever that one allows. What this process has
+    written is seen.
     """
     before = _since.set(min(time.monotonic() - most_s, _since.get()) if most_s else math.inf)
     try:

@@ -16,11 +16,11 @@ WRITERS, ROUNDS = 8, 20
 
 
 def why_unfit(folder: WritePath) -> str | None:
-    """Puts ROUNDS names, each by WRITERS at once, in a folder of its own below this one, which is empty again at the end. Returns what the
-    store does that no log outlives.
+    """Puts ROUNDS names, each by WRITERS at once, in a folder of its own below this one, which is empty again at the end. Returns what the store does
+    that no log outlives.
 
-    None: of each name one writer alone was told that it made it, its content is what is read, and a list right after shows the name.
-    Raises OSError as the store does.
+    None: of each name one writer alone was told that it made it. Its content is what is read, and a list right after shows the name. Raises OSError
+    as the store does.
     """
     probed = folder / f"probe-{uuid.uuid4()}"
     names = [f"{number:02}" for number in range(ROUNDS)]

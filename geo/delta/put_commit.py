@@ -31,9 +31,9 @@ _put_at: dict[WritePath, float] = {}
 def put_commit(folder: WritePath, version: int, actions: Iterable[Mapping[str, Any]], files: Iterable[WritePath] = ()) -> bool:
     """Put a commit once `files`, which it names, are written out. False if that version is there, and another one.
 
-    An answer that says so is not believed, since it may be to a second asking, by the store's own library, for what the first one
-    made: the commit is held against ours, which is told from any other by its transaction (`txnId`). Raises OSError, with nothing done,
-    if it cannot be written; UnknownAnswerError if nobody can tell, and then it may be there, or come.
+    An answer that says so is not believed: the store's own library may have asked a second time for what the first one made. The commit is held
+    against ours, which is told from any other by its transaction (`txnId`). Raises OSError, with nothing done, if it cannot be written;
+    UnknownAnswerError if nobody can tell, and then it may be there, or come.
     """
     commit, checksum = folder / commit_file(version), folder / checksum_file(version)
     # Of a version of this number that went with an older copy of the log: readers would hold ours against it. Whoever puts the same

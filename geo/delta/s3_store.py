@@ -20,9 +20,11 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 
 
 def port_of(cluster: Cluster, location: str | None = None) -> ObjectStore | None:
-    """The store of a cluster with an S3 root, or whose catalog has its tables at a `location` on S3; None of another one. Raises UsageError for a
-    secret that is not there, for settings that are known to Spark alone and for an end point that only the environment says; SetupError where a library
-    is not."""
+    """The store of a cluster with an S3 root, or whose catalog has its tables at a `location` on S3; None of another one.
+
+    Raises UsageError for a secret that is not there, and for settings that are known to Spark alone. So it does for an end point that only the
+    environment says. Raises SetupError where a library is not there.
+    """
     root = cluster.root or location or ""
     if storage_of(root) != "s3a":
         return None

@@ -1,5 +1,5 @@
-"""Asks a table about its rows. `count_nulls`, `last_rows`, `summarise`, `rows_where` and `scan` are answered by this process, where it reads
-the table's files by itself and there is not much to read (`geo.delta.driver.Reads`), else by Spark; the answers are the same.
+"""Asks a table about its rows. `count_nulls`, `last_rows`, `summarise`, `rows_where` and `scan` are answered by this process, or by Spark; the
+answers are the same. This process answers where it reads the table's files by itself and there is not much to read (`geo.delta.driver.Reads`).
 
 Of the others None means that this process does not know, or that it is much: their callers then ask Spark, or leave it.
 """
@@ -69,9 +69,9 @@ def read_where(table: Table, version: int, where: Predicate) -> DataFrame:
 def scan(table: Table, version: int, asked: Scan[T]) -> list[T]:
     """Applies `each` to every batch of the rows at a version that fulfil `where`, in no order: the `columns` asked for, times in UTC.
 
-    Spark applies `each` in tasks of its own, on copies of it and of all that it refers to, and hands over what it returns, which has to be
-    small. `combine` makes one answer of those that are there, so that what many batches tell is one answer a task, and one here.
-    `by`: columns of which one task has all rows with equal values, for answers about such groups that are large: no two tasks speak of one then.
+    Spark applies `each` in tasks of its own, on copies of it and of all that it refers to. It hands over what `each` returns, which has to be small.
+    `combine` makes one answer of those that are there, so that what many batches tell is one answer a task, and one here. `by`: columns of which one
+    task has all rows with equal values, for large answers about such groups. No two tasks speak of one then.
     """
     return table.ask(lambda engine: engine.scan(version, asked))
 

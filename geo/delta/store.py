@@ -1,6 +1,6 @@
 """The store below tables: whole files by their names. Anything that keeps these promises can hold a table.
 
-Nothing here takes for granted that it is a disk, that a list is cheap, that there is a lock, or that an answer arrives
+Nothing here takes for granted that it is a disk, or that a list is cheap. Nor does it that there is a lock, or that an answer arrives
 (docs/structure.md). Adapters: `geo.delta.disk_store`, `geo.delta.object_store`.
 """
 
@@ -30,8 +30,9 @@ PIECE_BYTES = 8 * 1024 * 1024
 """Bytes of the pieces in which a file is copied from store to store."""
 
 WHOLE_BYTES = 16 * 1024 * 1024
-"""A Parquet file of so many bytes, on a store that is near, is read whole, so that all of it is held to what was written. Of a larger one the
-pages that are read are held to their own sums."""
+"""Largest Parquet file that is read whole on a store that is near, so that all of it is held to what was written. Of a larger one the pages that are
+read are held to their own sums.
+"""
 
 
 _SOME_BYTES = 64 * 1024

@@ -11,9 +11,13 @@ from geo.delta.predicate import ANY_ROW, Predicate, columns_of
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Asks of the rows that fulfil `where`, in groups with equal values of the columns `by`: the `least` and the `greatest` of
-    some columns of whole numbers, of others the value that all rows of a group have (`same`), how many rows there are, and of one
-    column of whole numbers, which is NULL in none of them, their sum and that of their squares (`summed`)."""
+    """Asks of the rows that fulfil `where`, in groups with equal values of the columns `by`:
+
+    - the `least` and the `greatest` of some columns of whole numbers;
+    - of others the value that all rows of a group have (`same`);
+    - how many rows there are;
+    - of one column of whole numbers, which is NULL in none of them, their sum and that of their squares (`summed`).
+    """
 
     by: tuple[str, ...]
     least: tuple[str, ...] = ()

@@ -211,8 +211,9 @@ class Table:
 
     @property
     def log_folder(self) -> WritePath | None:
-        """The `_delta_log`, where that is on a store that this process writes (a local disk), with all the commits of the table, which
-        exists unless it is by path; None elsewhere."""
+        """The `_delta_log`, where that is on a store that this process writes (a local disk). It has all the commits of the table, which exists
+        unless it is by path. None elsewhere.
+        """
         return self._opened.folder
 
     @property
@@ -564,8 +565,9 @@ class Table:
         return version
 
     def own_state(self) -> DeltaState | None:
-        """The newest version of a table to which this process can append without Spark, or, where a look is a request, the one that it
-        committed a moment ago: a commit that follows on it finds out whether another one came. None of another table."""
+        """The newest version of a table to which this process can append without Spark. Where a look is a request it is the one that this process
+        committed a moment ago: a commit that follows on it finds out whether another one came. None of another table.
+        """
         folder = self._own_log
         return None if folder is None else last_committed(folder) or newest_state(folder)
 
@@ -718,8 +720,9 @@ class Table:
         return self.read_files((file.path, file.partition) for file in written.files)
 
     def read_files(self, files: Iterable[tuple[str, Mapping[str, str]]]) -> DataFrame:
-        """The rows of plain files in the folder of a table on a local disk, given with their values of the partition columns, by Spark,
-        with all columns of the table."""
+        """Reads by Spark the rows of plain files in the folder of a table on a local disk, with all columns of the table. The files are given with
+        their values of the partition columns.
+        """
         columns, by_partition = self._looked().columns, dict[tuple[tuple[str, str], ...], list[str]]()
         for path, partition in files:
             by_partition.setdefault(tuple(partition.items()), []).append(no_pattern(f"{self.location}/{path}"))
@@ -837,10 +840,13 @@ class Table:
             return True
 
     def add_columns(self, columns: Sequence[StructField]) -> None:
-        """Add those of the columns that the table, which exists, lacks, with what their metadata say of them (`comment`), and make those of its
-        own wider whose types are narrower (type widening: rows of before are read as the wider type, and readers have to know that). Idempotent,
-        and any number of processes may do so at once. Raises SchemaError, with nothing done, if it has one in another case, or of a type that
-        does not go with the one that is wanted, or cannot have one (`why_not`)."""
+        """Add those of the columns that the table, which exists, lacks, with what their metadata say of them (`comment`). Make those of its own wider
+        whose types are narrower. (Type widening: rows of before are read as the wider type, and readers have to know that.) Idempotent, and any
+        number of processes may do so at once.
+
+        Raises SchemaError, with nothing done, if it has one in another case, or cannot have one (`why_not`). So it does for a type that does not go
+        with the one that is wanted.
+        """
         if self._commits_metadata(partial(_commit_columns, self, columns)):
             return
 

@@ -122,8 +122,8 @@ class Tail:
     def next(self) -> Turn | None:
         """The next commits; None: none has come. `take` them before the next call.
 
-        Raises RetryableError where the table is not what it was, or rows were changed, removed or put back by somebody else, so
-        that what was read before has to be compared.
+        Raises RetryableError where the table is not what it was, or rows were changed, removed or put back by somebody else. Then what was read
+        before has to be compared.
         """
         if not self._table.has_commit(self.at.version + 1):
             now, is_local = time.monotonic(), self._table.is_near

@@ -54,7 +54,7 @@ def clusters_of(policies: Policies | None) -> tuple[str, ...] | None:
 
 
 def forbids(told: str | None, source: str, target: str) -> tuple[str, ...] | None:
-    """The clusters that alone may have the topic by what its log in the source says, if the target or the source is none of them.
+    """The clusters that alone may have the topic by what its log in the source says, where that leaves out the target or the source.
 
     None: the log forbids nothing, or does not say.
     """

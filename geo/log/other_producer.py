@@ -142,11 +142,12 @@ def other_producer(
 ) -> OtherProducer:
     """Find how far the producer came in `cluster`, which is another one than `here`.
 
-    Its records count where that cluster can be read, within WAIT_S: `system/ledgers`, the commits since, and its note. What arrived is
-    looked at only if they do not say all, and counts as far as the link that brought it says that all is here (`trusted`); `messages`
-    None: messages do not say it (JSON lines).
-    Raises UsageError for a cluster that is not known or this one, AlreadyOwnedError if the producer lives there, what `messages` do,
-    as SourceChangedError where its last messages there are of another Kafka topic.
+    Its records count where that cluster can be read, within WAIT_S: `system/ledgers`, the commits since, and its note. What arrived is looked at only
+    if they do not say all. It counts as far as the link that replicated it says that all is here (`trusted`); `messages` None: messages do not say it
+    (JSON lines).
+
+    Raises UsageError for a cluster that is not known or this one, AlreadyOwnedError if the producer lives there. Raises what `messages` do, as
+    SourceChangedError where its last messages there are of another Kafka topic.
     """
     refuse_same(config, here.cluster.name, cluster)
     there = here.beside(config.cluster(cluster))
@@ -200,8 +201,9 @@ def refuse_same(config: Config, here: str, other: str) -> None:
 def _arrived(
     here: ClusterTables, config: Config, topic: Topic, producer: str, cluster: str, messages: KafkaMessages
 ) -> tuple[Position, frozenset[str], str | None]:
-    """The places behind what arrived here in order, the source partitions with messages and without such a place, and why not all that
-    is here counts, if so."""
+    """The places behind what arrived here in order, and the source partitions with messages and without such a place. Beside them why not all that is
+    here counts, if so.
+    """
     table = here.log(topic)
     linked = [row for row in here.journal(LINKS).newest(topic=str(topic)) if cluster in row["origins"]]
     link = max(linked, key=lambda row: row["updated_at"], default=None)  # an origin comes by one link; before it maybe by another

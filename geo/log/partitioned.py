@@ -78,12 +78,13 @@ def _refuse_others(topic: Topic, own: Sequence[StructField], wanted: Sequence[St
 
 def grow_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField]) -> dict[Topic, Growth]:
     """Give a typed topic those of the columns that it lacks, behind its own, and its own wider types; of a partitioned topic all partitions.
-    Idempotent. Returns what each of its logs lacked. Links bring it to the other clusters.
+    Idempotent. Returns what each of its logs lacked. Links replicate it to the other clusters.
 
-    The partitions get them in the order of their numbers, so that of two who want a column of different types at the same time the second is
-    refused at the first partition. Whoever is stopped between two of them does the rest when he comes again.
-    Raises UsageError, with nothing changed, for an unknown topic, one of bytes, and columns that do not go with those that are there; also
-    if somebody gave it such meanwhile, when partitions before that one may have been changed.
+    The partitions get them in the order of their numbers. So of two who want a column of different types at the same time the second is refused at
+    the first partition. Whoever is stopped between two of them does the rest when he comes again.
+
+    Raises UsageError, with nothing changed, for an unknown topic, one of bytes, and columns that do not go with those that are there. It does so,
+    too, if somebody gave it such meanwhile, when partitions before that one may have been changed.
     """
     logs = [(one, tables.log(one)) for one in (partitions(tables, topic.partitioned or topic) or [topic])]
     seen = ask_all(tables.port, [partial(log.find, TOPIC_LOG) for _, log in logs])

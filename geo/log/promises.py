@@ -17,8 +17,9 @@ from geo.names import MARKERS_PRODUCER
 from geo.times import in_us
 
 LOST = "geo:lost:"
-"""Begins the `source` of a row in `system/ledgers` that keeps the end of a ledger which was given up because the log held less of it:
-the row of the ledger that took its place would hide that end."""
+"""Begins the `source` of a row in `system/ledgers` that keeps the end of a ledger that was given up because the log held less of it. The row of the
+ledger that took its place would hide that end.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,11 @@ class Promise:
 
 
 def promise_of(origin: str, row: Any) -> Promise | None:
-    """The promise of a row of `system/ledgers`, newest of its subject, in the cluster `origin`. None: an empty ledger, one of markers
-    (which no comparison brings), or one that was given up in a log that became another one, as its own look at the commits says."""
+    """The promise of a row of `system/ledgers`, newest of its subject, in the cluster `origin`.
+
+    None: an empty ledger, or one of markers (which no comparison appends). Or it was given up in a log that became another one, as its own look at
+    the commits says.
+    """
     is_lost = row["source"].startswith(LOST)
     if row["end"] < 0 or (row["closed"] is not None and not is_lost) or row["producer"] == MARKERS_PRODUCER:
         return None

@@ -209,10 +209,10 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
 
     A new partition has the policies of the others, whoever creates it. `again`: also if the topic was deleted here, as a person asks who creates it
     or publishes to it; nothing else restores it. Raises RetryableError without. Raises UnsafeError for one of which a delete has not ended, or whose
-    log is still there, UsageError for columns that the log cannot have together.
+    log is still there. Raises UsageError for columns that the log cannot have together.
 
     1. Add the registry row → 2. create the log, which keeps its policies. So a log that is there is registered. A registered topic whose log is not
-    there yet is passed over by links, and the next call for it creates the log.
+    there yet is passed over by links. The next call for it creates the log.
     """
     registry, table = tables.journal(TOPICS), tables.log(topic)
     table.refuse_columns(TOPIC_LOG, columns)  # before anything of it is there

@@ -55,8 +55,8 @@ def create(
     """Create a subscription that begins at `start`, as `cluster` holds the topic; `replicated` False: of that region only; None: as the policy of its
     topic says.
 
-    Raises UsageError if it is there, or if the name is that of a version subscription here. So it does, unless it is to be of this region only, if it
-    is at a peer whose link will replicate it and that answers in time.
+    Raises UsageError if it is there, or if the name is that of a version subscription here. Unless it is to be of this region only, it does so, too,
+    if the subscription is at a peer whose link will replicate it and that answers in time.
     """
     shared = config.replicates_subscriptions(topic) if replicated is None else replicated
     tables = _tables(spark, config, cluster, subscription)

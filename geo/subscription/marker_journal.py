@@ -89,10 +89,11 @@ def decode(seq: int, fact: str) -> Row:
 
 
 KEPT_S = 2 * 3600
-"""So old rows are dropped. A state that was lost is built from what is left: it lacks older snapshots then, and finds new ones.
+"""Seconds after which old rows are dropped. A state that was lost is built from what is left: it lacks older snapshots then, and finds new ones.
 
-By their numbers, and by the time they were written, since after a clock that jumped ahead and was set right numbers go on one by one, from where
-it had been."""
+Rows are old by their numbers, and by the time they were written. After a clock that jumped ahead and was set right numbers go on one by one, from
+where it had been.
+"""
 
 _OF_ANOTHER_TABLE = "get_json_object(fact, '$.row') = 'VOID' AND get_json_object(fact, '$.table') IS NOT NULL"
 """Condition for rows that say that a log is another one from now on: one each time. They are kept. Without them a state that is built again would

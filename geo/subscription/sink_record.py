@@ -23,9 +23,10 @@ MOST_BYTES = 256 * 1024
 """Bytes of the messages in a record. A subscription that is consumed in order needs some 15 bytes a ledger."""
 
 FORGOTTEN_S = 7 * 24 * 3600
-"""A ledger of a record that is so much older than the youngest one, of which nothing is known to be acknowledged, and that the log here does
-not hold, had expired and was forgotten (geo.subscription.acks.forgetting). A younger one may come yet. One that is held would be delivered:
-a producer goes on in one ledger for years, and a region may lack what was acknowledged elsewhere."""
+"""Seconds by which a ledger of a record must be older than the youngest one to count as expired and forgotten (geo.subscription.acks.forgetting).
+Besides, nothing may be known to be acknowledged of it, and the log here must not hold it. A younger one may come yet. One that is held would be
+delivered: a producer goes on in one ledger for years, and a region may lack what was acknowledged elsewhere.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,9 @@ def joined(reports: Iterable[Report | None]) -> Report | None:
 
 
 def are_apart(parts: Sequence[Alike], rising: str) -> bool:
-    """True if, of each source (or ledger key, as `Holding` has it), the rows of a Spark partition all lie above, or below, those of another one."""
+    """True if the rows of a Spark partition all lie above, or below, those of another one. That is so of each source (or ledger key, as `Holding` has
+    it).
+    """
     spans: dict[tuple[Hashable, int], list[tuple[Any, ...]]] = {}
     for part in parts:
         whose: Hashable = part.key.source if rising == SOURCE else part.key

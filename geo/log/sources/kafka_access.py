@@ -68,7 +68,7 @@ class Refused(Exception):
 def refuse_hopeless(settings: Settings) -> None:
     """Returns if one of the bootstrap servers lets us in. Asks each, one after the other, until one answers.
 
-    Raises UsageError if none does and one says that it will not, or if none of their names is known and none ever let this process in. Raises
+    Raises UsageError if none does and one says that it will not. So it does if none of their names is known and none ever let this process in. Raises
     RetryableError if they are away.
     """
     servers = settings["bootstrap_servers"]

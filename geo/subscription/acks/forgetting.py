@@ -83,7 +83,7 @@ class Remembered:
         """Parts that together are the state, at least one. Each has the time in microseconds since 1970 before which all in it was told; None: now.
         The first has the base.
 
-        Steps are a power of two of days and begin at the same day everywhere, so a day that is told on and on ends at the end of its step. What is
+        Steps are a power of two of days and begin at the same day everywhere. So a day that is told on and on ends at the end of its step. What is
         old is told as just old, in one part.
         """
         if ttl_days is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 @dataclass(frozen=True, slots=True)
 class Consumed:
     """Counts of a run. `redelivered`: how many of those delivered had been delivered before, in vain. `refused`: acknowledgements of messages that do
-    not exist or were delivered before a reset. Among these are records that changed nothing for another reason than being known, and rows with ids or
+    not exist or were delivered before a reset. Records count, too, that changed nothing for another reason than being known. So do rows with ids or
     times that no message has, at each look at them.
     """
 

@@ -194,8 +194,8 @@ class Dispatcher:
     # -- delivering ------------------------------------------------------------------------------------------------------
 
     def deliver_until(self, version: int) -> None:
-        """Deliver what the log holds at `version`. Of each ledger what is acknowledged up to its first hole is not read, whether the subscription or
-        the log begins at its first entry or later. Where there are many holes, what is acknowledged is left out where it is read.
+        """Deliver what the log holds at `version`. Of each ledger what is acknowledged up to its first hole is not read. It does not matter whether
+        the subscription or the log begins at its first entry. Where there are many holes, what is acknowledged is left out where it is read.
         """
         self.function.control = False  # what passed before may be long ago
         with self._lock:

@@ -1,13 +1,12 @@
-"""In which parts a batch is delivered, and looking into one on which the user's function raised: which of its messages is it?
-Pure.
+"""Parts in which a batch is delivered, and the search in one on which the user's function raised: which of its messages is it? Pure.
 
-The batch is delivered again in halves, a failed half in its halves, and so on, so that one bad message of n is found in at most
-2·log2(n) + 1 calls and all others are done. Of several some are found, and what was not reached comes again later.
+The batch is delivered again in halves, a failed half in its halves, and so on. So one bad message of n is found in at most 2·log2(n) + 1 calls and
+all others are done. Of several some are found, and what was not reached comes again later.
 
-A function whose database is away fails on everything: until a part has passed nobody is
-to blame, and once one message has failed alone the other halves are tried before any is cut again. So a half that can pass is
-found. The same holds for a batch of one message: only what the function has passed directly before can tell its fault from an
-outage. Without such a control the message is not blamed, and comes again as soon as something has passed.
+A function whose database is away fails on everything. So until a part has passed nobody is to blame. Once one message has failed alone the other
+halves are tried before any is cut again. So a half that can pass is found. The same holds for a batch of one message: only what the function has
+passed directly before can tell its fault from an outage. Without such a control the message is not blamed, and comes again as soon as something has
+passed.
 """
 
 from __future__ import annotations

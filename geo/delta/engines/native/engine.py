@@ -46,7 +46,7 @@ from geo.times import from_us, in_us
 _BATCH_ROWS = 8_192
 
 LITTLE_FILES, LITTLE_ROWS, LITTLE_BYTES = 1_000, 100_000, 16 * 1024**2
-"""Files of a table, and rows and bytes of those that the statistics do not tell of, up to which reading here takes less time than a job of Spark's.
+"""Most files of a table, and most rows and bytes of which the statistics do not tell, that are read here. Up to these a job of Spark's takes longer.
 """
 
 _UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError, DamagedError)
