@@ -45,7 +45,7 @@ _PAGES = (8, 64, 512)
 _DAY_US = 86_400 * 1_000_000
 _NUMBERS_OF_A_DAY = 2**32
 """Numbers of a day. A sink's log may not begin at its beginning any more. Then a subscription without a commit in it begins at the first number of the
-day, which is above all that the log may have lost.
+day: above all that the log may have lost.
 """
 
 
