@@ -34,7 +34,7 @@ from geo.config import load
 from geo.config.model import Config
 from geo.delta.driver import Reads
 from geo.errors import UsageError
-from geo.faults import faults_here
+from geo.faults import Tried, faults_here
 from geo.journal.cluster import ClusterTables, connect
 from geo.late import late
 from geo.log.housekeeping import open_for_writing
@@ -248,22 +248,27 @@ def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks, 
 def ask_links(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     link, topics, action = config.link(args.source, args.target), check_topic_glob(args.topic), args.action
-    target = connect(starting("geo links", config), config.cluster(args.target), reads=Reads.ALL)
-    known = {Topic.parse(topic) for source, topic in read_links(target) if source == args.source}
+    target = open_for_writing(connect(starting("geo links", config), config.cluster(args.target), reads=Reads.ALL), config)
+    known = set[Topic]()
+    with Tried():  # whoever cannot read what the link has replicated may pause it all the same
+        known = {Topic.parse(topic) for source, topic in read_links(target) if source == args.source}
+    topics = glob_of(topics, known)
+    if is_meant := is_glob(topics) or Topic.parse(topics) in known:
+        ask(target, args.source, topics, action)  # before the source is looked at, which may take long to say that it is away
     try:
         registered = topics_of_source(target.beside(config.cluster(args.source)), sorted(known))
-    except faults_here() as error:  # it may be away; the link rests in its target
-        topics = glob_of(topics, known)
+    except faults_here() as error:
         matching, matches = None, f"nobody knows what, since {args.source} cannot be read ({first_line(error)})"
     else:
         there = {one.topic for one in registered if not one.is_deleted}
         topics = glob_of(topics, there | known)
-        if not is_glob(topics) and (topic := Topic.parse(topics)) not in there | known:
-            listed = f"`geo topics` lists those that are there{nearest_topic(topic, there)}"
-            raise UsageError(f"{args.source} has no topic {topic}. {listed}")
+        if not is_glob(topics) and Topic.parse(topics) not in there | known:
+            listed = f"`geo topics` lists those that are there{nearest_topic(Topic.parse(topics), there)}"
+            raise UsageError(f"{args.source} has no topic {topics}. {listed}")
         matching = sum(topic_glob_matches(topics, one) for one in there)
         matches = f"{counted(matching, 'topic')} of {args.source} now"
-    ask(open_for_writing(target, config), args.source, topics, action)
+    if not is_meant:
+        ask(target, args.source, topics, action)
     output.data({"link": link.name, "topics": topics, "action": action.value, "matching": matching})
     output.text(
         f"{link.name} {topics}: asked to {action.value}; it matches {matches}. Whoever runs the link follows within "

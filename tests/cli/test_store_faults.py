@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import socket
+import threading
 import traceback
 from pathlib import Path
 
@@ -22,10 +23,10 @@ from geo.coordination import first_use
 from geo.coordination.first_use import admit
 from geo.delta import s3_bucket, s3_store
 from geo.errors import ConfigError
-from geo.journal.cluster import ClusterTables, connect_later
+from geo.journal.cluster import ClusterTables, connect_later, without_spark
 from geo.ops.doctor import examine
 from geo.ops.regions import Regions
-from geo.schemas import OWNERS
+from geo.schemas import OWNERS, REQUESTS
 from geo.text import first_line
 from tests.object_store import ObjectStore as S3
 from tests.rows import owner
@@ -269,3 +270,32 @@ def test_an_end_point_that_hangs_is_one_line_and_exit_code_1(
     (said,) = re.findall(r"cannot be read.*no answer: .*\n?.*nobody answers there", out)
     assert said.count("\n") == (verb == ["doctor"])
     assert err == ""
+
+
+def test_a_link_is_asked_to_rest_before_its_source_is_looked_at_which_may_hang(tmp_path: Path) -> None:
+    """Who pauses a link of a region that hangs may give up waiting: it is asked by then."""
+    asked: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        path = _configured(tmp_path, "away", endpoint)
+        document = json.loads(path.read_text())
+        document["clusters"]["us"] = {"root": str(tmp_path / "us")}
+        document["links"] = [{"source": "eu", "target": "us"}]
+        path.write_text(json.dumps(document))
+        us = without_spark(load(path).cluster("us"))
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                asked.append(len(us.journal(REQUESTS).newest()))
+                connection.close()
+
+        (thread := threading.Thread(target=answer, daemon=True)).start()
+        assert main(["links", "pause", "--config", str(path), "--source", "eu", "--target", "us"]) == 0
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    assert asked, "the source was looked at"
+    assert asked[0] == 1
