@@ -5,9 +5,10 @@ Nothing but an event tells of them: a link has a row in `system/links`, these ha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 
-from geo.journal.event_rate import Event, EventKind
+from geo.coordination.clock import CLOCK_TOLERANCE_US
+from geo.journal.event_rate import Event
 from geo.ops.health import Finding, Health
 from geo.reasons import Reason
 from geo.streams.life import State
@@ -20,36 +21,36 @@ FLICKERS_US = 60 * 1_000_000
 """A work that is tried again runs for a moment before it fails again. That does not end what has been so."""
 
 
-def failed_works(events: Iterable[Event], living: Collection[str]) -> list[Finding]:
+def failed_works(events: Iterable[Event], living: Mapping[str, int]) -> list[Finding]:
     """Finds the works whose newest event leaves them FAILED or DELAYED, in the order of their names.
 
-    `events`: of one cluster, oldest first. `living`: the processes that run something in it, each `HOST:PID`. An event of another process tells
-    nothing of now: whoever runs the work next notes an event of its own.
+    `events`: the WORK events of one cluster, oldest first. `living`: the processes that run something in it, each `HOST:PID`, and since when, in
+    microseconds since 1970. An event of another process, or of one of before with the same name, tells nothing of now: whoever runs the work next notes
+    an event of its own.
     """
-    newest, since_us, well_us = dict[str, Event](), dict[str, int](), dict[str, int]()
+    newest, since_us, well_us = dict[str, Event](), dict[str, int | None](), dict[str, int]()
     for one in events:
-        if one.kind is not EventKind.WORK:
-            continue
+        if one.subject not in newest and one.from_state in _HEALTH:
+            since_us[one.subject] = None  # it was so before, and the event of that was not read
         newest[one.subject], at_us = one, in_us(one.at)
         if one.to_state not in _HEALTH:
             well_us.setdefault(one.subject, at_us)
-        elif one.subject not in since_us or at_us - well_us.get(one.subject, at_us) > FLICKERS_US:
+        elif at_us - well_us.pop(one.subject, at_us) > FLICKERS_US or one.subject not in since_us:
             since_us[one.subject] = at_us
-        if one.to_state in _HEALTH:
-            well_us.pop(one.subject, None)
     return [
         _finding(one, since_us[subject])
         for subject, one in sorted(newest.items())
-        if one.to_state in _HEALTH and _process(one) in living
+        if one.to_state in _HEALTH and _is_of_now(one, living)
     ]
 
 
-def _process(one: Event) -> str:
-    """`HOST:PID`, of `USER@HOST PID`."""
-    return one.by.rpartition("@")[2].replace(" ", ":")
+def _is_of_now(one: Event, living: Mapping[str, int]) -> bool:
+    """Tells whether a living process noted the event. `by` is `USER@HOST PID`; hosts' clocks differ by so much at most."""
+    began_us = living.get(one.by.rpartition("@")[2].replace(" ", ":"))
+    return began_us is not None and in_us(one.at) >= began_us - CLOCK_TOLERANCE_US
 
 
-def _finding(one: Event, since_us: int) -> Finding:
+def _finding(one: Event, since_us: int | None) -> Finding:
     code = one.reason_code or Reason.OTHER
     do = code.do or "end its cause; it is tried again by itself, a work that FAILED after five minutes"
     return Finding(one.subject, None, None, _HEALTH[one.to_state], since_us, code, one.reason or "it failed", do)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 
+from geo.errors import NoSparkError
 from geo.faults import Tried
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import Event, EventKind
@@ -12,13 +14,25 @@ from geo.now import utc_now
 from geo.ops.health import Health
 from geo.ops.problems import THIS_HOST, Noted
 from geo.reasons import Reason
-from geo.times import in_us
+from geo.times import from_us, in_us
 
 
 def events_told(tables: ClusterTables, *kinds: EventKind) -> list[Event]:
     """The events of these kinds that are kept, oldest first. Of a region that cannot be read, and of a later program's, there are none."""
     with Tried():
         return read_events(tables, utc_now() - KEPT, *kinds)
+    return []
+
+
+def works_told(tables: ClusterTables, since_us: int) -> list[Event]:
+    """The events of works since a time, oldest first. Where these are more than are read without Spark, and it is not to be started, those of the last
+    day. Of a region that cannot be read, and of a later program's, there are none."""
+    now = utc_now()
+    with Tried():
+        try:
+            return read_events(tables, max(from_us(since_us), now - KEPT), EventKind.WORK)
+        except NoSparkError:
+            return read_events(tables, now - timedelta(days=1), EventKind.WORK)
     return []
 
 

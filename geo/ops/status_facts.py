@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from geo.asking import Late
 from geo.config import read
 from geo.config.model import Config
+from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.coordination.runners import origin_runners
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta.driver import Reads
@@ -29,7 +30,7 @@ from geo.ops.looks import second, secrets
 from geo.ops.looks.overdue import CLEAN, WHOLE
 from geo.ops.looks.retention import of_log
 from geo.ops.named import chosen
-from geo.ops.noted import events_told, noted_since
+from geo.ops.noted import events_told, noted_since, works_told
 from geo.ops.problems import at_risk
 from geo.ops.region_process import RegionProcess
 from geo.ops.region_processes import region_processes
@@ -161,7 +162,7 @@ def _some_topics(
     ]
 
 
-_OF_REGION = (EventKind.VERIFY, EventKind.HEALTH, EventKind.OWNER, EventKind.WORK)
+_OF_REGION = (EventKind.VERIFY, EventKind.HEALTH, EventKind.OWNER)
 
 
 _Read = tuple[ClusterFacts, list[tuple[LinkStatus, TopicOfLink]], dict[tuple[Topic, str], "_SubscriptionIn"], list[Event]]
@@ -192,8 +193,9 @@ def _of_region(tables: ClusterTables, brokers: Sequence[RegionProcess], events: 
     """Facts of a region without a look at its topics."""
     name, storage_us = tables.cluster.name, storage_now_us(tables, writes=False)
     second_ones = second.refused(name, events, [one.since_us for one in brokers if not one.holder.is_dead], storage_us)
-    living = {one.name for one in brokers if not one.holder.is_dead}
-    risks = (*(at_risk(one) for one in (*secrets.of_cluster(tables.cluster), *second_ones)), *failed_works(events, living))
+    living = {one.name: one.since_us for one in brokers if not one.holder.is_dead}
+    works = failed_works(works_told(tables, min(living.values()) - CLOCK_TOLERANCE_US), living) if living else []
+    risks = (*(at_risk(one) for one in (*secrets.of_cluster(tables.cluster), *second_ones)), *works)
     return ClusterFacts(
         name,
         brokers=tuple(brokers),

@@ -15,7 +15,7 @@ from typing import Any, Generic
 from geo.faults import FAULTS
 from geo.streams import timetable
 from geo.streams.crew import Crew
-from geo.streams.life import Life
+from geo.streams.life import Life, State
 from geo.streams.work import Group, W
 
 log = logging.getLogger(__name__)
@@ -64,10 +64,6 @@ class Supervisor(Generic[W]):
     def stop(self) -> None:
         """Let running batches end, then stop; callable from a signal handler."""
         self._stop.set()
-
-    def is_stopping(self) -> bool:
-        """Tells whether `stop` was called."""
-        return self._stop.is_set()
 
     def look_now(self) -> Callable[[], bool]:
         """Ask all groups again what there is, at once. Returns what says whether all have been asked since."""
@@ -145,6 +141,9 @@ class Supervisor(Generic[W]):
         gone = [crew for crew in self._crews if id(crew.group) not in wanted]
         if not self._end(gone, unless=self._stop.is_set):
             return
+        for group, work, life in (ended for crew in gone for ended in crew.ended()):
+            if life.state in (State.FAILED, State.DELAYED):
+                self._on_change(group, work, Life())  # nobody is to see to it any more
         self._crews = [crew for crew in self._crews if crew not in gone or crew.fault is not None]
         self._begin([group for group in groups if id(group) not in running])
 

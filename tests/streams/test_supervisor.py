@@ -61,7 +61,7 @@ class Job:
     def __str__(self) -> str:
         return self.name
 
-    def own(self) -> None:
+    def own(self, stopped: Callable[[], bool]) -> None:
         self.lease.start_claim()
         self.lease.hold(OwnJob(self))
 
@@ -129,7 +129,7 @@ class Jobs:
     def claim(self, works: Sequence[Job]) -> list[tuple[Job, BaseException]]:
         for job in works:
             if job.name not in self.refuses:
-                job.own()
+                job.own(lambda: False)
         return [(job, self.refuses[job.name]) for job in works if job.name in self.refuses]
 
     def record_states(self, works: Sequence[tuple[Job, State]], code: Reason | None = None) -> list[tuple[Job, BaseException]]:
@@ -599,6 +599,18 @@ def test_groups_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
         running.instead.append([stays])
         running.until(lambda: stays.jobs[0].noted.count("up") == 2)
     assert [life.state for _, _, life in running.ended] == [State.STOPPED]
+
+
+def test_what_failed_in_a_group_that_goes_is_told_to_have_ended() -> None:
+    """Else it would be taken for one that somebody has still to see to."""
+    goes = Jobs([Job("refused", faults=[SchemaError("no")]), Job("away", faults=[RetryableError("no")] * 999)], "goes")
+    with Running(Jobs([Job("a")], "stays"), goes) as running:
+        running.until_is(State.FAILED, "refused")
+        running.until(lambda: State.DELAYED in running.states("away"))
+        running.instead.append([Jobs([Job("c")], "comes")])
+        running.until_is(State.RUNNING, "c")
+        assert running.changes[-1][0] == "c", "before what comes begins"
+        assert [running.states(name)[-1] for name in ("refused", "away")] == [State.STOPPED, State.STOPPED]
 
 
 def test_what_comes_up_after_its_group_was_left_behind_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
