@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import get_args
@@ -119,11 +120,10 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         args.cluster, topic, args.producer, args.jsonl, args.kafka, args.kafka_topic, args.kafka_start, args.delta, args.delta_start,
         args.key, args.order_by, args.only_inserts, args.schema,
     )  # fmt: skip
-    stopped = threading.Event()
     options = PublishOptions(
         trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows, accept_lost=args.accept_lost,
         accept_unreadable=tuple(args.accept_unreadable),
-        rejects=args.rejects, continue_from=args.continue_from, stopped=stopped.is_set,
+        rejects=args.rejects, continue_from=args.continue_from,
     )  # fmt: skip
     options.check_for(what)
     if args.jsonl is not None:
@@ -133,13 +133,14 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     refuse_partitioned(before_change("geo publish", config, args.cluster).clusters[args.cluster], topic)
     spark = start_spark("geo publish", config, args.jsonl, args.delta, args.rejects)
 
-    def begin(take_over: bool) -> SourceStream:
-        now = replace(options, take_over=take_over, again=not runner.work.has_begun)
+    def begin(take_over: bool, is_stopped: Callable[[], bool]) -> SourceStream:
+        now = replace(options, take_over=take_over, again=not runner.work.has_begun, stopped=is_stopped)
         return publish_source(spark, config, what, options=now)
 
     tables = connect(spark, config.cluster(args.cluster))
     lives = LifeEvents(events_of(tables))
     runner = Publishing(begin, what, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over, lives=lives)
+    stopped = threading.Event()
 
     def stop() -> None:
         stopped.set()

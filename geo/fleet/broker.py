@@ -290,10 +290,8 @@ class Broker:
         return next((group for before, group in self._parts if before == made_from), None)
 
     def _publisher(self, config: Config, what: Publication) -> OneProducer:
-        def begin(take_over: bool) -> SourceStream:
-            options = PublishOptions(
-                trigger=self._trigger, take_over=take_over, again=False, stopped=self._supervisor.is_stopping
-            )
+        def begin(take_over: bool, stopped: Callable[[], bool]) -> SourceStream:
+            options = PublishOptions(trigger=self._trigger, take_over=take_over, again=False, stopped=stopped)
             return publish_source(self._spark, config, what, options=options)
 
         work = PublishWork(begin, what, once=self._trigger == AVAILABLE_NOW, take_over=self._take_over)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeAlias
 
 from geo.config.publication import Publication
 from geo.errors import GeoError
@@ -24,15 +25,19 @@ from geo.text import counted
 log = logging.getLogger(__name__)
 
 
+Begin: TypeAlias = Callable[[bool, Callable[[], bool]], PublishStream]
+"""Starts a producer's stream. Told whether to take the producer over from an owner that lives, and how to ask whether it is stopped."""
+
+
 class Publishing:
     """Runs one publisher's stream; `run` until it is done or stopped.
 
-    `begin` starts the stream; it is told whether to take its producer over from an owner that lives.
+    `begin` starts the stream, as a `QueryWork`'s.
     """
 
     def __init__(
         self,
-        begin: Callable[[bool], PublishStream],
+        begin: Begin,
         what: Publication,
         *,
         once: bool,
@@ -80,7 +85,7 @@ class Publishing:
 class PublishWork(QueryWork[PublishStream]):
     """One producer's stream, as often as it is begun."""
 
-    def __init__(self, begin: Callable[[bool], PublishStream], what: Publication, *, once: bool, take_over: bool = False) -> None:
+    def __init__(self, begin: Begin, what: Publication, *, once: bool, take_over: bool = False) -> None:
         super().__init__(begin, what.topic, once=once, take_over=take_over)
         self.what = what
         self.began_at: Mapping[LedgerKey, Ledger] = {}

@@ -94,7 +94,7 @@ class LinkWork:
             return True
         return started.has_news() if started.source_is_local else not self._has_caught_up
 
-    def own(self) -> None:
+    def own(self, stopped: Callable[[], bool]) -> None:
         self.link.look_for_source(self.recorded)
         own(self.link.target, [self])
 

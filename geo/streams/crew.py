@@ -424,7 +424,7 @@ class Crew(Generic[W]):
 def _start(work: Work, stopped: Callable[[], bool]) -> None:
     """Own the work, and start it."""
     if not work.lease.is_held:
-        work.own()
+        work.own(stopped)
     if (owned := work.lease.held) is None:
         raise RetryableError(f"{work}: it was left behind while it began.")
     work.bring_up(owned, stopped)

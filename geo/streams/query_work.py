@@ -85,14 +85,14 @@ T = TypeVar("T", bound=OpenedQuery)
 
 class QueryWork(Generic[T]):
     """One query, as often as it is begun. `begin` owns what it needs and starts it, told whether to take that over from an owner
-    that lives: asked for until it was owned once, for timetable.TAKES_OVER_S at most."""
+    that lives: asked for until it was owned once, for timetable.TAKES_OVER_S at most. It is told, too, how to ask whether the work is stopped."""
 
-    def __init__(self, begin: Callable[[bool], T], topic: Topic, *, once: bool, take_over: bool) -> None:
+    def __init__(self, begin: Callable[[bool, Callable[[], bool]], T], topic: Topic, *, once: bool, take_over: bool) -> None:
         self._begin, self.topic, self._once = begin, topic, once
         self.lease = Lease[T](take_over=take_over, within_s=timetable.TAKES_OVER_S)
 
-    def own(self) -> None:
-        opened = self._begin(self.lease.start_claim())
+    def own(self, stopped: Callable[[], bool]) -> None:
+        opened = self._begin(self.lease.start_claim(), stopped)
         self.note(opened)
         self.lease.hold(opened)
         if not self.lease.is_held:

@@ -31,8 +31,9 @@ class Work(Protocol):
     def progress_marker(self) -> Hashable:
         """Marker of its progress; another value once it came further. None: that is not known yet."""
 
-    def own(self) -> None:
-        """Claim it, unless it is held: `lease.start_claim`, then `lease.hold`. Raises what is in the way."""
+    def own(self, stopped: Callable[[], bool]) -> None:
+        """Claim it, unless it is held: `lease.start_claim`, then `lease.hold`. What it waits for meanwhile it waits for until it is `stopped`, and while
+        it runs. Raises what is in the way."""
 
     def bring_up(self, owned: Any, stopped: Callable[[], bool]) -> None:
         """Start it, which is held now, up to the end of its source, or as far as it got when `stopped`. Raises what is in the way."""

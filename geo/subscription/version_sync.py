@@ -84,7 +84,7 @@ class SyncWork(QueryWork[OpenSync]):
     def __init__(
         self, tables: ClusterTables, peers: Mapping[str, Peer], config: Config, trigger: str, *, take_over: bool
     ) -> None:
-        super().__init__(self._open, PLACE, once=trigger == AVAILABLE_NOW, take_over=take_over)
+        super().__init__(lambda take_over, _: self._open(take_over), PLACE, once=trigger == AVAILABLE_NOW, take_over=take_over)
         self._tables, self._peers, self._config = tables, peers, config
         self._trigger, self._every_s = parse_trigger(trigger), None if trigger == AVAILABLE_NOW else timetable.MARKERS_ROUND_S
         self._before = 0

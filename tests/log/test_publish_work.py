@@ -13,7 +13,7 @@ from geo.config.publication import Publication
 from geo.errors import AlreadyOwnedError, SourceChangedError
 from geo.log.publish import publish
 from geo.log.publish_stream import PublishStream
-from geo.log.publish_work import Publishing
+from geo.log.publish_work import Begin, Publishing
 from geo.streams import timetable
 from tests.waiting import InThread
 from tests.world import TOPIC, World
@@ -47,8 +47,8 @@ class Source:
         lines = self.world.spark.readStream.text(str(self.folder))
         return lines.select(F.udf(lambda line: read(line), "STRING")("value").alias("key"))
 
-    def begin(self, trigger: str) -> Callable[[bool], PublishStream]:
-        def begin(take_over: bool) -> PublishStream:
+    def begin(self, trigger: str) -> Begin:
+        def begin(take_over: bool, _: Callable[[], bool]) -> PublishStream:
             stream = publish(self.frame(), TOPIC, self.world.config, "eu", producer="p", trigger=trigger, take_over=take_over)
             assert isinstance(stream, PublishStream)
             return stream

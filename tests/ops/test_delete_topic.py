@@ -295,7 +295,7 @@ def test_a_link_that_runs_lets_go_of_a_topic_that_was_deleted_in_its_source(link
 def test_a_link_that_meets_the_end_of_its_source_before_it_hears_of_it_records_that_it_was_deleted(linked: World) -> None:
     link = linked.topic_link("eu", "us")
     work = LinkWork(link, TRIGGER)
-    work.own()
+    work.own(lambda: False)
     assert work.lease.held is not None
     work.bring_up(work.lease.held, lambda: False)
     _delete(linked, "eu")

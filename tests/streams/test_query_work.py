@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any
 
 import pytest
 
+from geo.errors import RetryableError
 from geo.names import Topic
 from geo.reasons import Reason
 from geo.streams.life import State
@@ -80,7 +81,19 @@ class Works(QueryWorks[QueryWork[Any]]):
 
 
 def _work(name: str = "clicks") -> QueryWork[Any]:
-    return QueryWork(lambda take_over: None, Topic("shop", "web", name), once=False, take_over=False)
+    return QueryWork(lambda take_over, stopped: None, Topic("shop", "web", name), once=False, take_over=False)
+
+
+def test_who_begins_is_told_whether_to_take_over_and_how_to_ask_whether_it_is_stopped() -> None:
+    told: list[object] = []
+
+    def begin(take_over: bool, stopped: Callable[[], bool]) -> Any:
+        told.extend((take_over, stopped()))
+        raise RetryableError("it is away")
+
+    with pytest.raises(RetryableError):
+        QueryWork(begin, Topic("shop", "web", "clicks"), once=False, take_over=True).own(lambda: True)
+    assert told == [True, True]
 
 
 def test_a_failed_work_is_due_once_its_time_has_passed_and_then_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,6 +236,7 @@ class KafkaReader:
             elif waited > WAIT_S:
                 raise RetryableError(f"{named}: no answer for {waited:.0f} s at {position}.", code=Reason.NO_ANSWER)
             elif waited - warned > SAY_S:
+                self._topic.refuse_if_stopped(f"{named}: no answer for {waited:.0f} s at {position}.")
                 warned = waited
                 log.warning("%s: no answer for %.0f s, waiting", named, waited)
 

@@ -120,6 +120,11 @@ class KafkaTopic:
             )
         return offsets
 
+    def refuse_if_stopped(self, what: str) -> None:
+        """To be asked while a broker is waited for. Raises RetryableError, which says `what` is waited for, once nobody is to wait any more."""
+        if self._stopped():
+            raise RetryableError(f"{what} It was waited for until it was stopped.", code=Reason.NO_ANSWER)
+
     def _wait_for(self, ask: Callable[[], T]) -> T:
         """The answer, asked for again while the broker is away. Raises UsageError if it refuses."""
         began, said, pause = time.monotonic(), -SAY_S, 0.5
@@ -132,8 +137,7 @@ class KafkaTopic:
                     raise refusal from None
                 waited, at = time.monotonic() - began, f"Kafka at {self._settings['bootstrap_servers']}"
                 what = f"{at}: {error}." if isinstance(error, KafkaError) else str(error)
-                if self._stopped():
-                    raise RetryableError(f"{what} It was waited for until it was stopped.", code=Reason.NO_ANSWER) from None
+                self.refuse_if_stopped(what)
                 if waited > WAIT_S:
                     raise RetryableError(f"{what} Nobody answered for {waited:.0f} s.", code=Reason.NO_ANSWER) from None
                 if waited - said > SAY_S:

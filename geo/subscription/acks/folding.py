@@ -91,7 +91,7 @@ class NamespaceFold(QueryWork[OpenFold]):
 
     def __init__(self, tables: ClusterTables, config: Config, acks: Topic, trigger: str, *, take_over: bool = False) -> None:
         self._every_s = interval_s(trigger)
-        super().__init__(self._open, acks, once=self._every_s is None, take_over=take_over)
+        super().__init__(lambda take_over, _: self._open(take_over), acks, once=self._every_s is None, take_over=take_over)
         self._tables, self._config, self.acks = tables, config, acks
         self._log = tables.log(acks)
         self.done = Folded()

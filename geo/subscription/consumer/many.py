@@ -175,15 +175,15 @@ class _Consumer:
 
 class _TopicWork(QueryWork[_Consumer]):
     def __init__(self, topic: Topic, begin: Callable[[bool], _Consumer], *, once: bool, take_over: bool) -> None:
-        super().__init__(begin, topic, once=once, take_over=take_over)
+        super().__init__(lambda take_over, _: begin(take_over), topic, once=once, take_over=take_over)
         self._before = Consumed()
 
     def __str__(self) -> str:
         return str(self.topic)
 
-    def own(self) -> None:
+    def own(self, stopped: Callable[[], bool]) -> None:
         self._takes_over_until = self.lease.takes_over_until
-        super().own()
+        super().own(stopped)
 
     def bring_up(self, owned: _Consumer, stopped: Callable[[], bool]) -> None:
         """Returns once it has begun, so that a few topics do at once, and not hundreds."""
