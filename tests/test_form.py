@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MOST_OF_FILE, MOST_OF_CLASS, MOST_METHODS, MOST_WORDS = 400, 250, 25, 25
 """Lines of a file, lines and methods of a class, words of a sentence."""
 
-QUESTIONS = {"What", "Whether", "How", "Of", "By", "As", "Which"}
+QUESTIONS = {"What", "Whether", "How", "Of", "By", "As", "Which", "Where", "Why", "When", "Who", "Whose"}
 """A docstring begins with a verb or a noun, so not with one of these."""
 
 WORDS = re.compile(r"\b(anew|hear|hears|brought|bring|brings|stood)\b", re.IGNORECASE)
@@ -62,9 +62,10 @@ def _of(file: str, tree: ast.Module) -> Iterator[Said]:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """Of a docstring; examples, lists and tables are none."""
-    for paragraph in re.split(r"\n\s*\n|\n\s*(?:- |\||`)", text):
-        yield from re.split(r"(?<=[.:;?])\s+", paragraph)
+    """Of a docstring; what is indented as an example, and lines of a table, are none."""
+    prose = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("|"))
+    for paragraph in re.split(r"\n\s*\n|\n\s*(?:- |\d\. )", prose):
+        yield from re.split(r"(?<=[.?!])\s+", paragraph)
 
 
 def _classes() -> Iterator[tuple[str, ast.ClassDef]]:
@@ -73,32 +74,96 @@ def _classes() -> Iterator[tuple[str, ast.ClassDef]]:
 
 
 LONG_FILES: dict[str, int] = {
-    "delta": 2,
-    "fleet": 2,
-    "log": 3,
-    "streams": 1,
-    "subscription": 2,
+    "geo/delta/table.py": 990,
+    "geo/delta/writer.py": 427,
+    "geo/fleet/broker.py": 432,
+    "geo/fleet/member.py": 470,
+    "geo/streams/crew.py": 430,
+    "geo/subscription/consumer/dispatcher.py": 417,
+    "geo/subscription/marker_tail.py": 473,
 }
-LONG_CLASSES: dict[str, int] = {"delta": 2, "fleet": 2, "journal": 2, "log": 4, "streams": 1, "subscription": 3}
-QUESTIONED: dict[str, int] = {}
-LONG_SENTENCES: dict[str, int] = {"delta": 3, "fleet": 1, "log": 10, "subscription": 8}
+"""Lines of each file that is too long: no other may be, and none of these may grow."""
+
+LONG_CLASSES: dict[str, tuple[int, int]] = {
+    "ObjectStore": (252, 34),
+    "Table": (851, 87),
+    "Broker": (326, 26),
+    "Member": (382, 31),
+    "Crew": (353, 23),
+    "Dispatcher": (346, 30),
+    "Run": (314, 21),
+    "MarkerTail": (341, 22),
+}
+"""Lines and methods of each class, likewise."""
+
+QUESTIONED: dict[str, int] = {
+    "cli": 7,
+    "config": 4,
+    "coordination": 8,
+    "delta": 37,
+    "faults": 1,
+    "fleet": 14,
+    "journal": 9,
+    "log": 32,
+    "names": 1,
+    "ops": 20,
+    "reasons": 1,
+    "replication": 23,
+    "schemas": 1,
+    "session": 1,
+    "streams": 12,
+    "subscription": 55,
+    "text": 1,
+}
+LONG_SENTENCES: dict[str, int] = {
+    "cli": 14,
+    "config": 8,
+    "coordination": 20,
+    "delta": 90,
+    "disk": 2,
+    "faults": 1,
+    "fleet": 46,
+    "jars": 1,
+    "jobs": 1,
+    "journal": 7,
+    "late": 2,
+    "locations": 1,
+    "log": 75,
+    "names": 3,
+    "ops": 43,
+    "replication": 55,
+    "schemas": 1,
+    "session": 3,
+    "sql_text": 1,
+    "streams": 16,
+    "subscription": 94,
+    "times": 2,
+}
 WORN: dict[str, int] = {"fleet": 1, "log": 4, "streams": 1, "subscription": 2}
+"""Docstrings that begin with a question, have a long sentence, or a word that has a better one, by room."""
 
 
 def test_no_file_is_longer_than_a_reader_holds() -> None:
     lines = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n") for path in ROOT.glob("geo/**/*.py")}
     assert len(lines) > 300
-    assert _more(_rooms(file for file, count in lines.items() if count > MOST_OF_FILE), LONG_FILES) == {}
+    long = {file: count for file, count in lines.items() if count > MOST_OF_FILE}
+    assert long.keys() == LONG_FILES.keys()
+    assert all(count <= LONG_FILES[file] for file, count in long.items()), long
 
 
 def test_no_class_is_longer_than_a_reader_holds() -> None:
-    long = [
-        file
-        for file, node in _classes()
-        if (node.end_lineno or 0) - node.lineno + 1 > MOST_OF_CLASS
-        or sum(isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) for one in node.body) > MOST_METHODS
-    ]
-    assert _more(_rooms(long), LONG_CLASSES) == {}
+    sizes = {
+        node.name: (
+            (node.end_lineno or 0) - node.lineno + 1,
+            sum(isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) for one in node.body),
+        )
+        for _, node in _classes()
+    }
+    long = {name: size for name, size in sizes.items() if size[0] > MOST_OF_CLASS or size[1] > MOST_METHODS}
+    assert long.keys() == LONG_CLASSES.keys()
+    assert all(lines <= LONG_CLASSES[name][0] and methods <= LONG_CLASSES[name][1] for name, (lines, methods) in long.items()), (
+        long
+    )
 
 
 def test_no_two_classes_have_one_name() -> None:
@@ -122,16 +187,9 @@ def test_words_that_have_a_better_one_are_not_used() -> None:
     _only([one for one in _docstrings() if WORDS.search(one.text)], WORN)
 
 
-def _rooms(files: Iterator[str] | list[str]) -> dict[str, int]:
-    return dict(sorted(Counter(map(_room, files)).items()))
-
-
-def _more(counts: dict[str, int], known: dict[str, int]) -> dict[str, int]:
-    return {room: count for room, count in counts.items() if count > known.get(room, 0)}
-
-
 def _only(found: list[Said], known: dict[str, int]) -> None:
-    """Fails with those of rooms that have more than is known."""
-    counts = _rooms([one.file for one in found])
-    worse = [str(one) for one in found if one.room in _more(counts, known)]
-    assert not worse, "\n".join([f"{len(worse)} where {known} are known", *worse[:50]])
+    """Fails where a room has more than is known, and says which; and where it has fewer, so that its number is made smaller."""
+    counts = dict(sorted(Counter(one.room for one in found).items()))
+    worse = [str(one) for one in found if counts[one.room] > known.get(one.room, 0)]
+    assert not worse, "\n".join([f"{len(worse)}, where {known} are known", *worse[:50]])
+    assert counts == known, "fewer than are known: lower the numbers"
