@@ -55,6 +55,7 @@ import pyarrow as pa
 from geo.coordination.claims import OWNED, RELEASED, Owner, fence_generation, fence_name
 from geo.coordination.heartbeat import leave
 from geo.coordination.holders import live
+from geo.coordination.runners import Runner, RunnerName, broker_runner, version_sync_runner
 from geo.coordination.storage_clock import storage_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.store import ask_all
@@ -70,7 +71,6 @@ from geo.times import from_us
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-from geo.coordination.runners import Runner, RunnerName, broker_runner, version_sync_runner
 
 _RAISED = "GEO_FENCED"
 

@@ -54,8 +54,7 @@ def checked_now_us(tables: ClusterTables, who: str, *, writes: bool = True) -> i
 
 
 def known_now_us(tables: ClusterTables, who: str) -> int | None:
-    """Reads the time as `checked_now_us` where that takes no request.
-    None: it takes one, and `note` was not called yet."""
+    """Reads the time as `checked_now_us` where that takes no request. None: it takes one, and no `note` was taken within HOLD_US."""
     if not tables.is_near and _known(tables, HOLD_US) is None:
         return None
     return checked_now_us(tables, who)

@@ -68,7 +68,7 @@ class Actions:
 
 
 def touched_by(before: Touched, actions: Actions | None) -> Touched:
-    """Adds to what is touched one commit more; None: its actions cannot be read."""
+    """Unites what is touched so far with the partitions of one commit more; None: its actions cannot be read."""
     return None if before is None or actions is None else before | actions.partitions
 
 

@@ -54,7 +54,7 @@ class Parted:
 
 
 def parted(remembered: CommitName, table_id: str, newest: int, there: Commit | None) -> Parted | None:
-    """Tells whether a log's history is another one than that in which `remembered` is; None if not, as far as can be told.
+    """Finds where a log's history parts from that in which `remembered` is; None: it does not, as far as can be told.
 
     `table_id` and `newest` are the log's now, `there` the commit that it now has at the remembered version; None: it is gone.
     """

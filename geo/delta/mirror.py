@@ -55,9 +55,9 @@ _since: ContextVar[float] = ContextVar("since", default=math.inf)
 
 @contextmanager
 def may_be_old(most_s: float) -> Iterator[None]:
-    """Lets small tables that are asked for in here, in this thread, be as old as that when this began, or as whoever calls this allows. It counts on
-    a store where a look is a request, for who asks again and again. 0: they are as they are now, whatever that one allows. What this process has
-    written is seen.
+    """Lets small tables be up to `most_s` seconds old, counted from now, or older if whoever calls this allows that. It holds for
+    what this thread asks for in here, of a store where a look is a request: for who asks again and again. 0: they are as they are
+    now, whatever the caller allows. What this process has written is seen.
     """
     before = _since.set(min(time.monotonic() - most_s, _since.get()) if most_s else math.inf)
     try:

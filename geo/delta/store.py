@@ -253,7 +253,8 @@ def ask_all(store: ReadStore | None, asked: Sequence[Callable[[], T]]) -> list[T
 
 
 def read_each(store: ReadStore | None, asked: Iterable[A], read: Callable[[A], T]) -> Iterator[T | None]:
-    """Reads each that is asked of a store, None if it is not there: in order, of a store that is far some at once. (None as `store`: it is not far.)"""
+    """Applies `read` to each that is asked of a store, and yields the results in order; None for one that is not there. Of a store that is far some are read
+    at once. `store` None: it is not far."""
 
     def one(what: A) -> T | None:
         with suppress(FileNotFoundError):

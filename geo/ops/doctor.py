@@ -235,7 +235,7 @@ def _clock(tables: ClusterTables, one: _Region) -> Iterator[Symptom]:
 
 
 def _region(tables: ClusterTables, clusters: Mapping[str, ClusterTables], config: Config) -> Iterator[Symptom]:
-    """Tells whether a region is where the configuration says, also one that may be new."""
+    """Judges an empty region: it may be new, or not be where the configuration says."""
     if known_topics(tables):
         return
     name, place = tables.cluster.name, tables.place

@@ -141,7 +141,9 @@ def _doubt(commit: Commit, recent: Iterable[Commit], published: dict[int, int], 
 
 
 def _refill(commit: Commit, origins: frozenset[str]) -> str | None:
-    """Finds a commit that added entries that the source had lacked and that were published long ago: they may have crossed before."""
+    """Names what added, by this commit, entries that the source had lacked and that were published long ago: they may have
+    crossed before. None: the commit did not.
+    """
     if commit.has_record(REBUILD_KEY):
         return "a rebuild"
     if origins & (backfilled(commit.user_metadata) or frozenset()):

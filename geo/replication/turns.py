@@ -1,6 +1,7 @@
-"""Turns of a link's topics at the batches of its source, as a link asks for them. Who gives turns, and to whom, is the fleet's business.
+"""Turns of a link's topics at the batches of its source, as a link asks for them. Who gives turns, and to whom, is the fleet's
+business.
 
-A turn says when the next of a topic may begin, and how long the one under way lasts. One that hangs can be dropped.
+`TopicTurns` tells when the next turn of a topic may begin and how long the one under way lasts, and drops one that hangs.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def test_a_message_for_a_cluster_behind_a_hub_must_name_the_hub(spark: SparkSess
 
 def test_a_cluster_leaves_a_running_mesh_and_what_it_wrote_stays(linked: World) -> None:
     linked.rewrite(("eu",), [])
-    report = linked.verify_quick()
+    report = linked.verify()
     assert report.clean, "\n".join(report.lines())
     assert any("us->eu replicated it once and no longer does" in note for note in report.notes)
     assert _origins(linked, "eu") == {"eu": 20, "us": 20}

@@ -4,7 +4,8 @@ The leader assigns, brokers follow, and what counts is the claim. A bundle's own
 all before it. A log takes writes of the generation whose fence it has (geo.coordination.ownership). So two leaders, or a broker that was paused and
 comes back, may say and want what they like: they cannot write.
 
-A. A broker begins with a bundle if its claim was released, or if the leader has said that this very claim is to be taken over.
+A. A broker begins with a bundle only in three cases: nobody has claimed it yet, its claim was released, or the leader has said that this very claim is
+to be taken over.
 
 B. A broker releases only what it holds, after it has stopped to write.
 

@@ -120,8 +120,8 @@ class Allowed:
         return self._if_busy(namespace, inf)
 
     def may_keep(self, namespace: str) -> set[str]:
-        """Those that may go on with what they own of the namespace. Secondary brokers give it back once the usage of enough primary ones is far below
-        the threshold at which they joined. So nothing goes back and forth.
+        """Those that may go on with what they own of the namespace. Secondary brokers give it back only once enough primary ones
+        are used far less than at the threshold at which they joined. So nothing goes back and forth.
         """
         key = id(self.isolation_of(namespace))
         if key not in self._may_keep:

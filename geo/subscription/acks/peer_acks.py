@@ -77,8 +77,9 @@ class PeerAcks:
         self._away_until, self.missed = time.monotonic() + AWAY_S, True
 
     def begin(self, keys: Collection[str]) -> tuple[AckTail | None, list[Received]]:
-        """Follows what comes above its link's cursor, and returns the records up to there. Where the link does not say where that is, it begins after
-        the newest commit. None if it may not be read now, or has no such log.
+        """Follows the peer's log above the link's cursor; then there are no records to return, since the link has replicated those
+        up to it. Where the link does not say where that is, follows it from the newest commit on, and returns the records up to
+        there. None: it may not be read now, or there is no such log.
         """
         state = self._state()
         if _is_held_up(state):

@@ -201,7 +201,7 @@ def decode_all(payload: bytes, *, limited: bool = True) -> SubscriptionState:
 
 
 def decode_epochs(payload: bytes) -> SubscriptionState:
-    """Decodes of a payload of `encode_all` the epochs alone, and the turn, without a look at what is acknowledged."""
+    """Decodes only the epochs and the turn of a payload of `encode_all`, without a look at what is acknowledged."""
 
     def epoch_of(told: bytes) -> AckState:
         flags, epoch = _Reader(told, 0).head()

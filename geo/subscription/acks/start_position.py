@@ -38,8 +38,13 @@ class KafkaOffsets:
 
 
 StartPosition = Start | datetime | MessageId | KafkaOffsets
-"""Place where a subscription is to begin: earliest, latest, a time (one without a zone is UTC), or a message. That is then the first one of its
-ledger. Or the offsets of Kafka that messages say they come from.
+"""Place where a subscription is to begin, one of five:
+
+- earliest;
+- latest;
+- a time (one without a zone is UTC);
+- a message, which is then the first one of its ledger;
+- the offsets of Kafka that messages say they come from.
 """
 
 

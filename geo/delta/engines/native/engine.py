@@ -1,7 +1,7 @@
 """Answers questions about a Delta table without Spark, by its log and its files.
 
-What it cannot know it refuses. Then the table uses more of the protocol than plain files, or its files lack statistics. Or there is more than a
-little to read and Spark is at hand (geo.delta.driver.Reads).
+It refuses what it cannot know: where the table uses more of the protocol than plain files, where its files lack statistics, and
+where there is more than a little to read and Spark is at hand (geo.delta.driver.Reads).
 """
 
 from __future__ import annotations
