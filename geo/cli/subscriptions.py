@@ -224,9 +224,7 @@ def delete(args: argparse.Namespace, output: Output) -> int:
     def deleted(topic: Topic, name: str) -> dict[str, Any]:
         if args.dry_run:
             output.text(f"subscription {name} of {topic} would be deleted {where}")
-            return told(topic, name)
-        tables = writable(args, config, "geo subscriptions")
-        if version_subscription(tables, topic, name) is not None:
+        elif version_subscription(tables := writable(args, config, "geo subscriptions"), topic, name) is not None:
             delete_version(tables, topic, name)
             output.text(
                 f"version subscription {name} of {topic} is deleted in {args.cluster}; what it told the others stays there"
@@ -234,11 +232,8 @@ def delete(args: argparse.Namespace, output: Output) -> int:
         else:
             changes.delete(spark, config, args.cluster, topic, name)
             output.text(f"subscription {name} of {topic} is deleted; links tell the clusters that share it")
-        return told(topic, name)
-
-    def told(topic: Topic, name: str) -> dict[str, Any]:
-        named = {"topic": str(topic), "subscription": name, "cluster": args.cluster}
-        return {**named, "deleted": not args.dry_run, "dry_run": args.dry_run}
+        deletion = {"topic": str(topic), "subscription": name, "cluster": args.cluster}
+        return {**deletion, "deleted": not args.dry_run, "dry_run": args.dry_run}
 
     return _each(args, output, wanted, deleted)
 
