@@ -32,6 +32,7 @@ _NOT_ASKED = (
     "tests/cli",
     "tests/test_packaging.py",
     "tests/test_spark_submit.py",
+    "tests/test_form.py",
     "tests/test_structure.py",
     "tests/test_notebooks.py",
     "tests/test_trips.py",
