@@ -24,7 +24,7 @@ from geo.names import Topic
 from geo.ops.maintain import maintain
 from geo.schemas import TOPIC_LOG
 from geo.session import session
-from geo.subscription.version_subscriptions import create, drop_view, make_view
+from geo.subscription.versions.version_subscriptions import create, drop_view, make_view
 from tests.elsewhere import *  # noqa: F403
 from tests.elsewhere import Elsewhere
 from tests.object_store import KEY, SECRET

@@ -33,9 +33,9 @@ from geo.fleet.replicator import Replicator
 from geo.journal.cluster import connect
 from geo.names import Topic
 from geo.ops.verify.verify import verify
-from geo.subscription.version_starts import read_starts
-from geo.subscription.version_subscriptions import create, finish, version_subscription
-from geo.subscription.version_sync import VersionSync
+from geo.subscription.pip33.version_sync import VersionSync
+from geo.subscription.versions.version_starts import read_starts
+from geo.subscription.versions.version_subscriptions import create, finish, version_subscription
 from tests.foreign.somebody import Somebody
 from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports

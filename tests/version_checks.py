@@ -13,9 +13,9 @@ from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
 from geo.log.topic_log import ID, ids_of
 from geo.names import Topic
-from geo.subscription.markers import SnapshotTaken, SubscriptionUpdate, decode
-from geo.subscription.version_starts import read_starts
-from geo.subscription.version_subscriptions import progress, version_subscriptions
+from geo.subscription.pip33.markers import SnapshotTaken, SubscriptionUpdate, decode
+from geo.subscription.versions.version_starts import read_starts
+from geo.subscription.versions.version_subscriptions import progress, version_subscriptions
 
 MessageId = tuple[str, int, int]
 

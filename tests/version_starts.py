@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 from geo.now import now_us
 from geo.schemas import MARKERS, VERSION_STARTS
-from geo.subscription.version_starts import VersionStart
+from geo.subscription.versions.version_starts import VersionStart
 from tests.world import TOPIC, World
 
 

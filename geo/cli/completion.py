@@ -134,7 +134,7 @@ def _read(path: str) -> dict[str, list[str]]:
     from geo.journal.cluster import ClusterTables
     from geo.log.topics import registered_topics
     from geo.subscription.status import subscriptions_in
-    from geo.subscription.version_subscriptions import version_subscriptions
+    from geo.subscription.versions.version_subscriptions import version_subscriptions
 
     found: dict[str, set[str]] = {}
 

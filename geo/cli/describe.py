@@ -16,7 +16,7 @@ from geo.log.topics import absent, known_topics
 from geo.names import Topic
 from geo.ops.named import Named
 from geo.schemas import ENVELOPE
-from geo.subscription.version_reader import MESSAGES, batch_code, pandas_code, query, stream_code
+from geo.subscription.versions.version_reader import MESSAGES, batch_code, pandas_code, query, stream_code
 from geo.text import lasting
 
 _OWN = "the topic's own"

@@ -16,8 +16,8 @@ from geo.names import Topic
 from geo.ops.named import Named
 from geo.subscription import failover as moving
 from geo.subscription.status import Subscribed
-from geo.subscription.version_status import StartElsewhere, goes_by_versions, matching_versions, start_elsewhere
-from geo.subscription.version_subscriptions import is_of_messages
+from geo.subscription.versions.version_status import StartElsewhere, goes_by_versions, matching_versions, start_elsewhere
+from geo.subscription.versions.version_subscriptions import is_of_messages
 from geo.text import counted
 from geo.times import shown_time
 

@@ -13,7 +13,7 @@ from geo.journal.cluster import ClusterTables
 from geo.names import Topic, check_subscription, is_glob
 from geo.ops.named import Named
 from geo.subscription.status import subscriptions_in
-from geo.subscription.version_subscriptions import version_subscriptions
+from geo.subscription.versions.version_subscriptions import version_subscriptions
 
 
 def add_named(p: argparse.ArgumentParser, *, cluster: str | None = None, many: bool = False) -> None:

@@ -16,7 +16,7 @@ from geo.ops.named import Named
 from geo.subscription import status as statuses
 from geo.subscription.readiness import Readiness
 from geo.subscription.status import Standing
-from geo.subscription.version_status import version_standings
+from geo.subscription.versions.version_status import version_standings
 from geo.text import counted, lasting, per_second
 
 _CONSUMER = {

@@ -29,9 +29,9 @@ from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import KafkaOffsets, StartPosition
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.status import Subscribed, matching, subscriptions_in
-from geo.subscription.version_status import is_version_subscription
-from geo.subscription.version_subscriptions import delete as delete_version
-from geo.subscription.version_subscriptions import version_subscription, version_subscriptions
+from geo.subscription.versions.version_status import is_version_subscription
+from geo.subscription.versions.version_subscriptions import delete as delete_version
+from geo.subscription.versions.version_subscriptions import version_subscription, version_subscriptions
 from geo.text import counted, lasting
 
 if TYPE_CHECKING:

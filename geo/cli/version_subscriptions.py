@@ -15,16 +15,16 @@ from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
 from geo.late import late
 from geo.names import Topic
-from geo.subscription import version_subscriptions as changes
-from geo.subscription.version_reader import WHY, query, stream_code
-from geo.subscription.version_status import StartElsewhere, VersionStanding
-from geo.subscription.version_subscriptions import VersionSubscription
+from geo.subscription.versions import version_subscriptions as changes
+from geo.subscription.versions.version_reader import WHY, query, stream_code
+from geo.subscription.versions.version_status import StartElsewhere, VersionStanding
+from geo.subscription.versions.version_subscriptions import VersionSubscription
 from geo.text import counted
 
 if TYPE_CHECKING:
-    from geo.subscription import version_sync
+    from geo.subscription.pip33 import version_sync
 else:  # who looks does without Spark
-    version_sync = late("geo.subscription.version_sync")
+    version_sync = late("geo.subscription.pip33.version_sync")
 
 log = logging.getLogger(__name__)
 

@@ -54,7 +54,7 @@ from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Group, lag_words
 from geo.subscription.acks.namespace_folds import Namespaces
-from geo.subscription.version_sync import Versions
+from geo.subscription.pip33.version_sync import Versions
 from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)

@@ -42,7 +42,7 @@ from geo.schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWN
 from geo.streams import timetable
 from geo.streams.life import State
 from geo.subscription.acks.folding import FOLD
-from geo.subscription.version_sync import PLACE
+from geo.subscription.pip33.version_sync import PLACE
 from geo.text import counted, first_line
 from geo.times import from_us
 

@@ -34,8 +34,8 @@ from geo.schemas import LEDGERS, LINKS, REQUESTS, VERSION_STARTS
 from geo.session import require_delta
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import parse_key
-from geo.subscription.marker_journal import markers_producer
-from geo.subscription.version_subscriptions import delete, drop_view, version_subscriptions
+from geo.subscription.pip33.marker_journal import markers_producer
+from geo.subscription.versions.version_subscriptions import delete, drop_view, version_subscriptions
 
 _NOT_DONE = "Nothing was deleted."
 

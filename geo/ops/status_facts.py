@@ -55,7 +55,7 @@ from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import parse_key
 from geo.subscription.in_region import InRegion, in_region, ready
-from geo.subscription.version_subscriptions import version_subscriptions, versions_behind
+from geo.subscription.versions.version_subscriptions import version_subscriptions, versions_behind
 from geo.times import in_us
 
 if TYPE_CHECKING:

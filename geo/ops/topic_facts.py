@@ -25,7 +25,7 @@ from geo.ops.topic_stats import WINDOWS_S, OfLedger, Produced, Rates, produced, 
 from geo.replication.link_table import read_links
 from geo.schemas import LEDGERS, OWNERS
 from geo.subscription.status import Listed, subscriptions_in
-from geo.subscription.version_subscriptions import version_subscriptions, versions_behind
+from geo.subscription.versions.version_subscriptions import version_subscriptions, versions_behind
 from geo.times import in_us
 
 T = TypeVar("T")

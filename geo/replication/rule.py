@@ -18,7 +18,7 @@ from geo.text import show
 
 
 class MarkerKind(str, Enum):
-    """Values of the column `marker` of a topic log (PIP-33; Pulsar's Markers). What such a row holds: geo.subscription.markers."""
+    """Values of the column `marker` of a topic log (PIP-33; Pulsar's Markers). What such a row holds: geo.subscription.pip33.markers."""
 
     SNAPSHOT_REQUEST = "SNAPSHOT_REQUEST"
     SNAPSHOT_RESPONSE = "SNAPSHOT_RESPONSE"

@@ -242,7 +242,7 @@ MARKERS = _journal(
     ("topic",),
     Column("topic", "STRING", "full topic name", nullable=False),
     Column("seq", "BIGINT", "counts all rows of this table; a topic's rows are heard in its order", nullable=False),
-    Column("fact", "STRING", "JSON: what the topic's controller hears (geo.subscription.controller_rows)", nullable=False),
+    Column("fact", "STRING", "JSON: what the topic's controller hears (geo.subscription.pip33.controller_rows)", nullable=False),
     Column("table_id", "STRING", "Delta id of the topic log that was looked at", nullable=False),
     Column("read_to", "BIGINT", "all versions of the topic log up to this one were looked at before", nullable=False),
     Column("commit_id", "STRING", "which commit that version is; NULL: it was gone already"),

@@ -24,7 +24,7 @@ from geo.subscription.acks.peer_acks import fold_peers, peers_of
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import StartPosition, base_at, split_at
 from geo.subscription.acks.subscription_state import SubscriptionState, merged_all
-from geo.subscription.version_subscriptions import version_subscription
+from geo.subscription.versions.version_subscriptions import version_subscription
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,10 @@ from geo.subscription.acks.forgetting import DAY_US, Remembered
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import decode_all, encode_all
 from geo.subscription.acks.subscription_state import SubscriptionState
-from geo.subscription.controller import TopicController
-from geo.subscription.controller_rows import FinishedUpTo, MarkerRow, Subscribed, Tick
-from geo.subscription.markers import SnapshotTaken, encode
-from geo.subscription.snapshot_cache import Snapshot, SnapshotCache
+from geo.subscription.pip33.controller import TopicController
+from geo.subscription.pip33.controller_rows import FinishedUpTo, MarkerRow, Subscribed, Tick
+from geo.subscription.pip33.markers import SnapshotTaken, encode
+from geo.subscription.pip33.snapshot_cache import Snapshot, SnapshotCache
 
 TOPIC = "persistent://shop/web/clicks"
 _MAX_CACHED = 30

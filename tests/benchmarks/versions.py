@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from geo.fleet.replicator import Replicator
 from geo.names import Topic
 from geo.schemas import MARKERS
-from geo.subscription.version_starts import read_starts
-from geo.subscription.version_status import start_elsewhere
-from geo.subscription.version_subscriptions import create, finish
+from geo.subscription.versions.version_starts import read_starts
+from geo.subscription.versions.version_status import start_elsewhere
+from geo.subscription.versions.version_subscriptions import create, finish
 from tests.benchmarks.bench import Bench, at
 from tests.benchmarks.brokers import RUNS, broker_of, running, used
 

@@ -34,9 +34,10 @@ from geo.log.topics import create_topic, registered_topics
 from geo.names import ALL_TOPICS, Topic
 from geo.ops.regions import Regions
 from geo.ops.status_facts import read_facts
-from geo.subscription import changes, version_subscriptions
+from geo.subscription import changes
 from geo.subscription.consumer import Subscription
 from geo.subscription.status import standings
+from geo.subscription.versions import version_subscriptions
 from tests.cli.of_us import no_spark
 from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore

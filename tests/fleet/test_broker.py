@@ -23,7 +23,7 @@ from geo.schemas import OWNERS
 from geo.streams import timetable
 from geo.streams.life import State
 from geo.streams.trigger import AVAILABLE_NOW
-from geo.subscription.version_subscriptions import create
+from geo.subscription.versions.version_subscriptions import create
 from tests.running import TRIGGER
 from tests.subscription.consuming import consume
 from tests.waiting import InThread

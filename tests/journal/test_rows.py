@@ -13,7 +13,7 @@ from geo.log.topics import Registered
 from geo.replication.link_state import LinkState
 from geo.schemas import LINKS, TOPICS, VERSION_SUBSCRIPTIONS, TableSchema
 from geo.streams.life import State
-from geo.subscription.version_subscriptions import VersionSubscription
+from geo.subscription.versions.version_subscriptions import VersionSubscription
 from geo.times import EPOCH
 from tests.world import TOPIC
 

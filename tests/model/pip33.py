@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from geo.config.model import Snapshots
 from geo.ids import Position
 from geo.replication.rule import Rule, Verdict
-from geo.subscription.asked import asked
-from geo.subscription.controller import TopicController, concerns
-from geo.subscription.controller_rows import (
+from geo.subscription.pip33.asked import asked
+from geo.subscription.pip33.controller import TopicController, concerns
+from geo.subscription.pip33.controller_rows import (
     Effect,
     FinishedUpTo,
     GivenUp,
@@ -33,8 +33,16 @@ from geo.subscription.controller_rows import (
     Void,
     WriteMarker,
 )
-from geo.subscription.markers import Marker, SnapshotRequest, SnapshotResponse, SnapshotTaken, SubscriptionUpdate, decode, encode
-from geo.subscription.snapshot_cache import Snapshot
+from geo.subscription.pip33.markers import (
+    Marker,
+    SnapshotRequest,
+    SnapshotResponse,
+    SnapshotTaken,
+    SubscriptionUpdate,
+    decode,
+    encode,
+)
+from geo.subscription.pip33.snapshot_cache import Snapshot
 from tests.routed import RoutedRow, verdict
 
 TOPIC = "persistent://shop/web/clicks"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from geo.config.model import Snapshots
-from geo.subscription.happened import Happened
+from geo.subscription.pip33.happened import Happened
 from tests.examples import examples
 from tests.model.pip33 import Cluster, Steps, World
 

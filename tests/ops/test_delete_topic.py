@@ -32,7 +32,7 @@ from geo.schemas import LEDGERS, LINKS, MARKERS, OWNERS, REQUESTS, TOPIC_LOG, TO
 from geo.streams.life import State, Why
 from geo.subscription import changes
 from geo.subscription.status import subscriptions_in
-from geo.subscription.version_subscriptions import create, version_subscriptions
+from geo.subscription.versions.version_subscriptions import create, version_subscriptions
 from tests.crashing import dies_at, points
 from tests.running import TRIGGER, running
 from tests.version_starts import found_start, read_up_to

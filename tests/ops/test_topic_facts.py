@@ -11,7 +11,7 @@ import pytest
 from geo.log.ledger_writer import LedgerWriter
 from geo.now import now_us
 from geo.ops.commit_rates import MOST_FAR, newest_commits, published_lately
-from geo.subscription import version_subscriptions
+from geo.subscription.versions import version_subscriptions
 from tests.broken.place import TOPIC, Place, without_spark
 from tests.object_store import ObjectStore as S3
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, Row
 
-from geo.subscription.stream_progress import read_progress
+from geo.subscription.versions.stream_progress import read_progress
 from tests.world import World
 
 TABLE, OTHER = "5bcf1a8e-1d0c-4c3f-9a43-6f1b6a5f9d11", "0e0e0e0e-1d0c-4c3f-9a43-6f1b6a5f9d22"

@@ -20,12 +20,12 @@ from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import is_newer
 from geo.subscription.changes import create, delete, reset, switch
 from geo.subscription.failover import failover, failover_all
+from geo.subscription.pip33.version_sync import VersionSync
 from geo.subscription.status import standings, subscriptions_in
-from geo.subscription.version_status import start_elsewhere, version_standings
-from geo.subscription.version_subscriptions import create as create_version
-from geo.subscription.version_subscriptions import finish, version_subscription
-from geo.subscription.version_subscriptions import switch as switch_version
-from geo.subscription.version_sync import VersionSync
+from geo.subscription.versions.version_status import start_elsewhere, version_standings
+from geo.subscription.versions.version_subscriptions import create as create_version
+from geo.subscription.versions.version_subscriptions import finish, version_subscription
+from geo.subscription.versions.version_subscriptions import switch as switch_version
 from tests.delta.logs import commit_of
 from tests.subscription.consuming import NAME, NONE, consume, consuming, ids, known
 from tests.world import TOPIC, World
