@@ -26,7 +26,7 @@ def topic_of(name: str) -> Topic:
 def clock_world(spark: SparkSession, folder: Path, *, with_brokers: bool = False) -> World:
     """us and eu, linked one way; a link has run, and with brokers one has shared eu."""
     place = f"owner_timeout: {OWNER_TIMEOUT_S} seconds"
-    world = World(spark, folder, links=[("us", "eu")], ttl="1 day", place=lambda name: f"root: {name}, {place}")
+    world = World(folder, links=[("us", "eu")], ttl="1 day", place=lambda name: f"root: {name}, {place}", spark=spark)
     ready(world, "first")
     world.replicate("eu")
     renew(world.tables("eu"))  # makes the table of signs of life, which a link that ends before its first one does not

@@ -120,14 +120,14 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
     """Two clusters, eu and us, linked both ways, empty."""
     from tests.world import World
 
-    return World(spark, tmp_path)
+    return World(tmp_path, spark=spark)
 
 
 @pytest.fixture(scope="session")
 def _linked_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     from tests.world import World
 
-    world = World(spark, tmp_path_factory.mktemp("linked"))
+    world = World(tmp_path_factory.mktemp("linked"), spark=spark)
     for source, target in (("us", "eu"), ("eu", "us")):
         world.write(source, 0, 20)
         world.replicate(target)

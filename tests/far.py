@@ -49,13 +49,13 @@ from geo.replication.link_table import read_links
 from geo.replication.topic_link import TopicLink
 from geo.schemas import LINKS, TOPIC_LOG, TOPICS
 from geo.streams.life import State
+from geo.testing import config_text
 from geo.times import from_us
 from tests.clock_off import set_clock_off
 from tests.delta.on_s3 import no_spark
 from tests.object_store import KEY, SECRET
 from tests.object_store import ObjectStore as S3
 from tests.waiting import until
-from tests.world import config_text
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 

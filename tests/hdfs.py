@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from geo.jars import default_folder, ensure_jars, find_java, parse_lock
-from tests.world import ClusterPlace
+from geo.testing.world import ClusterPlace
 
 _LOCK = Path(__file__).with_name("hdfs.lock")
 _START_S = 120.0

@@ -33,8 +33,8 @@ from geo.log.ledgers import Batch
 from geo.names import Topic
 from geo.ops.verify.verify import verify
 from geo.replication.link_state import LinkRecord
+from geo.testing import config_text
 from tests.processes import GeoProcess
-from tests.world import config_text
 
 CLUSTERS = ("eu", "us")
 SHARE = {"eu": 1.0, "us": 0.1}

@@ -25,6 +25,7 @@ from geo.ops.maintain import maintain
 from geo.schemas import TOPIC_LOG
 from geo.session import session
 from geo.subscription.versions.version_subscriptions import create, drop_view, make_view
+from geo.testing.world import beside
 from tests.elsewhere import *  # noqa: F403
 from tests.elsewhere import Elsewhere
 from tests.object_store import KEY, SECRET
@@ -35,7 +36,7 @@ from tests.subscription.test_failover import (  # noqa: F401
     test_a_failover_takes_what_no_link_has_brought,
     test_one_message_in_the_middle_is_all_that_is_repeated_elsewhere_and_the_topic_may_be_idle,
 )
-from tests.world import TOPIC, World, beside
+from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
 
@@ -71,7 +72,7 @@ def elsewhere(spark: SparkSession) -> Elsewhere:
         schema = f"geo_eu_{next(_number)}"
         spark.sql(f"CREATE SCHEMA {schema} LOCATION '{folder / 'warehouse'}'")
         in_catalog = f"catalog: spark_catalog, schema: {schema}, checkpoints: {folder / 'checkpoints'}"
-        return World(spark, folder, place=lambda name: in_catalog if name == "eu" else beside(name))
+        return World(folder, place=lambda name: in_catalog if name == "eu" else beside(name), spark=spark)
 
     return make
 
@@ -113,7 +114,7 @@ def on_s3(spark: SparkSession, s3: S3, tmp_path: Path) -> World:
     spark.sql(f"CREATE SCHEMA {schema} LOCATION 's3a://{_BUCKET}/{schema}'")
     reached = json.dumps(s3.settings(_BUCKET))
     in_catalog = f"catalog: spark_catalog, schema: {schema}, checkpoints: {tmp_path / 'checkpoints'}, spark_conf: {reached}"
-    return World(spark, tmp_path, place=lambda name: in_catalog if name == "eu" else beside(name))
+    return World(tmp_path, place=lambda name: in_catalog if name == "eu" else beside(name), spark=spark)
 
 
 def _names(world: World) -> set[str]:

@@ -35,4 +35,4 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 
 @pytest.fixture(scope="session")
 def elsewhere(spark: SparkSession, hdfs: Hdfs) -> Elsewhere:
-    return lambda folder: World(spark, folder, place=hdfs.below(f"worlds/{next(_number)}"))
+    return lambda folder: World(folder, place=hdfs.below(f"worlds/{next(_number)}"), spark=spark)

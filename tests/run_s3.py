@@ -19,7 +19,7 @@ from geo.now import utc_now
 from geo.ops.date_files import compact_date
 from geo.schemas import OWNERS
 from geo.session import session
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.elsewhere import *  # noqa: F403
 from tests.elsewhere import Elsewhere
 from tests.object_store import KEY, SECRET
@@ -48,7 +48,7 @@ def elsewhere(spark: SparkSession, s3: S3) -> Elsewhere:
         s3.make_bucket(bucket := f"{name}-{uuid.uuid4()}")
         return f"root: 's3a://{bucket}/t', storage: {reached}"
 
-    return lambda folder: World(spark, folder, place=place)
+    return lambda folder: World(folder, place=place, spark=spark)
 
 
 @_POINTS

@@ -70,7 +70,7 @@ def _use_classes() -> None:
 
     spark = session("classes", master="local[2]")
     with tempfile.TemporaryDirectory() as folder:
-        world = World(spark, Path(folder))
+        world = World(Path(folder), spark=spark)
         lines = world.folder / "in.jsonl"
         lines.write_text("".join(json.dumps({"key": f"k{n}"}) + "\n" for n in range(10)))
         publish_json_lines(spark, str(lines), TOPIC, world.config, "eu").await_termination()

@@ -36,12 +36,14 @@ from geo.ops.verify.verify import verify
 from geo.subscription.pip33.version_sync import VersionSync
 from geo.subscription.versions.version_starts import read_starts
 from geo.subscription.versions.version_subscriptions import create, finish, version_subscription
+from geo.testing import config_text
+from geo.testing.world import ClusterPlace, beside
 from tests.foreign.somebody import Somebody
 from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports
 from tests.processes import GeoProcess
 from tests.version_checks import violations
-from tests.world import SHAPES, ClusterPlace, beside, config_text
+from tests.world import SHAPES
 
 TOPIC = "persistent://soak/random/kills"
 

@@ -24,10 +24,10 @@ from geo.config import load
 from geo.journal.cluster import connect_later
 from geo.log.topic_log import ID
 from geo.names import Topic
+from geo.testing import config_text
 from tests.kafka_broker import free_ports
 from tests.object_store import ObjectStore
 from tests.spark_master import WORKERS, Application, Failed, Standalone, Work, on_both, tell
-from tests.world import config_text
 
 CLUSTERS = ("eu", "us")
 CLICKS, ORDERS = (Topic.parse(f"persistent://shop/web/{name}") for name in ("clicks", "orders"))

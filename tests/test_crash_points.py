@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 from geo.coordination.owners import owned_now
 from geo.crash import CrashPoint
 from geo.delta.commits import Kind
-from tests.crashing import dies_at, points
+from geo.testing import crash_points, dies_at
 from tests.world import World
 
 pytestmark = pytest.mark.spark
 
-PUBLISH_POINTS, LINK_POINTS = points("claim-", "publish-", "topic-"), points("claim-", "link-")
-CONSUME_POINTS, SINK_POINTS, FOLD_POINTS = points("consume-", "acks-"), points("sink-"), points("fold-")
-SYNC_POINTS, CHANGE_POINTS = points("markers-", "controllers-"), points("change-")
+PUBLISH_POINTS, LINK_POINTS = crash_points("claim-", "publish-", "topic-"), crash_points("claim-", "link-")
+CONSUME_POINTS, SINK_POINTS, FOLD_POINTS = crash_points("consume-", "acks-"), crash_points("sink-"), crash_points("fold-")
+SYNC_POINTS, CHANGE_POINTS = crash_points("markers-", "controllers-"), crash_points("change-")
 
 ELSEWHERE = {
     ("erase-", "rebuild-"): "replication/test_repair.py",
@@ -44,7 +44,7 @@ ELSEWHERE = {
 
 
 def test_every_point_is_exercised() -> None:
-    elsewhere = [point for begins in ELSEWHERE for point in points(*begins)]
+    elsewhere = [point for begins in ELSEWHERE for point in crash_points(*begins)]
     assert {*PUBLISH_POINTS, *LINK_POINTS, *elsewhere} == set(CrashPoint)
     assert all((Path(__file__).parent / name).exists() for name in ELSEWHERE.values())
 
@@ -52,7 +52,7 @@ def test_every_point_is_exercised() -> None:
 @pytest.fixture(scope="module")
 def one_world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     """Where each point has a producer of its own."""
-    return World(spark, tmp_path_factory.mktemp("one-world"))
+    return World(tmp_path_factory.mktemp("one-world"), spark=spark)
 
 
 @pytest.mark.parametrize("point", PUBLISH_POINTS, ids=lambda p: p.value)

@@ -18,17 +18,17 @@ from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.now import utc_now
 from geo.ops.date_files import date_files, remove_dates
-from tests.crashing import dies_at, points
+from geo.testing import crash_points, dies_at
 from tests.far import Far
 from tests.object_store import ObjectStore as S3
 
 pytestmark = pytest.mark.slow
 
-APPEND_POINTS = points("append-")
-PUBLISH_POINTS = [*points("claim-", "publish-", "topic-", "table-"), *APPEND_POINTS]
-LINK_POINTS = [*points("link-"), *APPEND_POINTS]
+APPEND_POINTS = crash_points("append-")
+PUBLISH_POINTS = [*crash_points("claim-", "publish-", "topic-", "table-"), *APPEND_POINTS]
+LINK_POINTS = [*crash_points("link-"), *APPEND_POINTS]
 FILES_ADDED = [CrashPoint.APPEND_COMMITTED, CrashPoint.BACKFILL_APPENDED]
-FILE_POINTS = [*points("claim-", "topic-", "table-", "backfill-"), CrashPoint.APPEND_CHECKED, CrashPoint.APPEND_COMMITTED]
+FILE_POINTS = [*crash_points("claim-", "topic-", "table-", "backfill-"), CrashPoint.APPEND_CHECKED, CrashPoint.APPEND_COMMITTED]
 CHANGE_POINTS = [CrashPoint.CHANGE_MADE, CrashPoint.APPEND_COMMITTED]
 
 

@@ -17,7 +17,8 @@ from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, SetupEr
 from geo.log.publish_stream import FrameStream
 from geo.log.publisher import Published
 from geo.names import Topic
-from tests.world import TOPIC, World, config_text
+from geo.testing import config_text
+from tests.world import TOPIC, World
 
 NAME = str(TOPIC)
 

@@ -52,7 +52,7 @@ ROOMS = (
         "progress",
     ),
     *("delta", "journal", "coordination"),
-    *("streams", "log", "replication", "subscription", "ops", "fleet", "cli", "__main__", "jobs"),
+    *("streams", "log", "replication", "subscription", "ops", "fleet", "testing", "cli", "__main__", "jobs"),
 )
 """From the ground up. A room is a folder or a file of geo; what it imports lies below it."""
 

@@ -299,7 +299,7 @@ def made() -> list[Trip]:
     """All trips, made in a world of their own."""
     spark = session("trips", master="local[2]", conf=LEAST)
     with tempfile.TemporaryDirectory() as folder:
-        trips = Trips(World(spark, Path(folder))).run()
+        trips = Trips(World(Path(folder), spark=spark)).run()
     spark.stop()
     return trips
 

@@ -154,7 +154,7 @@ def acks(spark: SparkSession, folder: Path, batches: int, commits: int) -> None:
         told = "a process a region" if processes else "both regions in one process"
         print(f"{told}, logs of {aged:,} commits:" if aged else f"{told}:", flush=True)
         (folder / str(number)).mkdir()
-        world = World(spark, folder / str(number), links=LINKS)
+        world = World(folder / str(number), links=LINKS, spark=spark)
         for pace_s, found in effects(world, batches, processes=processes, commits=aged).items():
             wanted = "p50 1.0, p95 2.5 s" if pace_s < 1 else "p50 0.45, p95 1 s"
             print(

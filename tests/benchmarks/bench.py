@@ -49,7 +49,7 @@ class Bench:
     def __init__(self, spark: SparkSession, folder: Path, links: Sequence[tuple[str, str]] = (("us", "eu"),)) -> None:
         folder.mkdir(parents=True)
         self.spark, self.folder, self._entry = spark, folder, 0
-        self.world = World(spark, folder, links=links)
+        self.world = World(folder, links=links, spark=spark)
         self._warm = False
 
     # -- logs ------------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class KafkaBench:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder = spark, folder
         (folder / "world").mkdir(parents=True)
-        self.world = World(spark, folder / "world", links=[("us", "eu")])
+        self.world = World(folder / "world", links=[("us", "eu")], spark=spark)
         self._sent = 0
         self.a, self.b = (Broker(folder / name, _JAVA) for name in ("a", "b"))
 

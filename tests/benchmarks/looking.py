@@ -18,8 +18,8 @@ from geo.config import load
 from geo.journal.cluster import ClusterTables, connect, without_spark
 from geo.names import Topic
 from geo.schemas import LINKS, TOPICS
+from geo.testing import config_text
 from tests.far import Far
-from tests.world import config_text
 
 _TIMES = 3
 

@@ -28,7 +28,7 @@ class PublishBench:
     def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
         (folder / "world").mkdir(parents=True)
         self.spark, self.folder, self.rows = spark, folder, rows
-        self.world = World(spark, folder / "world", links=[("us", "eu")])
+        self.world = World(folder / "world", links=[("us", "eu")], spark=spark)
         self._numbers = itertools.count()
         hashes = F.concat(*(F.sha2(F.concat(F.col("id").cast("string"), F.lit(f"#{i}")), 256) for i in range(16)))
         frame = spark.range(0, rows, numPartitions=_FILES).select(

@@ -214,7 +214,7 @@ class _Paced(InThread[None]):
 
 def main() -> None:
     folder, cluster, batches = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    world, noted = World(session(f"region {cluster}", master="local[2]"), folder, links=LINKS), Noted()
+    world, noted = World(folder, links=LINKS, spark=session(f"region {cluster}", master="local[2]")), Noted()
     if cluster == "us":
         _acknowledging(world, noted, folder / "stop", batches)
     else:

@@ -63,7 +63,10 @@ class StoreBench:
         folder, reached = self.folder / root, json.dumps(self.store.storage())
         folder.mkdir()
         return World(
-            self.spark, folder, links=links, place=lambda name: f"root: 's3a://{self.prefix}-{name}/{root}', storage: {reached}"
+            folder,
+            links=links,
+            place=lambda name: f"root: 's3a://{self.prefix}-{name}/{root}', storage: {reached}",
+            spark=self.spark,
         )
 
     def asked(self, do: Callable[[], object]) -> tuple[float, Counter[str]]:

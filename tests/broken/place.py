@@ -38,12 +38,12 @@ from geo.now import now_us, utc_now
 from geo.replication.link_topics import LinkReport
 from geo.schemas import JOURNALS, TOPIC_LOG, TOPICS, TableSchema
 from geo.schemas.table import CLUSTER_PROPERTY, POLICIES_PROPERTY
+from geo.testing import config_text
 from geo.times import from_us, in_us
 from tests.clock_off import clock_off
 from tests.delta.on_s3 import no_spark
 from tests.far import Far
 from tests.object_store import ObjectStore as S3
-from tests.world import config_text
 
 TOPIC = Topic.parse("persistent://shop/web/orders")
 LINKS = [("us", "eu"), ("eu", "us")]

@@ -57,7 +57,7 @@ def _messages(engine: Engine) -> int:
 @pytest.fixture(scope="module")
 def looked_at(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     """Logs of several files and dates, of bytes, typed, and typed with structure; markers in one of them."""
-    world = World(spark, tmp_path_factory.mktemp("looked-at"))
+    world = World(tmp_path_factory.mktemp("looked-at"), spark=spark)
     for begin in (0, 20, 40):
         world.write("us", begin, begin + 20)
         world.replicate("eu")
@@ -142,7 +142,7 @@ def test_messages_are_counted_by_the_log_of_a_table_alone(
 
 def test_ledgers_are_the_same_with_and_without_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Two origins with ledgers of one number, one of them for a few clusters only; a marker."""
-    world = World(spark, tmp_path)
+    world = World(tmp_path, spark=spark)
     create_topic(world.tables("us"), TOPIC)
     log = world.log("us")
     rows = world.entries("us", 0, 40).withColumns(

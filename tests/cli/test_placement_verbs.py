@@ -34,7 +34,7 @@ TOPICS = [Topic.parse(f"persistent://shop/web/t{number}") for number in range(6)
 @pytest.fixture(scope="module")
 def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Alone]]:
     """A cluster whose only broker has all topics."""
-    world = World(spark, tmp_path_factory.mktemp("shared"))
+    world = World(tmp_path_factory.mktemp("shared"), spark=spark)
     world.configure("placement: {bundles: 2}\n")
     alone = Alone(world, TOPICS)
     alone.until(lambda: True)
@@ -143,7 +143,7 @@ def test_verbs_that_look_refuse_or_rehearse_start_no_spark_and_count_topics_that
 @pytest.fixture(scope="module")
 def two(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A cluster that brokers a and b share, and run."""
-    world = World(spark, tmp_path_factory.mktemp("two"))
+    world = World(tmp_path_factory.mktemp("two"), spark=spark)
     world.configure("placement: {bundles: 1}\n")
     elsewhere = Process("another-host", 1, "1", system="another")
     of_b = ClusterTables(Driver(lambda: spark, lambda: elsewhere), world.config.cluster("us"))

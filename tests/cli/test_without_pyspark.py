@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from geo.cli.main import main
-from tests.world import TOPIC, config_text
+from geo.testing import config_text
+from tests.world import TOPIC
 
 LOOKS = (
     "status",

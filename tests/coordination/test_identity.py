@@ -78,7 +78,9 @@ def test_a_cluster_that_is_renamed_with_messages_on_their_way_is_refused(world: 
     world.publish("us", 5)
     world.replicate("eu")
     world.publish("us", 8)
-    renamed = World(world.spark, world.folder, ("asia", "eu"), place=lambda name: f"root: {'us' if name == 'asia' else name}")
+    renamed = World(
+        world.folder, ("asia", "eu"), place=lambda name: f"root: {'us' if name == 'asia' else name}", spark=world.spark
+    )
     with pytest.raises(OtherClusterError, match="Name it us in the configuration again"):
         renamed.publish("asia", 10)
     with pytest.raises(OtherClusterError):
@@ -118,7 +120,7 @@ def test_two_places_that_two_configurations_call_by_one_name_are_told_apart(worl
     world.replicate("eu")
     (world.folder / "other").mkdir()
     other = World(
-        world.spark, world.folder / "other", ("eu", "us"), place=lambda name: f"root: ../{name if name == 'eu' else 'us2'}"
+        world.folder / "other", ("eu", "us"), place=lambda name: f"root: ../{name if name == 'eu' else 'us2'}", spark=world.spark
     )
     other.publish("us", 8)
     new = Topic.parse("persistent://shop/web/new")

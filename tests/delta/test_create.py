@@ -22,7 +22,7 @@ from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.errors import RetryableError
 from geo.schemas import LINKS, TOPIC_LOG, TableSchema
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.delta.logs import checksum_of, commit_of, log_of, rows_of
 
 pytestmark = pytest.mark.spark

@@ -98,7 +98,7 @@ def test_what_was_published_replicated_and_acknowledged_is_there_and_goes_on_onc
 ) -> None:
     """A file whose name was not written out is gone, or there and empty: as a file system may have it."""
     (tmp_path / "before").mkdir()
-    world, lines = World(spark, tmp_path / "before"), tmp_path / "in.jsonl"
+    world, lines = World(tmp_path / "before", spark=spark), tmp_path / "in.jsonl"
     delivered: list[str] = []
 
     def give(first: int, end: int) -> None:
@@ -132,7 +132,7 @@ def test_what_was_published_replicated_and_acknowledged_is_there_and_goes_on_onc
     for all_names in (False, True):
         folder = tmp_path / f"after-{all_names}"
         assert disk.cut(folder, all_names=all_names) > 0
-        after = World(spark, folder)
+        after = World(folder, spark=spark)
         assert {name: after.messages(name) for name in ("eu", "us")} == held
         delivered[:] = delivered_before
         publish(after)
@@ -173,10 +173,10 @@ def test_files_that_a_backfill_copied_can_be_read(spark: SparkSession, tmp_path:
     """Spark refuses a file whose sums are there by their name alone."""
     (tmp_path / "before").mkdir()
     links = [{"source": "us", "target": "eu", "start": "latest"}]
-    world = World(spark, tmp_path / "before", links=links)
+    world = World(tmp_path / "before", links=links, spark=spark)
     world.write("us", 0, 30)
     world.replicate("eu")
     (done,), not_done = backfill(spark, world.config, "us", "eu", what=Backfill(mode=Mode.FILES))
     assert (done.by_file, not_done) == (30, {})
     disk.cut(tmp_path / "after", all_names=True)
-    assert World(spark, tmp_path / "after", links=links).log("eu").read().count() == 30
+    assert World(tmp_path / "after", links=links, spark=spark).log("eu").read().count() == 30

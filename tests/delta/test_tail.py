@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def _written_once(spark: object, tmp_path_factory: pytest.TempPathFactory) -> World:
-    world = World(spark, tmp_path_factory.mktemp("followed"))  # type: ignore[arg-type]
+    world = World(tmp_path_factory.mktemp("followed"), spark=spark)  # type: ignore[arg-type]
     for first in range(0, 6, 2):
         world.write("eu", first, first + 2)
     return world

@@ -44,7 +44,7 @@ from geo.errors import FencedError, UnknownAnswerError
 from geo.journal.cluster import connect
 from geo.now import now_us
 from geo.schemas import TOPIC_LOG
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.delta.logs import NOW, actions_of, checksum_of, log_of, made_log, row_of, rows_of
 
 pytestmark = pytest.mark.spark

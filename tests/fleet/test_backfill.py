@@ -32,7 +32,7 @@ from geo.replication.link_state import backfilled
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.object_store import KEY, SECRET
 from tests.object_store import ObjectStore as S3
 from tests.running import running
@@ -62,7 +62,7 @@ def _filled(world: World, what: Backfill = ALL, **options: object) -> Filled:
 
 @pytest.fixture(scope="module")
 def _at_the_end_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
-    world = World(spark, tmp_path_factory.mktemp("at-the-end"))
+    world = World(tmp_path_factory.mktemp("at-the-end"), spark=spark)
     world.rewrite(("eu", "us"), [{"source": "us", "target": "eu", "start": "latest"}])
     for first in (0, 10, 20):
         world.write("us", first, first + 10)
@@ -182,7 +182,9 @@ def test_files_cross_on_s3_by_the_copy_of_the_store(
     run, reached = uuid.uuid4(), json.dumps(s3.storage())
     for name in ("eu", "us"):
         s3.make_bucket(f"{name}-{run}")
-    world = World(spark, tmp_path, links=[("us", "eu")], place=lambda name: f"root: 's3a://{name}-{run}/t', storage: {reached}")
+    world = World(
+        tmp_path, links=[("us", "eu")], place=lambda name: f"root: 's3a://{name}-{run}/t', storage: {reached}", spark=spark
+    )
     world.write("us", 0, 10)
     world.write("us", 10, 20)
     with dies_at(CrashPoint.BACKFILL_COPIED):
@@ -333,7 +335,7 @@ def test_what_a_backfill_brings_into_a_hub_crosses_once_also_where_some_of_it_is
 
 @pytest.fixture
 def hub(spark: SparkSession, tmp_path: Path) -> World:
-    return World(spark, tmp_path, *SHAPES["hub"])
+    return World(tmp_path, *SHAPES["hub"], spark=spark)
 
 
 def test_a_rate_bounds_the_steps_and_a_stop_ends_it_between_two(at_the_end: World) -> None:

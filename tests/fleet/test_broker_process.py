@@ -12,8 +12,9 @@ from geo.crash import CrashPoint
 from geo.names import Topic
 from geo.replication.link_table import read_links
 from geo.streams.life import State
+from geo.testing import config_text
 from tests.processes import GeoProcess, geo
-from tests.world import TOPIC, World, config_text
+from tests.world import TOPIC, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 

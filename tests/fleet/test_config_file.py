@@ -9,7 +9,7 @@ import pytest
 from geo.errors import ConfigError
 from geo.fleet.config_file import ConfigFile
 from geo.streams import timetable
-from tests.world import config_text
+from geo.testing import config_text
 
 TWO, THREE = config_text(("eu", "us"), []), config_text(("eu", "us", "ap"), [])
 

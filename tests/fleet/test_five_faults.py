@@ -41,7 +41,7 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
 
 def world_of(spark: SparkSession, folder: Path) -> World:
     """Six topics of us and one of ap, all of which eu holds."""
-    world = World(spark, folder, ("ap", "eu", "us"), [("us", "eu"), ("ap", "eu")])
+    world = World(folder, ("ap", "eu", "us"), [("us", "eu"), ("ap", "eu")], spark=spark)
     for topic in (*WELL, POISONED, MADE_ANEW, FORBIDDEN, FULL):
         world.write("us", 0, 20, topic=topic)
     world.write("ap", 0, 20, topic=FAR)

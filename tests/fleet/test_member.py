@@ -149,7 +149,7 @@ def test_the_name_of_a_broker_on_another_host_is_taken_once_that_one_is_silent(o
 @pytest.fixture(scope="module")
 def one_world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     """Where each point has a namespace of its own."""
-    world = World(spark, tmp_path_factory.mktemp("one-world"))
+    world = World(tmp_path_factory.mktemp("one-world"), spark=spark)
     world.configure(CONF)
     return world
 

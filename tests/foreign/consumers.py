@@ -130,5 +130,5 @@ class ConsumersTopic:
 
 def with_consumers(spark: SparkSession, folder: Path, kinds: Sequence[Kind]) -> Mapping[Kind, Mapping[str, Cell]]:
     """A consumer has had all there is, and waits for more."""
-    world = World(spark, folder, (CLUSTER,), ())
+    world = World(folder, (CLUSTER,), (), spark=spark)
     return cells(kinds, COLUMN, lambda kind: ConsumersTopic(world, kind).cell())

@@ -203,7 +203,7 @@ def _verdicts(
 
 def at_rest(spark: SparkSession, folder: Path, kinds: Sequence[Kind]) -> dict[Kind, dict[str, Cell]]:
     """The links start again after the foreign commit, and what was published before and after it: they meet all of it at once."""
-    world = World(spark, folder)
+    world = World(folder, spark=spark)
     topics = _topics(world, "rest", kinds)
     _commit(topics, quietly=False)
     reports = {(target, report.topic): report for target in (TARGET, SOURCE) for report in world.replicate(target)}
@@ -224,7 +224,7 @@ QUIET_S, LIMIT_S = 6.0, 180.0
 
 def while_running(spark: SparkSession, folder: Path, kinds: Sequence[Kind]) -> dict[Kind, dict[str, Cell]]:
     """The links run, both ways, have caught up, and meet the foreign commit alone; what is published after it comes later."""
-    world = World(spark, folder)
+    world = World(folder, spark=spark)
     topics = _topics(world, "running", kinds)
     with running(world, TARGET) as there, running(world, SOURCE) as here:
         names = {str(one.topic) for one in topics}

@@ -151,6 +151,6 @@ def _refuses(publish: Callable[[], None]) -> Cell:
 
 def with_live_producers(spark: SparkSession, folder: Path, kinds: Sequence[Kind]) -> Mapping[Kind, Mapping[str, Cell]]:
     """A producer publishes, and looks at its log before each batch."""
-    world = World(spark, folder, (CLUSTER,), ())
+    world = World(folder, (CLUSTER,), (), spark=spark)
     with mock.patch.object(timetable, "LOG_LOOK_S", 0.0):  # an interval only
         return cells(kinds, COLUMN, lambda kind: ProducersTopic(world, kind).cell())

@@ -114,7 +114,7 @@ class Story:
 
 def run_sequences(spark: SparkSession, folder: Path, kinds: Sequence[Kind], count: int, seed: int) -> list[str]:
     """So many sequences side by side, each in its topic. Returns what was wrong, with all that happened to its topic."""
-    world = World(spark, folder, CLUSTERS)
+    world = World(folder, CLUSTERS, spark=spark)
     sequences = {str(one.topic): one for one in (Story(world, seed + number, kinds) for number in range(count))}
     for one in sequences.values():
         one.begin()

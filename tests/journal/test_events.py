@@ -33,8 +33,8 @@ from geo.reasons import Reason
 from geo.replication.link_table import read_links
 from geo.schemas import EVENTS, TOPICS
 from geo.streams.life import State
+from geo.testing import crash_points
 from geo.times import EPOCH
-from tests.crashing import points
 from tests.delta.on_s3 import cluster_on
 from tests.examples import examples
 from tests.object_store import KEY, SECRET
@@ -258,7 +258,7 @@ events_of(eu).flush(60)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", points("events-"), ids=lambda point: point.value)
+@pytest.mark.parametrize("point", crash_points("events-"), ids=lambda point: point.value)
 def test_who_is_killed_here_has_told_the_state_and_at_most_no_event(eu: ClusterTables, point: CrashPoint) -> None:
     env = environment(GEO_CRASH=f"{point.value}:kill")
     done = subprocess.run([sys.executable, "-c", _KILLED, eu.place], env=env, check=False, start_new_session=True)

@@ -24,7 +24,7 @@ from geo.reasons import Reason
 from geo.replication.missing import missing_in_steps
 from geo.replication.repair import resolve_links
 from geo.streams.life import State
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.running import running
 from tests.waiting import until
 from tests.world import TOPIC, World

@@ -20,7 +20,7 @@ from geo.log.publisher import Published
 from geo.ops.delete_topic import delete_topics
 from geo.schemas import FINISHED, LEDGERS
 from geo.schemas.table import VERSION_PROPERTY
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.delta.engines import refuses
 from tests.world import TOPIC, World
 

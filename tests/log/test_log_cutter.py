@@ -42,7 +42,7 @@ class Log:
     """A topic's log in cluster us, in a cluster pair us and eu."""
 
     def __init__(self, spark: SparkSession, root: Path, links: tuple[Link, ...] = ()) -> None:
-        self.spark, self._world = spark, World(spark, root)
+        self.spark, self._world = spark, World(root, spark=spark)
         clusters = self._world.config.clusters
         self.config = Config("geo.yaml", clusters, links, (TopicPolicy(longest_outage_s=7 * 86_400),))
         self.us, self.eu = (connect(spark, clusters[name]) for name in ("us", "eu"))

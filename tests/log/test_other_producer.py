@@ -14,7 +14,7 @@ from geo.errors import AlreadyOwnedError, UsageError
 from geo.log.failing_over import By
 from geo.log.publish import PublishOptions, publish_json_lines
 from geo.log.publish_stream import SourceStream
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

@@ -28,7 +28,7 @@ from geo.log.source_identity import by_order
 from geo.now import now_us
 from geo.schemas import LEDGERS
 from geo.streams import timetable
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

@@ -28,8 +28,8 @@ from geo.log.sources.source import Position
 from geo.log.topic_log import user_columns
 from geo.log.topics import ensure_topic
 from geo.names import Topic
+from geo.testing import dies_at
 from geo.times import FIRST_US
-from tests.crashing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

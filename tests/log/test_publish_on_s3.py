@@ -30,7 +30,9 @@ def test_a_call_for_a_few_rows_asks_for_no_more_than_is_said(
     run, reached = uuid.uuid4(), json.dumps(s3.storage())
     for name in ("eu", "us"):
         s3.make_bucket(f"{name}-{run}")
-    world = World(spark, tmp_path, links=[("us", "eu")], place=lambda name: f"root: 's3a://{name}-{run}/t', storage: {reached}")
+    world = World(
+        tmp_path, links=[("us", "eu")], place=lambda name: f"root: 's3a://{name}-{run}/t', storage: {reached}", spark=spark
+    )
     rows = spark.createDataFrame([{"key": f"k{n}"} for n in range(10)], "key STRING").coalesce(1)
 
     def asked(publish_id: str, producer: str = "p") -> int:

@@ -144,7 +144,7 @@ def test_a_region_that_was_moved_away_is_named(world: World, verbs: Verbs, capsy
 def test_the_target_of_a_one_way_link_that_was_moved_away_is_named(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world = World(spark, tmp_path, links=[("us", "eu")])
+    world = World(tmp_path, links=[("us", "eu")], spark=spark)
     verbs = Verbs(world, capsys)
     world.publish("us", 5)
     world.replicate("eu")

@@ -33,7 +33,7 @@ from geo.streams.life import State, Why
 from geo.subscription import changes
 from geo.subscription.status import subscriptions_in
 from geo.subscription.versions.version_subscriptions import create, version_subscriptions
-from tests.crashing import dies_at, points
+from geo.testing import crash_points, dies_at
 from tests.running import TRIGGER, running
 from tests.version_starts import found_start, read_up_to
 from tests.world import TOPIC, World
@@ -161,7 +161,7 @@ def test_who_lives_is_named_and_nothing_is_deleted(linked: World) -> None:
     assert len(linked.messages("eu")) == 40
 
 
-@pytest.mark.parametrize("point", points("claim-", "delete-", "folder-"), ids=lambda p: p.value)
+@pytest.mark.parametrize("point", crash_points("claim-", "delete-", "folder-"), ids=lambda p: p.value)
 def test_a_delete_that_stops_here_is_ended_by_another_one_and_nobody_takes_half_a_topic_for_a_new_one(
     published: World, point: CrashPoint
 ) -> None:

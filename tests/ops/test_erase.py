@@ -10,7 +10,7 @@ from geo import crash
 from geo.crash import CrashPoint
 from geo.delta.commits import Kind
 from geo.ops.erase import erase
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.delta.logs import actions_of
 from tests.test_crash_points import CHANGE_POINTS
 from tests.world import TOPIC, World

@@ -46,9 +46,9 @@ from geo.replication.link_requests import Action
 from geo.replication.link_status import link_statuses
 from geo.replication.request_table import ask
 from geo.schemas import REQUESTS
+from geo.testing import config_text
 from tests.far import TOPIC, Far
 from tests.object_store import ObjectStore as S3
-from tests.world import config_text
 
 TOPICS = [Topic.parse(f"persistent://shop/web/orders-{at}") for at in range(10)]
 

@@ -18,7 +18,7 @@ from geo.replication.link_table import read_links
 from geo.replication.request_table import ask
 from geo.schemas import REQUESTS, VERSION_STARTS
 from geo.streams.life import State
-from tests.crashing import dies_at, points
+from geo.testing import crash_points, dies_at
 from tests.running import running
 from tests.version_starts import found_start
 from tests.world import TOPIC, World
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def _three_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
-    world = World(spark, tmp_path_factory.mktemp("three"), ("eu", "us", "ap"))
+    world = World(tmp_path_factory.mktemp("three"), ("eu", "us", "ap"), spark=spark)
     world.write("ap", 0, 10)
     world.write("eu", 0, 10)
     for name in ("us", "ap", "eu"):
@@ -163,7 +163,7 @@ def test_a_link_that_lives_is_named_and_nothing_is_removed(three: World) -> None
     assert {("ap", "eu"), ("ap", "us")} < _links(three)
 
 
-@pytest.mark.parametrize("point", points("remove-"), ids=lambda p: p.value)
+@pytest.mark.parametrize("point", crash_points("remove-"), ids=lambda p: p.value)
 def test_a_removal_that_stops_here_is_ended_by_another_one(three: World, point: CrashPoint) -> None:
     for name in ("eu", "us"):
         ask(three.tables(name), "ap", "persistent://shop/*/*", Action.RESTART)

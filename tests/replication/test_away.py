@@ -25,7 +25,7 @@ CLUSTERS = ("ap", "eu", "us")
 @pytest.fixture(scope="module")
 def mesh(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     """A full mesh in which each region holds what the others wrote."""
-    world = World(spark, tmp_path_factory.mktemp("mesh"), CLUSTERS)
+    world = World(tmp_path_factory.mktemp("mesh"), CLUSTERS, spark=spark)
     for cluster in CLUSTERS:
         world.write(cluster, 0, 10)
     for cluster in CLUSTERS:

@@ -22,7 +22,7 @@ from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.streams import timetable
 from geo.streams.life import State
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World, record_of
 
@@ -243,7 +243,7 @@ def test_a_commit_that_landed_twice_is_read_once(linked: World) -> None:
 @pytest.fixture
 def hub(spark: SparkSession, tmp_path: Path) -> World:
     """a -> b -> c, b forwards a."""
-    return World(spark, tmp_path, *SHAPES["hub"])
+    return World(tmp_path, *SHAPES["hub"], spark=spark)
 
 
 def _left_out_ten(hub: World) -> None:

@@ -22,7 +22,7 @@ from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.schemas.table import POLICIES_PROPERTY
 from geo.streams.life import State
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -33,7 +33,7 @@ OTHER = Topic.parse("persistent://shop/web/other")
 @pytest.fixture
 def regional(spark: SparkSession, tmp_path: Path) -> World:
     """Three regions, of which ap is not to have TOPIC; beside them an older copy of the registry of us, from before the topic."""
-    world = World(spark, tmp_path, ("eu", "us", "ap"), [("us", "eu"), ("us", "ap")])
+    world = World(tmp_path, ("eu", "us", "ap"), [("us", "eu"), ("us", "ap")], spark=spark)
     us = world.tables("us")
     create_topic(us, OTHER)
     shutil.copytree(tmp_path / "us" / "system" / "topics", tmp_path / "older")

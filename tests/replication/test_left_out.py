@@ -23,8 +23,8 @@ from geo.replication.link_row import LinkRow
 from geo.replication.link_status import LinkStatus, link_statuses
 from geo.replication.link_table import append_links
 from geo.streams.life import State
+from geo.testing import dies_at
 from geo.times import EPOCH, in_us
-from tests.crashing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def world(spark: SparkSession, tmp_path: Path) -> World:
-    return World(spark, tmp_path, links=[("us", "eu")])
+    return World(tmp_path, links=[("us", "eu")], spark=spark)
 
 
 LATE = datetime(2200, 1, 1, tzinfo=timezone.utc)

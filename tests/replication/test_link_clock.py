@@ -24,7 +24,7 @@ DAYS = 2 * 86_400
 
 @pytest.fixture
 def world(spark: SparkSession, tmp_path: Path) -> World:
-    return World(spark, tmp_path, links=[("us", "eu")], ttl="1 day")
+    return World(tmp_path, links=[("us", "eu")], ttl="1 day", spark=spark)
 
 
 @pytest.mark.parametrize(("off_s", "told"), [(-DAYS, "behind"), (DAYS, "ahead of"), (-600, "behind"), (600, "ahead of")])
@@ -66,7 +66,7 @@ def test_a_running_link_whose_clock_jumps_stops_before_it_leaves_anything_out(
 @pytest.mark.parametrize("off_s", [-299, 299])
 def test_a_clock_that_is_off_by_less_leaves_out_nothing_that_is_due(spark: SparkSession, tmp_path: Path, off_s: int) -> None:
     """Messages live for four minutes, and what has expired is told by the storage's clock."""
-    world = World(spark, tmp_path, links=[("us", "eu")], ttl="4 minutes")
+    world = World(tmp_path, links=[("us", "eu")], ttl="4 minutes", spark=spark)
     world.write("us", 0, 5)
     with clock_off(off_s):
         assert world.replicate("eu")[0].state is State.STOPPED

@@ -33,7 +33,7 @@ def test_many_rows_pass_by_no_plan_of_sparks(
     clusters, links = ("eu", "us", "elsewhere"), [("us", "eu"), ("us", "elsewhere")]
     for name in clusters:
         s3.make_bucket(f"{name}-{run}")
-    world = World(spark, tmp_path, clusters, links, place=lambda name: f"root: 's3a://{name}-{run}/t', storage: {reached}")
+    world = World(tmp_path, clusters, links, place=lambda name: f"root: 's3a://{name}-{run}/t', storage: {reached}", spark=spark)
 
     def published(count: int) -> None:
         given = spark.range(0, count, 1, 2).selectExpr(*_GIVEN)

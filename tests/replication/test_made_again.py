@@ -37,7 +37,7 @@ def test_an_origin_that_is_new_to_a_link_from_the_latest_on_brings_no_history(sp
     def links(origins: str) -> list[dict[str, object]]:
         return [{"source": "a", "target": "b"}, {"source": "b", "target": "c", "origins": origins, "start": "latest"}]
 
-    world = World(spark, tmp_path, ("a", "b", "c"), links("[b]"))
+    world = World(tmp_path, ("a", "b", "c"), links("[b]"), spark=spark)
     world.publish("b", 2, producer="q")
     world.publish("a", 5)
     world.run_links("b", "c")

@@ -21,7 +21,7 @@ from geo.ops.verify.report import Category
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -121,7 +121,7 @@ def test_a_region_that_is_gone_gets_everything_back(linked: World) -> None:
 def test_nothing_begins_in_a_region_that_is_gone_and_that_another_one_reads_though_it_reads_nobody(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    world = World(spark, tmp_path, links=[{"source": "eu", "target": "us"}])
+    world = World(tmp_path, links=[{"source": "eu", "target": "us"}], spark=spark)
     world.write("eu", 0, 5)
     world.replicate("us")
     shutil.rmtree(tmp_path / "eu")

@@ -39,8 +39,8 @@ from geo.replication.link_table import append_links
 from geo.replication.topic_link import TopicLink
 from geo.schemas import OWNERS, PROCESSES
 from geo.streams.life import State, Why
+from geo.testing import dies_at
 from tests.clock_off import clock_off
-from tests.crashing import dies_at
 from tests.rows import owner
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World

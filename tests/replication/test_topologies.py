@@ -47,7 +47,7 @@ def test_every_shape_ends_clean_though_links_are_stopped_at_random(
     spark: SparkSession, tmp_path: Path, shape: str, seed: int
 ) -> None:
     clusters, links = SHAPES[shape]
-    world, chance = World(spark, tmp_path, clusters, links), random.Random(seed)
+    world, chance = World(tmp_path, clusters, links, spark=spark), random.Random(seed)
     for number in range(2):
         _round(world, number, chance)
     for target in dict.fromkeys(link.target for link in world.config.links):
@@ -67,7 +67,7 @@ def test_every_shape_ends_clean_though_links_are_stopped_at_random(
 
 
 def test_a_message_for_a_cluster_behind_a_hub_must_name_the_hub(spark: SparkSession, tmp_path: Path) -> None:
-    world = World(spark, tmp_path, *SHAPES["hub"])
+    world = World(tmp_path, *SHAPES["hub"], spark=spark)
     rows = world.rows(0, 3).withColumn("replicate_to", F.array(F.lit("c")))
     with pytest.raises(UsageError, match="replicate_to names c without b, through which it is reached; name both"):
         publish(rows, TOPIC, world.config, "a", order_by="number")

@@ -35,9 +35,9 @@ from geo.replication.gaps import Gap
 from geo.replication.rule import Rule, Verdict, messages_wanted
 from geo.replication.whole_files import Whole, _judged, all_files, copied, look_ahead, plain_state, whole_files, without
 from geo.schemas import TOPIC_LOG
+from geo.testing import dies_at
 from geo.times import from_us
 from tests.clock_off import clock_off
-from tests.crashing import dies_at
 from tests.delta.on_s3 import table_on
 from tests.object_store import ObjectStore as S3
 from tests.routed import RoutedRow, verdict

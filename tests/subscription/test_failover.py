@@ -24,10 +24,11 @@ from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription
 from geo.subscription.failover import Failover, failover, failover_all
 from geo.subscription.status import status, subscriptions_in
+from geo.testing.world import Link
 from tests.delta.logs import checksum_of
 from tests.running import running
 from tests.subscription.consuming import NAME, NONE, Given, consume, consumer_in, consuming, ids, known, subscription, tell
-from tests.world import SHAPES, TOPIC, Link, World
+from tests.world import SHAPES, TOPIC, World
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +50,7 @@ def test_one_message_in_the_middle_is_all_that_is_repeated_elsewhere_and_the_top
     spark: SparkSession, tmp_path: Path, shape: tuple[Sequence[str], Sequence[Link]], target: str
 ) -> None:
     clusters, links = shape
-    world = World(spark, tmp_path, clusters, links)
+    world = World(tmp_path, clusters, links, spark=spark)
     world.write("a", 0, 30)
     assert consume(world, "a", "entry_id <> 12").ids == ids("a", 0, 30)
     world.replicate(target)

@@ -61,7 +61,7 @@ def test_killed_behind_its_append_a_sink_has_each_message_once_here_and_after_a_
 @pytest.fixture(scope="module")
 def twenty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     """Of 20 messages of eu us has all. Each point has a subscription and a sink of its own."""
-    world = World(spark, tmp_path_factory.mktemp("twenty"))
+    world = World(tmp_path_factory.mktemp("twenty"), spark=spark)
     world.write("eu", 0, 20)
     world.replicate("us")
     return world

@@ -22,7 +22,7 @@ from geo.log.sources.kafka_arrived import KafkaMessages
 from geo.log.sources.kafka_topic import KafkaTopic
 from geo.names import DEFAULT_PRODUCER
 from geo.replication.repair import reconcile_links
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.kafka_broker import Broker
 from tests.world import TOPIC, World
 

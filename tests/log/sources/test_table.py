@@ -32,10 +32,11 @@ from geo.log.sources.table import WHOLE, TableReader
 from geo.log.sources.table_place import table_at
 from geo.log.sources.table_rows import ROW, SOURCE, TABLE
 from geo.reasons import Reason
+from geo.testing import config_text
 from tests.delta.on_s3 import cluster_on
 from tests.object_store import KEY, SECRET
 from tests.object_store import ObjectStore as S3
-from tests.world import TOPIC, config_text
+from tests.world import TOPIC
 
 
 class Mine:

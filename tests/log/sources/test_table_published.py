@@ -16,7 +16,7 @@ from geo.errors import SourceChangedError, UsageError
 from geo.log.partitioned import grow_topic
 from geo.log.publish_stream import SourceStream
 from geo.names import Topic
-from tests.crashing import dies_at, points
+from geo.testing import crash_points, dies_at
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -140,7 +140,7 @@ def test_columns_with_other_names_in_files_are_read_and_rows_that_were_deleted_o
         _publish(world, producer="anew")
 
 
-@pytest.mark.parametrize("point", points("publish-", "columns-"), ids=lambda p: p.value)
+@pytest.mark.parametrize("point", crash_points("publish-", "columns-"), ids=lambda p: p.value)
 def test_one_that_stops_here_goes_on_where_it_was(world: World, point: CrashPoint) -> None:
     _add(world, 0, 5)
     if point is CrashPoint.COLUMNS_ADDED:

@@ -30,8 +30,8 @@ from geo.subscription.acks.forgetting import DAY_US, MARGIN_DAYS, named, without
 from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import decode, encode, key_of
 from geo.subscription.changes import reset
+from geo.testing import dies_at
 from geo.times import in_us
-from tests.crashing import dies_at
 from tests.delta.engines import refuses
 from tests.subscription.consuming import NAME, consume, ids, known
 from tests.subscription.test_failover import ACKS

@@ -34,7 +34,7 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.changes import reset
 from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.settings import dead_letter_topic
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.running import running
 from tests.subscription.consuming import (
     ALL,
@@ -63,7 +63,7 @@ EU = ids("eu", 0, 20)
 
 @pytest.fixture(scope="module")
 def _backlog_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
-    world = World(spark, tmp_path_factory.mktemp("backlog"))
+    world = World(tmp_path_factory.mktemp("backlog"), spark=spark)
     world.write("eu", 0, 20)
     consume(world, "eu", name="other")
     tell(world, "eu", AckState(base=Base(), redelivered=(MessageSet.of(EU[7:8]),)), name="worn")

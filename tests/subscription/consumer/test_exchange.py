@@ -29,7 +29,7 @@ from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer.ack_exchange import ConsumerPart
 from geo.subscription.consumer.dispatcher import Dispatcher
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.delta.logs import commit_of
 from tests.subscription.consuming import (
     LIMIT_S,

@@ -39,7 +39,7 @@ from geo.subscription.pip33.version_sync import Synced, VersionSync
 from geo.subscription.versions.version_starts import VersionStart, read_starts
 from geo.subscription.versions.version_status import VersionStanding, version_standings
 from geo.subscription.versions.version_subscriptions import create, delete, finish
-from tests.crashing import dies_at
+from geo.testing import dies_at
 from tests.running import Running
 from tests.subscription.consuming import consume
 from tests.subscription.streams_of_others import DeltaStream
@@ -105,7 +105,7 @@ def three(spark: SparkSession, folder: Path) -> World:
         {"source": one, "target": other, "topics": [web, sent] if (one, other) == ("us", "eu") else [web]}
         for one, other in permutations(clusters, 2)
     ]
-    world = World(spark, folder, clusters, links)
+    world = World(folder, clusters, links, spark=spark)
     world.configure(SNAPSHOTS.format(timeout_s=90))
     (folder / "storage").mkdir()
     (folder / "ap").symlink_to("storage")

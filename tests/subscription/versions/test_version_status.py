@@ -196,7 +196,7 @@ def test_a_target_that_cannot_be_read_has_its_start_all_the_same(moving: World) 
 
 
 def test_one_way_expired_and_late_messages_are_each_named(spark: SparkSession, tmp_path: Path) -> None:
-    world = World(spark, tmp_path, ("ap", "eu", "us"), [("us", "eu"), ("ap", "us")])
+    world = World(tmp_path, ("ap", "eu", "us"), [("us", "eu"), ("ap", "us")], spark=spark)
     world.write("us", 0, 3)
     world.replicate("eu")
     world.write("ap", 0, 2)
