@@ -68,7 +68,7 @@ def _act(host: str, path: str, role: str, name: str) -> int:
     from geo.journal.cluster import ClusterTables
     from geo.names import Topic
     from geo.replication.link_table import read_links
-    from geo.replication.topic_link import TopicLink
+    from geo.replication.topic_replicator import TopicReplicator
     from geo.streams.life import State
 
     class NoSpark(Driver):
@@ -111,7 +111,7 @@ def _act(host: str, path: str, role: str, name: str) -> int:
                 member.round(time.monotonic())
                 ended.wait(1.0)
             return 0
-        link = TopicLink(eu, tables["us"], config, config.link("us", "eu"), Topic.parse(name))
+        link = TopicReplicator(eu, tables["us"], config, config.link("us", "eu"), Topic.parse(name))
         (ownership,) = claim(eu, [link.runners])
         if role == "own":
             print(json.dumps({"generation": ownership.generation}), flush=True)

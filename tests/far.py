@@ -46,7 +46,7 @@ from geo.log.topics import ensure_topic
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_table import read_links
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_replicator import TopicReplicator
 from geo.schemas import LINKS, TOPIC_LOG, TOPICS
 from geo.streams.life import State
 from geo.testing import config_text
@@ -127,7 +127,7 @@ class Far:
 
     def replicate(self, topic: Topic = TOPIC, source: str = "us", target: str = "eu") -> int:
         """Run a link once. Returns how many messages it brought."""
-        link = TopicLink(self.tables(target), self.tables(source), self.config, self.config.link(source, target), topic)
+        link = TopicReplicator(self.tables(target), self.tables(source), self.config, self.config.link(source, target), topic)
         ensure_topic(link.target, topic)
         (ownership,) = claim(link.target, [link.runners], point=CrashPoint.LINK_CLAIMED)
         try:

@@ -9,7 +9,7 @@ from unittest import mock
 from geo.delta.engines.native import rows as native_rows
 from geo.fleet.replicator import Replicator
 from geo.names import ALL_TOPICS, Topic
-from geo.replication import link_work
+from geo.replication import replicator_work
 from geo.replication.link_topics import LinkReport
 from geo.streams import timetable
 from geo.streams.life import State
@@ -41,7 +41,7 @@ def running(world: World, target: str, *, queries: bool = False) -> Iterator[Run
         mock.patch.object(timetable, "DISCOVERY_S", 0.5),
         mock.patch.object(timetable, "RECORD_S", 0.5),
         mock.patch.object(timetable, "SOURCE_LOOK_S", 0.5),
-        mock.patch.object(link_work, "BUSY_TURNS", 0 if queries else link_work.BUSY_TURNS),
+        mock.patch.object(replicator_work, "BUSY_TURNS", 0 if queries else replicator_work.BUSY_TURNS),
         mock.patch.object(native_rows, "MOST_ROWS", -1 if queries else native_rows.MOST_ROWS),
         Running(world, target) as links,
     ):

@@ -32,7 +32,7 @@ from geo.replication import link_status
 from geo.replication.lag import Lag
 from geo.replication.link_status import link_statuses
 from geo.replication.link_table import read_links
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_replicator import TopicReplicator
 from tests.far import TOPIC, Far
 from tests.kafka_broker import free_ports
 from tests.object_store import ObjectStore
@@ -83,7 +83,7 @@ def running(path: Path) -> Iterator[None]:
 def reset(far: Far, begin: str | None) -> None:
     """As `geo links reset --to`, or `geo reconcile`."""
     target = far.tables("eu")
-    link = TopicLink(target, far.tables("us"), far.config, far.config.link("us", "eu"), TOPIC)
+    link = TopicReplicator(target, far.tables("us"), far.config, far.config.link("us", "eu"), TOPIC)
     (owned,) = claim(target, [link.runners], take_over=True)
     with giving_back([owned]):
         recorded = read_links(target).get(("us", str(TOPIC)))

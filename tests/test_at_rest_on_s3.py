@@ -44,7 +44,7 @@ from geo.now import now_us
 from geo.reasons import Reason
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import LinkReport
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_replicator import TopicReplicator
 from geo.schemas import OWNERS, PROCESSES
 from geo.streams import timetable
 from geo.streams.life import State
@@ -114,7 +114,7 @@ def test_a_pass_in_which_one_link_has_no_news_and_another_is_someone_else_s_tell
 
     assert set(reports().values()) == {State.STOPPED}
     two = far.on_host("two")
-    other = TopicLink(two.tables("eu"), two.tables("us"), two.config, two.config.link("us", "eu"), taken)
+    other = TopicReplicator(two.tables("eu"), two.tables("us"), two.config, two.config.link("us", "eu"), taken)
     owned = claim(other.target, [other.runners])
     far.publish(20, taken)
     assert reports() == {str(rests): State.STOPPED, str(taken): State.DELAYED}
@@ -139,7 +139,7 @@ def test_what_becomes_of_a_link_is_an_event_and_a_pass_without_news_tells_and_as
     assert (s3.counts() - before).total() <= 30
     assert told() == []
     two = far.on_host("two")
-    other = TopicLink(two.tables("eu"), two.tables("us"), two.config, two.config.link("us", "eu"), topic)
+    other = TopicReplicator(two.tables("eu"), two.tables("us"), two.config, two.config.link("us", "eu"), topic)
     owned = claim(other.target, [other.runners])
     far.publish(20, topic)
     with pytest.raises(AlreadyOwnedError):
@@ -191,7 +191,7 @@ def test_a_link_that_fails_and_messages_that_are_gone_are_events_and_its_row_say
 def test_a_row_of_a_link_that_could_not_be_recorded_is_due_again_and_else_it_rests(far: Far, s3: S3) -> None:
     topic = Topic.parse("persistent://shop/web/unrecorded")
     far.publish(10, topic)
-    link = TopicLink(far.tables("eu"), far.tables("us"), far.config, far.config.link("us", "eu"), topic)
+    link = TopicReplicator(far.tables("eu"), far.tables("us"), far.config, far.config.link("us", "eu"), topic)
     ensure_topic(link.target, topic)
     (ownership,) = claim(link.target, [link.runners])
     running = link.prepare(ownership, None)

@@ -45,7 +45,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.publish import publish
 from geo.names import ALL_TOPICS
 from geo.replication.link_topics import LinkTopics
-from geo.replication.link_work import LinkWork
+from geo.replication.replicator_work import ReplicatorWork
 from geo.session import session
 from geo.streams.life import State
 from geo.subscription.acks.namespace_folds import Folding
@@ -219,7 +219,7 @@ class Trips:
                         due()
         work.lease.abandon()
 
-    def _link(self) -> tuple[LinkTopics, LinkWork, Ownership]:
+    def _link(self) -> tuple[LinkTopics, ReplicatorWork, Ownership]:
         """The link's topic, owned and not begun."""
         config, tables = self._world.config, self._world.tables
         link = config.link("us", "eu")

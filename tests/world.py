@@ -26,7 +26,7 @@ from geo.ops.verify.quick import verify_by_ends
 from geo.ops.verify.report import VerifyReport
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_replicator import TopicReplicator
 from geo.schemas import TOPIC_LOG
 from geo.streams.life import State
 from geo.testing import TOPIC as TOPIC
@@ -151,13 +151,13 @@ class World(testing.World):
         self.run_links(*targets)
         self.assert_clean()
 
-    def topic_link(self, source: str = "us", target: str = "eu", topic: Topic = TOPIC) -> TopicLink:
+    def topic_replicator(self, source: str = "us", target: str = "eu", topic: Topic = TOPIC) -> TopicReplicator:
         """A link of a topic, which has not begun."""
-        return TopicLink(self.tables(target), self.tables(source), self.config, self.config.link(source, target), topic)
+        return TopicReplicator(self.tables(target), self.tables(source), self.config, self.config.link(source, target), topic)
 
-    def begun(self, source: str = "us", target: str = "eu", topic: Topic = TOPIC) -> tuple[TopicLink, Ownership]:
+    def begun(self, source: str = "us", target: str = "eu", topic: Topic = TOPIC) -> tuple[TopicReplicator, Ownership]:
         """A link of a topic that has begun, and what it owns."""
-        link = self.topic_link(source, target, topic)
+        link = self.topic_replicator(source, target, topic)
         (ownership,) = claim(link.target, [link.runners])
         link.prepare(ownership, read_links(link.target).get((source, str(topic))))
         return link, ownership

@@ -386,7 +386,7 @@ class Broker:
                 continue
             with Tried():  # whether it is at the end is not known
                 is_at_end = life.state is State.STOPPED or (life.state is State.RUNNING and not work.is_behind)
-                if is_at_end and work.link.row.not_accepted == 0:
+                if is_at_end and work.replicator.row.not_accepted == 0:
                     continue
             found.add((group.link.source, work.topic))
         return found

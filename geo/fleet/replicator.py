@@ -17,7 +17,7 @@ from geo.names import ALL_TOPICS
 from geo.progress import Counts
 from geo.replication.absent_regions import refuse_to_recreate
 from geo.replication.link_topics import LinkReport, LinkTopics, note_link, report_of_link
-from geo.replication.link_work import LinkWork
+from geo.replication.replicator_work import ReplicatorWork
 from geo.session import require_delta
 from geo.streams.life import Life, State
 from geo.streams.life_events import LifeEvents
@@ -68,9 +68,9 @@ class Replicator:
             for link in links
         ]
         self._on_event, self._lives = on_event, LifeEvents(events_of(own_tables))
-        self._supervisor = Supervisor[LinkWork](groups, once=trigger == AVAILABLE_NOW, on_change=self._changed)
+        self._supervisor = Supervisor[ReplicatorWork](groups, once=trigger == AVAILABLE_NOW, on_change=self._changed)
 
-    def _changed(self, group: Group[LinkWork], work: LinkWork | None, life: Life) -> None:
+    def _changed(self, group: Group[ReplicatorWork], work: ReplicatorWork | None, life: Life) -> None:
         self._on_event(report_of_link(group, work, life))
         note_link(self._lives, group, work, life)
 
@@ -87,7 +87,7 @@ class Replicator:
         works = self._supervisor.works()
         states = Counter(life.state.value for _, _, life in works)
         told = ", ".join(f"{count} {state}" for state, count in states.items()) or "are looked for"
-        return f"link topics {told}{lag_words(work.link.behind for _, work, life in works if life.state is State.RUNNING)}"
+        return f"link topics {told}{lag_words(work.replicator.behind for _, work, life in works if life.state is State.RUNNING)}"
 
     def run(self) -> list[LinkReport]:
         """Replicate until stopped, or with the available-now trigger until everything there is has crossed.

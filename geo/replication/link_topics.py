@@ -26,9 +26,9 @@ from geo.replication.carried import has_log, replicates, topics_of_source, uncle
 from geo.replication.link_requests import Next, Requests, what_next
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
-from geo.replication.link_work import LinkWork, own
+from geo.replication.replicator_work import ReplicatorWork, own
 from geo.replication.request_table import read_requests
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_replicator import TopicReplicator
 from geo.replication.turns import Turns
 from geo.streams.life import Life, State, Why
 from geo.streams.life_events import LifeEvents
@@ -93,7 +93,7 @@ class LinkTopics:
     def __str__(self) -> str:
         return f"link {self.link.name}"
 
-    def discover(self, known: Mapping[Hashable, tuple[LinkWork, State]]) -> Found[LinkWork]:
+    def discover(self, known: Mapping[Hashable, tuple[ReplicatorWork, State]]) -> Found[ReplicatorWork]:
         """The topics of the source that the link carries: those of its registry, and those whose logs are there though it lacks
         them. It lets go of those that were deleted, there or here.
 
@@ -113,8 +113,8 @@ class LinkTopics:
             self._told_empty = True  # a wrong root looks like a new region
             ends = {"source": self.link.source, "target": self.link.target}
             log.warning("%s: no topic is registered at %s yet", self, self._source.place, extra={"event": "empty", **ends})
-        works: list[tuple[Hashable, LinkWork]] = []
-        may_rest: list[tuple[Hashable, TopicLink, LinkState | None]] = []
+        works: list[tuple[Hashable, ReplicatorWork]] = []
+        may_rest: list[tuple[Hashable, TopicReplicator, LinkState | None]] = []
         left_out: dict[Hashable, Why] = {}
         found: dict[Next, list[Hashable]] = {outcome: [] for outcome in Next}
         requests, restarts = read_requests(self._target), dict[Hashable, int]()
@@ -132,11 +132,13 @@ class LinkTopics:
                 )  # fmt: skip
             # Registered a moment ago, its log is about to be created. One that this link has read must be there.
             elif not_carried is None and elsewhere is None and (key in rows() or has_log(self._source, one.topic)):
-                link = TopicLink(self._target, self._source, self._config, self.link, one.topic, self.turns, self._promises)
+                replicator = TopicReplicator(
+                    self._target, self._source, self._config, self.link, one.topic, self.turns, self._promises
+                )
                 take_over = (self._take_over and not self._has_asked) or self._share.takes_over(one.topic)
-                works.append((key, LinkWork(link, self._trigger, take_over=take_over)))
+                works.append((key, ReplicatorWork(replicator, self._trigger, take_over=take_over)))
                 if unwanted is None and self._trigger == AVAILABLE_NOW and not take_over:
-                    may_rest.append((key, link, rows().get(key)))
+                    may_rest.append((key, replicator, rows().get(key)))
                 becomes = Next.NOTHING if unwanted is None else Next.LEFT_OUT
             else:
                 continue
@@ -150,7 +152,9 @@ class LinkTopics:
         looks = read_each(self._target.port or self._source.port, may_rest, lambda one: one[1].rests(one[2]))
         resting = {key for (key, *_), rests in zip(may_rest, looks, strict=True) if rests}
         fresh, done = [one for one in works if one[0] not in resting], [one for one in works if one[0] in resting]
-        self._promises.expect(work.link.topic for work in (*(work for work, _ in known.values()), *(work for _, work in fresh)))
+        self._promises.expect(
+            work.replicator.topic for work in (*(work for work, _ in known.values()), *(work for _, work in fresh))
+        )
         self._restarts |= restarts  # now that they are followed
         self._has_asked = True
         return Found(fresh, left_out, found[Next.AGAIN], found[Next.WANTED], found[Next.RESOLVED], done)
@@ -183,7 +187,7 @@ class LinkTopics:
             return Why(f"it was asked to pause. To let it go on: geo links resume {ends}", Reason.ASKED_TO_PAUSE)
         return None
 
-    def claim(self, works: Sequence[LinkWork]) -> Failed[LinkWork]:
+    def claim(self, works: Sequence[ReplicatorWork]) -> Failed[ReplicatorWork]:
         """Own works, in one commit; if another runner has some of them, one by one."""
         try:
             own(self._target, works)
@@ -193,12 +197,12 @@ class LinkTopics:
             return [failed for work in works for failed in self.claim([work])]
         return []
 
-    def record_states(self, works: Sequence[tuple[LinkWork, State]], code: Reason | None = None) -> Failed[LinkWork]:
+    def record_states(self, works: Sequence[tuple[ReplicatorWork, State]], code: Reason | None = None) -> Failed[ReplicatorWork]:
         """Record the rows of topics that moved, in one commit."""
-        moved: list[tuple[LinkWork, LinkState]] = []
-        failed: list[tuple[LinkWork, BaseException]] = []
+        moved: list[tuple[ReplicatorWork, LinkState]] = []
+        failed: list[tuple[ReplicatorWork, BaseException]] = []
         for work, state in works:
-            started = work.link.started  # another thread may begin it anew
+            started = work.replicator.started  # another thread may restart it
             if not work.lease.is_held or started is None:
                 continue
             try:
@@ -217,38 +221,39 @@ class LinkTopics:
                 raise
             return failed + [(work, error) for work, _ in moved]
         for work, now in moved:
-            work.link.row.note(now)
+            work.replicator.row.note(now)
         if moved:
             reach(CrashPoint.LINK_STATE_RECORDED)
         return failed
 
-    def release(self, works: Sequence[LinkWork]) -> Failed[LinkWork]:
+    def release(self, works: Sequence[ReplicatorWork]) -> Failed[ReplicatorWork]:
         release([owned for work in works if (owned := work.lease.held) is not None])
         for work in works:
             work.lease.give_back()
         return []
 
-    def told(self, work: LinkWork | None) -> Told:
+    def told(self, work: ReplicatorWork | None) -> Told:
         one = report_of_link(self, work, Life())
         return Told(
-            one.link if work is None else str(work), one.replicated, one.fields, None if work is None else work.link.behind
+            one.link if work is None else str(work), one.replicated, one.fields, None if work is None else work.replicator.behind
         )
 
 
-def report_of_link(group: Group[LinkWork], work: LinkWork | None, life: Life) -> LinkReport:
+def report_of_link(group: Group[ReplicatorWork], work: ReplicatorWork | None, life: Life) -> LinkReport:
     """Reports a link's topic, or a link whose source cannot be asked for its topics."""
     assert isinstance(group, LinkTopics)
     if work is None:
         return LinkReport(group.link.name, group.glob, life.state, life.reason, 0, None)
-    link = work.link
-    cursor = link.cursor  # another thread may begin it anew
+    replicator = work.replicator
+    cursor = replicator.cursor  # another thread may restart it
     position = cursor.version if cursor is not None else None
     return LinkReport(
-        group.link.name, str(link.topic), life.state, life.reason, link.row.replicated, position, link.row.expired, link.row.impossible, work.begun_anew
+        group.link.name, str(work.topic), life.state, life.reason, replicator.row.replicated, position, replicator.row.expired,
+        replicator.row.impossible, work.begun_anew,
     )  # fmt: skip
 
 
-def note_link(lives: LifeEvents, group: Group[LinkWork], work: LinkWork | None, life: Life) -> None:
+def note_link(lives: LifeEvents, group: Group[ReplicatorWork], work: ReplicatorWork | None, life: Life) -> None:
     """The event of what becomes of a link's topic, or of a link whose source cannot be asked."""
     topic, was = (None, None) if work is None else (work.topic, work.was)
     lives.note(EventKind.LINK, str(work or group), topic, life, was)

@@ -46,7 +46,7 @@ def end_left(target: ClusterTables, fillers: Sequence[Runner]) -> None:
 
 @dataclass(slots=True, eq=False)
 class Reconciliation:
-    """Step 4 of a link's start (`TopicLink`), while nobody backfills."""
+    """Step 4 of a link's start (`TopicReplicator`), while nobody backfills."""
 
     opened: OpenLink
     fillers: Sequence[Runner]

@@ -30,7 +30,7 @@ from geo.replication.link_state import LinkState, accepted_of
 from geo.replication.link_table import read_links
 from geo.replication.source_history import beside_words
 from geo.replication.source_look import open_source_log
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_replicator import TopicReplicator
 from geo.session import require_delta
 from geo.streams.life import State
 from geo.text import counted, first_line
@@ -86,7 +86,7 @@ def reconcile_links(
     done = []
     for topic in carried_topics(config, link, tables[source], tables[target], topics):
         set_step(f"compares both logs of {topic}")
-        work = TopicLink(tables[target], tables[source], config, link, topic)
+        work = TopicReplicator(tables[target], tables[source], config, link, topic)
         if dry_run:
             done.append(_preview(work, read_links(tables[target]).get((source, str(topic))), start))
             continue
@@ -115,7 +115,7 @@ def refuse_rehearsed_types(*, dry_run: bool, accept_type: bool) -> None:
         )
 
 
-def _preview(work: TopicLink, recorded: LinkState | None, start: Start | datetime | None) -> Reconciled:
+def _preview(work: TopicReplicator, recorded: LinkState | None, start: Start | datetime | None) -> Reconciled:
     """Rehearses a comparison. Writes nothing. `recorded`: the link's newest row. Raises RetryableError if it would be refused."""
     link, topic = work.link, work.topic
     clock = partial(checked_now_us, work.target, f"{work}: nothing is compared", writes=False)

@@ -26,7 +26,7 @@ from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_state import LinkRecord
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_replicator import TopicReplicator
 from geo.streams.life import State
 from tests.running import Running
 from tests.world import World, record_of
@@ -105,12 +105,12 @@ class Bench:
         stream = self.spark.readStream.format("delta").load(str(log)).writeStream.format("delta")
         return stream.option("checkpointLocation", f"{target}-checkpoint").trigger(**trigger).start(str(target))
 
-    def link(self, name: str) -> TopicLink:
+    def link(self, name: str) -> TopicReplicator:
         """A link that is prepared: its target holds what the source had."""
         link, self._ownership = self.world.begun(topic=self.topic(name))
         return link
 
-    def stream(self, link: TopicLink) -> StreamingQuery:
+    def stream(self, link: TopicReplicator) -> StreamingQuery:
         """The query of a link, which begins with the first commit that is new to it."""
         running = link.running
         assert running.has_news()
@@ -118,7 +118,7 @@ class Bench:
         assert running.stream is not None
         return running.stream.query.query
 
-    def stop(self, link: TopicLink) -> None:
+    def stop(self, link: TopicReplicator) -> None:
         link.running.end_stream()
         if (now := link.running.progressed(State.STOPPED)) is not None:
             link.row.append(now)

@@ -21,7 +21,7 @@ from geo.errors import FencedError, RetryableError
 from geo.names import Topic
 from geo.replication.link_table import read_links
 from geo.replication.request_table import read_requests
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_replicator import TopicReplicator
 from geo.streams.life import State
 from tests.broken.place import without_spark
 from tests.far import Far
@@ -33,7 +33,7 @@ class Owner:
     """Who runs the link, in this process."""
 
     def __init__(self, far: Far, topic: Topic, *, broker: bool = False) -> None:
-        link = TopicLink(far.tables("eu"), far.tables("us"), far.config, far.config.link("us", "eu"), topic)
+        link = TopicReplicator(far.tables("eu"), far.tables("us"), far.config, far.config.link("us", "eu"), topic)
         self._owned = claim(link.target, [link.runners, *([[broker_runner(link.target)]] if broker else [])])
         running = link.prepare(self._owned[0], read_links(link.target).get(("us", str(topic))))
         assert running is not None

@@ -238,7 +238,7 @@ def test_a_comparison_and_a_backfill_of_the_same_messages_never_run_at_once(at_t
 def test_a_comparison_that_loses_its_place_to_a_backfill_appends_nothing_more(world: World) -> None:
     """Whoever is silent for minutes is taken over: its link is still its own, and what it compares is not."""
     world.write("us", 0, 20)
-    link = world.topic_link("us", "eu")
+    link = world.topic_replicator("us", "eu")
     (ownership,) = claim(link.target, [link.runners])
     taken: list[Ownership] = []
 

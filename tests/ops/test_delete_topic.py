@@ -24,9 +24,9 @@ from geo.ops.remove_cluster import remove_cluster
 from geo.replication.link_requests import Action
 from geo.replication.link_status import link_statuses
 from geo.replication.link_table import read_links
-from geo.replication.link_work import LinkWork
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
+from geo.replication.replicator_work import ReplicatorWork
 from geo.replication.request_table import ask
 from geo.schemas import LEDGERS, LINKS, MARKERS, OWNERS, REQUESTS, TOPIC_LOG, TOPICS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 from geo.streams.life import State, Why
@@ -293,8 +293,8 @@ def test_a_link_that_runs_lets_go_of_a_topic_that_was_deleted_in_its_source(link
 
 
 def test_a_link_that_meets_the_end_of_its_source_before_it_hears_of_it_records_that_it_was_deleted(linked: World) -> None:
-    link = linked.topic_link("eu", "us")
-    work = LinkWork(link, TRIGGER)
+    link = linked.topic_replicator("eu", "us")
+    work = ReplicatorWork(link, TRIGGER)
     work.own(lambda: False)
     assert work.lease.held is not None
     work.bring_up(work.lease.held, lambda: False)

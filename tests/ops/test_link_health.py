@@ -22,7 +22,7 @@ from geo.reasons import Reason
 from geo.replication.link_requests import Action
 from geo.replication.link_status import link_statuses
 from geo.replication.request_table import ask
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_replicator import TopicReplicator
 from tests.far import Far
 from tests.object_store import ObjectStore as S3
 
@@ -158,7 +158,7 @@ def test_a_rest_is_fine_for_a_day_and_no_lag_is_too_much_for_it_but_one_that_is_
 
 def test_an_owner_that_lives_has_time_to_take_it_up_and_a_schedule_excuses(far: Far, topic: Topic, typed: Typed) -> None:
     publish_long_ago(far, 20, topic)
-    link = TopicLink(far.tables("eu"), far.tables("us"), far.config, far.config.link("us", "eu"), topic)
+    link = TopicReplicator(far.tables("eu"), far.tables("us"), far.config, far.config.link("us", "eu"), topic)
     (owned,) = claim(link.target, [link.runners])
     code, (told,) = typed("")
     assert (code, told["finding"]["health"], told["finding"]["code"]) == (0, "CATCHING_UP", None), (

@@ -31,7 +31,7 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
 def test_a_first_comparison_by_a_clock_that_is_off_writes_nothing(world: World, off_s: int, told: str) -> None:
     """Two days behind, the rows were ones that no producer can have written; two days ahead they had expired."""
     world.write("us", 0, 10)
-    link = world.topic_link()
+    link = world.topic_replicator()
     with clock_off(off_s), pytest.raises(WrongClockError, match=rf"is not run with a clock that is {told} the storage's.*NTP"):
         claim(link.target, [link.runners])
     (ownership,) = claim(link.target, [link.runners])  # and a claim is no clock for ever

@@ -36,7 +36,7 @@ from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 from geo.reasons import Reason
 from geo.replication.link_table import append_links
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_replicator import TopicReplicator
 from geo.schemas import OWNERS, PROCESSES
 from geo.streams.life import State, Why
 from geo.testing import dies_at
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.spark
 stat = processes._stat
 
 
-def _owned(link: TopicLink, holder: Process, age: timedelta = timedelta(0), generation: int = 100) -> None:
+def _owned(link: TopicReplicator, holder: Process, age: timedelta = timedelta(0), generation: int = 100) -> None:
     """As a process that owns what the link owns, and has not released it."""
     link.target.journal(OWNERS).append([owner(link.runners[0].name, generation, holder=holder, age=age)])
 
@@ -65,7 +65,7 @@ def _taken_over(world: World, target: str = "eu") -> None:
 
 
 def test_a_claimer_that_stopped_before_its_fence_was_written_gives_up_and_fences_nobody(linked: World) -> None:
-    stale = linked.topic_link()
+    stale = linked.topic_replicator()
     with dies_at(CrashPoint.CLAIM_WON):
         claim(stale.target, [stale.runners])
     (won,) = owners_of(stale.target, stale.runners[0].name)
@@ -290,7 +290,7 @@ def test_a_claim_that_is_refused_for_its_clock_forgets_nothing_that_may_be_in_fl
     linked: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An older copy of the table of owners was put back, in which the runner is released; only its fence tells of the owner since."""
-    link = linked.topic_link()
+    link = linked.topic_replicator()
     release([linked.begun()[1]])
     log = Path(f"{linked.config.cluster('eu').root}/system/owners")
     older = shutil.copytree(log, linked.folder / "older")
@@ -308,7 +308,7 @@ def test_a_claim_that_is_refused_for_its_clock_forgets_nothing_that_may_be_in_fl
 
 
 def test_an_owner_on_another_host_is_taken_over_once_it_is_silent(linked: World) -> None:
-    tables, link = linked.tables("eu"), linked.topic_link()
+    tables, link = linked.tables("eu"), linked.topic_replicator()
     elsewhere = replace(tables.me, host="another-host")
     _owned(link, elsewhere, timedelta(hours=1))
     now = datetime.now(timezone.utc)
@@ -330,7 +330,7 @@ def _elsewhere(world: World, cluster: str = "eu") -> ClusterTables:
 
 @pytest.mark.parametrize("owner_off_s", [-299, 0, 299])
 def test_nobody_who_lives_is_replaced_however_the_clocks_of_owner_and_taker_are_off(linked: World, owner_off_s: int) -> None:
-    link = linked.topic_link()
+    link = linked.topic_replicator()
     with clock_off(owner_off_s):
         (ownership,) = claim(_elsewhere(linked), [link.runners])
     for off_s in (-299, 0, 299):
@@ -351,7 +351,7 @@ def test_a_clock_that_is_off_on_storage_without_a_lock_is_told_from_the_claim_it
     """The claim has the host's time; a sign of life with the storage's follows at once."""
     monkeypatch.setattr(ClusterTables, "lock_folder", None)
     monkeypatch.setattr(storage_clock, "_held", {})
-    link = linked.topic_link()
+    link = linked.topic_replicator()
     for off_s in (-600, 600):
         with clock_off(off_s), pytest.raises(UnsafeError, match="the storage's"):
             claim(linked.tables("eu"), [link.runners])
@@ -365,7 +365,7 @@ def test_a_clock_that_is_off_on_storage_without_a_lock_is_told_from_the_claim_it
 def test_an_owner_that_the_system_hides_is_judged_by_its_signs_of_life_and_fenced(
     linked: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables, link = linked.tables("eu"), linked.topic_link()
+    tables, link = linked.tables("eu"), linked.topic_replicator()
     hidden = replace(tables.me, pid=os.getppid(), started="1")  # its process id is some process's
     monkeypatch.setattr(processes, "_stat", lambda pid: ("", "") if pid == hidden.pid else stat(pid))
     _owned(link, hidden, timedelta(minutes=4))
@@ -378,7 +378,7 @@ def test_an_owner_that_the_system_hides_is_judged_by_its_signs_of_life_and_fence
 
 
 def test_whoever_begins_waits_for_a_commit_that_is_under_way_whatever_is_known_of_the_last_owner(linked: World) -> None:
-    link, log = linked.topic_link(), linked.log("eu")
+    link, log = linked.topic_replicator(), linked.log("eu")
     release([linked.begun()[1]])
     (clean,) = claim(link.target, [link.runners])
     assert not clean.in_flight
@@ -453,7 +453,7 @@ def test_where_no_lock_can_be_waited_for_the_log_gets_the_token(linked: World) -
 @pytest.mark.parametrize("gone", ["released", "dead"])
 def test_what_a_taker_that_went_before_it_fenced_had_to_fence_is_fenced_by_the_next(linked: World, gone: str) -> None:
     """Else an append of the owner before both, on shared storage, could still land after the second one has read the log's end."""
-    link = linked.topic_link()
+    link = linked.topic_replicator()
     linked.begun()[1].abandon()
     (taker,) = claim(link.target, [link.runners])
     assert taker.in_flight
@@ -476,7 +476,7 @@ def test_what_a_taker_that_went_before_it_fenced_had_to_fence_is_fenced_by_the_n
 @pytest.mark.parametrize("jvm", ["ended", "unknown", "mine"])
 def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token_if_its_jvm_has_ended(linked: World, jvm: str) -> None:
     """The claim has waited for the end of its JVM, so nothing is in flight; not if it is the claimer's own, which goes on."""
-    link = linked.topic_link()
+    link = linked.topic_replicator()
     tables, log = link.target, linked.log("eu")
     jvms = {"ended": (tables.me.jvm_pid, "0"), "unknown": (0, ""), "mine": tables.me.jvm}
     jvm_pid, jvm_started = jvms[jvm]
@@ -491,7 +491,7 @@ def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token_if_its_jvm
 
 def test_an_owner_of_the_same_name_in_another_container_is_not_taken_for_dead(linked: World) -> None:
     """Its process ids mean nothing here."""
-    link = linked.topic_link()
+    link = linked.topic_replicator()
     tables = link.target
     there = replace(tables.me, started="0", jvm_pid=0, system="another boot")
     _owned(link, there)

@@ -66,7 +66,7 @@ def test_a_rate_bounds_every_batch_of_a_comparison_of_turns_and_of_a_query(world
 def test_a_comparison_is_stopped_between_two_steps_and_the_next_start_compares_again(world: World) -> None:
     world.rewrite(("eu", "us"), [AT_A_RATE])
     world.write("us", 0, 30)
-    tables, work = world.tables("eu"), world.topic_link()
+    tables, work = world.tables("eu"), world.topic_replicator()
     (ownership,) = claim(tables, [work.runners])
     with mock.patch("geo.replication.missing.STEP_ROWS", 10):  # the size only
         work.prepare(ownership, None, stopped=lambda: work.row.replicated >= 20)

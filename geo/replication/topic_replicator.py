@@ -50,7 +50,7 @@ from geo.text import first_line
 log = logging.getLogger(__name__)
 
 
-class TopicLink:
+class TopicReplicator:
     """Replicates one topic from a source cluster into a target cluster, exactly once per message and in ledger order.
 
     Each append carries the link's cursor in its own commit: the commit of the source up to which the target now holds everything. So rows and cursor
@@ -271,9 +271,11 @@ class TopicLink:
         if (started := self.started) is not None and started.stream is not None:
             started.stream.leave()
 
-    def fresh_copy(self) -> TopicLink:
+    def fresh_copy(self) -> TopicReplicator:
         """Another one of the same link and topic, which has not begun, with the counts of this one."""
-        fresh = TopicLink(self.target, self.source, self.config, self.link, self.topic, self.turns.shared, self._shared_promises)
+        fresh = TopicReplicator(
+            self.target, self.source, self.config, self.link, self.topic, self.turns.shared, self._shared_promises
+        )
         fresh.row.count_on(self.row)
         return fresh
 

@@ -20,7 +20,7 @@ from geo.reasons import Reason
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.running_link import BatchPath
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_replicator import TopicReplicator
 from geo.streams import timetable
 from geo.streams.lease import Lease
 from geo.streams.life import State, Why
@@ -35,15 +35,15 @@ begin, and a batch of it then less than a turn.
 """
 
 
-class LinkWork:
+class ReplicatorWork:
     """One topic of one link and its fate in this process.
 
     It comes up by its start. After that its source is looked at by name, and news get a turn; those of a busy topic a streaming query, which ends
     once there were none for long. In a run that ends it comes up by turns up to what the source has then.
     """
 
-    def __init__(self, link: TopicLink, trigger: str, *, take_over: bool = False) -> None:
-        self.link, self._trigger = link, trigger
+    def __init__(self, replicator: TopicReplicator, trigger: str, *, take_over: bool = False) -> None:
+        self.replicator, self._trigger = replicator, trigger
         self.lease = Lease[Ownership](take_over=take_over)
         every_s = interval_s(trigger)
         self._once = every_s is None
@@ -72,7 +72,7 @@ class LinkWork:
         """When its query was told to end, and has not ended yet."""
 
     def __str__(self) -> str:
-        return str(self.link)
+        return str(self.replicator)
 
     @property
     def was(self) -> tuple[State, Reason | None] | None:
@@ -81,29 +81,29 @@ class LinkWork:
 
     @property
     def topic(self) -> Topic:
-        return self.link.topic
+        return self.replicator.topic
 
     @property
     def progress_marker(self) -> CommitName | None:
-        return self.link.cursor
+        return self.replicator.cursor
 
     @property
     def is_behind(self) -> bool:
         """Tells whether its source has, or may have, what it has not replicated. No request is made for it."""
-        if (started := self.link.started) is None:
+        if (started := self.replicator.started) is None:
             return True
         return started.has_news() if started.source_is_local else not self._has_caught_up
 
     def own(self, stopped: Callable[[], bool]) -> None:
-        self.link.look_for_source(self.recorded)
-        own(self.link.target, [self])
+        self.replicator.look_for_source(self.recorded)
+        own(self.replicator.target, [self])
 
     def bring_up(self, owned: Ownership, stopped: Callable[[], bool]) -> None:
         """Start the topic's link; in a run that ends, replicate what the source has now."""
         self._stopped, self._busy, self._rest_began = stopped, 0, None
         # Where it replaced an owner that lived, as a person asked, its comparison replaces whoever compares or backfills.
         take_over = self.lease.takes_over
-        running = self.link.prepare(owned, self.recorded, failed_before=self._stuck, stopped=stopped, take_over=take_over)
+        running = self.replicator.prepare(owned, self.recorded, failed_before=self._stuck, stopped=stopped, take_over=take_over)
         if self._once:
             if running is not None:
                 running.run_turns(stopped)
@@ -114,7 +114,7 @@ class LinkWork:
 
     def follow(self) -> Callable[[], None] | None:
         """See whether its query has ended, and whether there is news. Raises what ended the query."""
-        running, now = self.link.running, time.monotonic()
+        running, now = self.replicator.running, time.monotonic()
         is_local = running.source_is_local
         is_due = now - self._looked_at > (timetable.SOURCE_LOOK_S if is_local else timetable.REMOTE_SOURCE_LOOK_S)
         if running.stream is not None:
@@ -128,12 +128,12 @@ class LinkWork:
         if not is_local:
             return self._ask if now >= self._ask_at else None
         if running.has_news():
-            return self._replicate_news if self.link.turns.may_begin() else None
+            return self._replicate_news if self.replicator.turns.may_begin() else None
         return self._look if is_due else None
 
     def _replicate_news(self) -> None:
         """Take a turn; or, for a busy topic that has caught up, start its query: the first batch is all that there is."""
-        running = self.link.running
+        running = self.replicator.running
         if self._busy >= BUSY_TURNS and self._has_caught_up:
             running.start_stream(parse_trigger(self._trigger))
             self._followed, self._moved_at = running.cursor, time.monotonic()  # once it runs: a start may take a while
@@ -145,11 +145,11 @@ class LinkWork:
 
     def _ask(self) -> None:
         """Follow a source of which a look is a request."""
-        now, every_s = time.monotonic(), self.link.running.look_every_s(self._every_s)
+        now, every_s = time.monotonic(), self.replicator.running.look_every_s(self._every_s)
         self._ask_at = now + every_s
-        if self.link.running.has_news():
+        if self.replicator.running.has_news():
             self._ask_at = now + min(REMOTE_LOOK_S, every_s)  # its turn, or its rate, may come sooner than the next look
-            if self.link.turns.may_begin():
+            if self.replicator.turns.may_begin():
                 self._replicate_news()
                 self._ask_at = now + every_s if self._has_caught_up else now
         elif now - self._looked_at > timetable.REMOTE_SOURCE_LOOK_S:
@@ -166,7 +166,7 @@ class LinkWork:
 
     def _look(self) -> None:
         self._looked_at = time.monotonic()
-        self.link.running.check_source()
+        self.replicator.running.check_source()
 
     def _look_beside_the_query(self) -> None:
         try:
@@ -176,23 +176,29 @@ class LinkWork:
                 self.end()
             raise
 
-    def instead(self) -> tuple[LinkWork, BaseException] | None:
+    def instead(self) -> tuple[ReplicatorWork, BaseException] | None:
         """Replaces a turn that hangs: one that takes ten minutes, and a second for each of its megabytes. The topic is begun again, and if it then
         hangs at the same place it is a person's.
         """
-        began, cursor = self.link.turns.began or self._rest_began, self.link.cursor
+        began, cursor = self.replicator.turns.began or self._rest_began, self.replicator.cursor
         if began is None or self.lease.is_left:
             return None
         took_s = time.monotonic() - began
-        if took_s < timetable.HANGS_S + self.link.turns.size / timetable.HANGS_BYTES_PER_S:
+        if took_s < timetable.HANGS_S + self.replicator.turns.size / timetable.HANGS_BYTES_PER_S:
             return None
-        self.link.leave()
-        fresh = LinkWork(self.link.fresh_copy(), self._trigger)
+        self.replicator.leave()
+        fresh = ReplicatorWork(self.replicator.fresh_copy(), self._trigger)
         fresh.begun_anew, fresh._hung_at = self.begun_anew + 1, cursor
-        at = "while both logs were compared" if cursor is None else f"behind version {cursor.version} of {self.link.link.source}"
+        at = (
+            "while both logs were compared"
+            if cursor is None
+            else f"behind version {cursor.version} of {self.replicator.link.source}"
+        )
         what = f"{self}: it has been at a turn {at} for {took_s:.0f} s and brought nothing"
         if cursor == self._hung_at:
-            ends = f"--source {self.link.link.source} --target {self.link.link.target} --topic '{self.link.topic}'"
+            ends = (
+                f"--source {self.replicator.link.source} --target {self.replicator.link.target} --topic '{self.replicator.topic}'"
+            )
             return fresh, NoProgressError(
                 f"{what}, the second time there; nothing was skipped. Once the cause is gone: geo links restart {ends}"
             )
@@ -200,30 +206,30 @@ class LinkWork:
 
     def end(self) -> bool:
         self._busy = 0
-        return (started := self.link.started) is None or started.end_stream()
+        return (started := self.replicator.started) is None or started.end_stream()
 
     def give_up(self, owned: Ownership, state: State, why: Why) -> None:
         """Record why, and give the ownership up for one with a new token, before the cursor is read again. A changed source or
         schema is noticed before an append: then nothing is in flight, and who resolves it must be able to take it."""
-        if (cursor := self.link.cursor) is not None:
+        if (cursor := self.replicator.cursor) is not None:
             self._stuck = self._stuck + 1 if cursor == self._stuck_at else 1
             self._stuck_at = cursor
         try:
             if not self.lease.is_replaced:
-                if self.link.is_deleted_at_source():  # while it ran: nobody waits for it
-                    state, why = State.PAUSED, Why(f"it was deleted in {self.link.link.source}", Reason.DELETED)
-                self.link.flush_failure(owned, state, why)
-                if state is State.FAILED and not self.link.in_doubt:
+                if self.replicator.is_deleted_at_source():  # while it ran: nobody waits for it
+                    state, why = State.PAUSED, Why(f"it was deleted in {self.replicator.link.source}", Reason.DELETED)
+                self.replicator.flush_failure(owned, state, why)
+                if state is State.FAILED and not self.replicator.in_doubt:
                     release([owned])
                     self.lease.give_back()
         finally:
             owned.abandon()
 
 
-def own(target: ClusterTables, works: Sequence[LinkWork]) -> None:
+def own(target: ClusterTables, works: Sequence[ReplicatorWork]) -> None:
     """Claim works of one target in one commit, all or none."""
-    take_over = [runner for work in works if work.lease.start_claim() for runner in work.link.runners]
-    owned = claim(target, [work.link.runners for work in works], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
+    take_over = [runner for work in works if work.lease.start_claim() for runner in work.replicator.runners]
+    owned = claim(target, [work.replicator.runners for work in works], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
     try:
         known = read_links(target)  # since it is owned nobody else's row comes after these
         held = {one.runner for one in owned_now(target)}
@@ -232,6 +238,6 @@ def own(target: ClusterTables, works: Sequence[LinkWork]) -> None:
             ownership.abandon()
         raise
     for work, ownership in zip(works, owned, strict=True):
-        work.link.is_filling_left = any(runner.name in held for runner in work.link.fillers)
-        work.recorded = known.get((work.link.link.source, str(work.link.topic)))
+        work.replicator.is_filling_left = any(runner.name in held for runner in work.replicator.fillers)
+        work.recorded = known.get((work.replicator.link.source, str(work.replicator.topic)))
         work.lease.hold(ownership)
