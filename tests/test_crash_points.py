@@ -32,7 +32,7 @@ ELSEWHERE = {
     ("remove-",): "ops/test_remove_cluster.py",
     ("sink-",): "subscription/test_sink.py",
     ("fold-",): "subscription/acks/test_folding.py",
-    ("markers-", "controllers-"): "subscription/test_version_sync.py",
+    ("markers-", "controllers-"): "subscription/pip33/test_version_sync.py",
     ("placement-",): "fleet/test_member.py",
     ("append-", "commit-"): "delta/test_writer.py",
     ("change-",): "ops/test_erase.py",

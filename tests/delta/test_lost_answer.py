@@ -75,7 +75,7 @@ def appended(name):
     return {"records": records, "rows": table.read().count(), "files": len(table.read().inputFiles())}
 
 def in_world():
-    world = World(spark, folder)
+    world = World(folder, spark=spark)
     end, found = 3, {}
     world.publish("us", end)
     world.replicate("eu")
