@@ -139,7 +139,12 @@ LONG_SENTENCES: dict[str, int] = {
     "subscription": 94,
     "times": 2,
 }
-WORN: dict[str, int] = {"fleet": 1, "log": 4, "streams": 1, "subscription": 2}
+WORN: dict[str, int] = {
+    "fleet": 1,
+    "log": 4,
+    "streams": 1,
+    "subscription": 2,
+}
 """Docstrings that begin with a question, have a long sentence, or a word that has a better one, by room."""
 
 
