@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from geo.delta.engines.spark.commit_pages import read_page
 from geo.delta.engines.spark.engine import SparkEngine, first_there
 from geo.delta.table import Table
 from geo.errors import RetryableError
+from geo.times import in_us
 from tests.waiting import until
 
 APPEND, NEUTRAL, REWRITE = Kind.APPEND, Kind.NEUTRAL, Kind.REWRITE
@@ -44,6 +46,25 @@ def test_a_commit_is_named_by_its_transaction_or_by_all_of_its_file() -> None:
 def test_a_commit_that_is_not_whole_is_waited_for(line: str) -> None:
     with pytest.raises(RetryableError, match="commit 5 of a log is not whole"):
         of_file(5, [line])
+
+
+def test_a_commit_from_the_history_has_what_its_row_says() -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=timezone.utc)
+    row = {
+        "version": 7,
+        "timestamp": at,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append"},
+        "operationMetrics": {"numOutputRows": "3"},
+        "userMetadata": "a record",
+        "userName": "ann",
+    }
+    found = of_history(row)
+    assert (found.version, found.commit_id, found.operation, found.kind) == (7, f"at:{at.isoformat()}", "WRITE", APPEND)
+    assert (found.parameters, found.rows, found.user_metadata) == ({"mode": "Append"}, 3, "a record")
+    assert (found.committed_us, found.user) == (in_us(at), "ann")
+    bare = of_history({**row, "operationParameters": None, "operationMetrics": None, "userMetadata": None, "userName": None})
+    assert (bare.parameters, bare.rows, bare.user_metadata, bare.user) == ({}, None, None, None)
 
 
 @pytest.mark.spark

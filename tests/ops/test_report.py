@@ -79,3 +79,15 @@ def test_the_json_of_a_report() -> None:
         "notes": ["a note"],
         "faults": [],
     }
+
+
+def test_the_tables_of_a_report_in_a_notebook() -> None:
+    assert repr(CLEAN) == "<VerifyReport clean: 1 topic, 2 links, 1,500 messages compared, 3 in flight>"
+    sections = replace(CLEAN, faults=("a fault",)).sections()
+    assert list(sections) == ["links", "clusters", "findings", "faults and notes"]
+    assert sections["links"] == CLEAN.to_json()["links"]
+    assert sections["clusters"] == CLEAN.to_json()["clusters"]
+    assert sections["findings"] == [
+        {"category": "in flight", "topic": TOPIC, "where": "eu->us", "count": 3, "examples": ("eu:1:7",)}
+    ]
+    assert sections["faults and notes"] == [{"": "fault", "what": "a fault"}, {"": "note", "what": "a note"}]

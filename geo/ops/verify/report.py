@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from enum import Enum
 
-from geo.shown import Sections, Shown, row_of
+from geo.shown import Sections, Shown
 from geo.text import counted, printable
 
 EXAMPLES = 5
@@ -171,7 +171,7 @@ class VerifyReport(Shown):
     def sections(self) -> Sections:
         """Tables for people: links, clusters, findings, and faults and notes, as `to_json` has them."""
         found = [
-            {"category": one.category.words, "topic": topic, "where": where, **row_of(one)}
+            {"category": one.category.words, "topic": topic, "where": where, "count": one.count, "examples": one.examples}
             for topic, where, one in self.findings()
         ]
         told = [{"": "fault", "what": one} for one in self.faults] + [{"": "note", "what": one} for one in self.notes]
