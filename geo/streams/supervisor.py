@@ -75,7 +75,7 @@ class Supervisor(Generic[W]):
 
     def works(self) -> list[tuple[Group[W], W, Life]]:
         """All works that are known now, and their lives; for other threads."""
-        return [(crew.group, slot.work, slot.life) for crew in list(self._crews) for slot in list(crew.slots.values())]
+        return [(crew.group, slot.work, slot.life) for crew in list(self._crews) for slot in list(crew.lives.slots.values())]
 
     def run(self) -> list[tuple[Group[W], W | None, Life]]:
         """Run until stopped, or `once` until all is done. Returns how each group and work ended.
@@ -102,7 +102,7 @@ class Supervisor(Generic[W]):
         for raised in (*(crew.fault for crew in self._crews), self._refusal()):
             if raised is not None:
                 raise raised
-        return [ended for crew in self._crews for ended in crew.ended()]
+        return [ended for crew in self._crews for ended in crew.lives.ended()]
 
     def _name_the_silent(self) -> None:
         """Say, once for each question, which groups have not answered for long."""
@@ -141,7 +141,7 @@ class Supervisor(Generic[W]):
         gone = [crew for crew in self._crews if id(crew.group) not in wanted]
         if not self._end(gone, unless=self._stop.is_set):
             return
-        for group, work, life in (ended for crew in gone for ended in crew.ended()):
+        for group, work, life in (ended for crew in gone for ended in crew.lives.ended()):
             if life.state in (State.FAILED, State.DELAYED):
                 self._on_change(group, work, Life())  # nobody is to see to it any more
         self._crews = [crew for crew in self._crews if crew not in gone or crew.fault is not None]

@@ -21,9 +21,10 @@ from geo.errors import AlreadyOwnedError, FencedError, NoProgressError, Retryabl
 from geo.names import Topic
 from geo.reasons import Reason
 from geo.streams import crew, timetable
-from geo.streams.crew import AT_ONCE, SPARK_ENDED
+from geo.streams.crew import AT_ONCE
 from geo.streams.lease import Lease, Owned
 from geo.streams.life import TRIES, Life, State, Why
+from geo.streams.lives import SPARK_ENDED
 from geo.streams.supervisor import Supervisor
 from geo.streams.work import Found
 from geo.streams.workers import waiting
