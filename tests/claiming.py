@@ -22,6 +22,7 @@ from geo.coordination.claiming import claim
 from geo.coordination.claims import Owner, fence_name
 from geo.coordination.ownership import Ownership, release
 from geo.coordination.runners import producer_runner
+from geo.delta.ddl import create_table
 from geo.delta.process import Process
 from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError
@@ -63,7 +64,7 @@ class _Claimer:
     def _claim(self, topic: Topic) -> None:
         (owned,) = claim(self._tables, [[producer_runner(self._tables, topic, "p")]])
         log = self._tables.log(topic)
-        log.create(TOPIC_LOG)
+        create_table(log, TOPIC_LOG)
         owned.fence(log)
         self._owned[topic] = owned, log
         self._append(topic)

@@ -160,7 +160,7 @@ def servers(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
 def _keeps_its_word(make: str, behind: str, folder: Path, running: ExitStack) -> Iterator[str]:
     for what, count in _contract(behind).items():
         yield f"{make}: {what} ({count})"
-    store = ObjectStore(free_ports(1)[0], folder / f"{make.split()[0]}.log", behind)
+    store = ObjectStore(free_ports(1)[0], folder / f"{make.split(maxsplit=1)[0]}.log", behind)
     running.callback(store.close)
     bucket = f"b{uuid.uuid4()}"
     store.make_bucket(bucket)

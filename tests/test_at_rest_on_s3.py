@@ -20,6 +20,7 @@ from geo.coordination.signs import forget, sign, signs
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta import held_files
 from geo.delta.commits import checksum_file, commit_file
+from geo.delta.ddl import set_property
 from geo.delta.mirror import may_be_old
 from geo.delta.predicate import Among
 from geo.delta.writer import forget_committed
@@ -98,7 +99,7 @@ def test_a_pass_of_a_link_without_news_owns_nothing_and_the_next_one_with_news_b
     assert _pass(far, topic).replicated == 15
     assert far.log("eu", topic).look() is not None
     claims = far.tables("eu").journal(OWNERS).table.latest_version()
-    far.log("eu", topic).set_property("geo.test", "somebody was here")
+    set_property(far.log("eu", topic), "geo.test", "somebody was here")
     assert _pass(far, topic).replicated == 0
     assert far.tables("eu").journal(OWNERS).table.latest_version() > claims, "a start looks at what came into the target"
 

@@ -13,6 +13,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint
+from geo.delta.appending import append_frame
+from geo.delta.committing import alone
 from geo.delta.engines.native.rows import MOST_ROWS
 from geo.log.publish import PublishOptions, publish_json_lines
 from geo.names import Topic
@@ -81,13 +83,13 @@ def test_a_stopped_runner_that_was_taken_over_adds_nothing_when_it_goes_on(linke
 def test_a_runner_stopped_between_its_files_and_its_commit_adds_each_message_once_or_none(linked: World) -> None:
     """SIGSTOP once Spark's files are beside the table, whose lock somebody holds, so that their commit has to wait."""
     world, end = linked, MOST_ROWS + 2_000  # more than are written without Spark
-    world.log("us").append(world.entries("us", 20, end))
+    append_frame(world.log("us"), world.entries("us", 20, end))
     log = Path(world.log("eu").name)
     before = world.log("eu").latest_version()
     files = set(log.glob("publish_date=*/*.parquet"))
     with geo(world.folder, *_replicate(world, "eu")) as stale:
         stale.until(lambda: bool(list(log.glob("_geo-written-*"))))
-        with world.log("eu").alone():
+        with alone(world.log("eu")):
             stale.until(lambda: bool(set(log.glob("publish_date=*/*.parquet")) - files))
             stale.signal(signal.SIGSTOP)
         assert world.log("eu").latest_version() == before, "stopped before its commit"

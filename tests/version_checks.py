@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from geo.delta.commits import Kind
+from geo.delta.frames import read_added
 from geo.delta.scan import few_added
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
@@ -37,7 +38,7 @@ def placed(log: Table, cluster: str) -> Placed:
     for commit in log.commits(0, newest):
         if commit.kind is Kind.APPEND:
             rows = few_added(log, commit.version, commit.version)
-            rows = log.read_added(commit.version, commit.version).toArrow() if rows is None else rows
+            rows = read_added(log, commit.version, commit.version).toArrow() if rows is None else rows
             at.update(dict.fromkeys(ids_of(rows), commit.version))
     found = Placed()
     for *message, marker, payload in log.read(newest).select(*ID, "marker", "payload").collect():

@@ -14,7 +14,10 @@ from geo import testing
 from geo.config.publication import Publication
 from geo.coordination.claiming import claim
 from geo.coordination.ownership import Ownership
+from geo.delta.appending import append_rows
 from geo.delta.arrow_rows import rows_table
+from geo.delta.ddl import set_property
+from geo.delta.local_state import own_state
 from geo.journal.cluster import ClusterTables
 from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.log.publish import PublishOptions, publish_source
@@ -84,7 +87,7 @@ class World(testing.World):
             "publish_date": from_us(now).date(),
         }
         rows = ({**same, "entry_id": n, "key": f"k{n}", "payload": f"payload {n}".encode()} for n in range(first, end))
-        log.append_rows(rows_table(TOPIC_LOG.types, list(rows)), record_of(first, end, now))
+        append_rows(log, rows_table(TOPIC_LOG.types, list(rows)), record_of(first, end, now))
 
     def entries(self, cluster: str, first: int, end: int) -> DataFrame:
         """Entries `first` to `end` - 1 of ledger 1 as a log has them, published now."""
@@ -100,13 +103,13 @@ class World(testing.World):
         if not self.log(cluster, topic).exists():
             create_topic(self.tables(cluster), topic)
         self.spark.sql(f"ALTER TABLE {self.log(cluster, topic).sql} ADD CONSTRAINT entries CHECK (entry_id >= 0)")
-        assert self.log(cluster, topic).own_state() is None
+        assert own_state(self.log(cluster, topic)) is None
 
     def clean_up(self, cluster: str, *, first: int = 0) -> None:
         """What log cleanup does: remove the commits of a log below a checkpoint."""
         log = self.log(cluster)
-        log.set_property("delta.checkpointInterval", "1")
-        log.set_property("note", "makes a checkpoint")
+        set_property(log, "delta.checkpointInterval", "1")
+        set_property(log, "note", "makes a checkpoint")
         for version in range(first, log.latest_version() - 1):
             (Path(log.name) / "_delta_log" / f"{version:020}.json").unlink()
 

@@ -20,6 +20,7 @@ from geo.coordination.storage_clock import known_now_us, note, renew
 from geo.crash import CrashPoint, reach
 from geo.delta.process import Process
 from geo.delta.store import ask_all
+from geo.delta.versions import committed_at
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError
 from geo.journal.cluster import ClusterTables
 from geo.journal.event_rate import EventKind
@@ -110,7 +111,7 @@ def _claimed(
     reach(CrashPoint.CLAIM_WON)
     if known_us is None:
         try:
-            held = note(tables, before_us, in_us(owners.table.committed_at(version)), who)
+            held = note(tables, before_us, in_us(committed_at(owners.table, version)), who)
         except UnsafeError:
             owners.append([_given_back(one, before.get(one.runner)) for one in claims])
             raise

@@ -7,6 +7,7 @@ names of those who owned something there tell whose it is.
 from __future__ import annotations
 
 from geo.coordination.runners import RunnerName
+from geo.delta.ddl import set_property_once
 from geo.journal.cluster import ClusterTables, Identity, other_cluster_error
 from geo.schemas import OWNERS, TOPICS
 from geo.schemas.table import CLUSTER_PROPERTY
@@ -24,4 +25,4 @@ def identify(tables: ClusterTables, *, rehearsal: bool = False) -> None:
     if names and tables.cluster.name not in names:
         raise other_cluster_error(tables.cluster, min(names))
     if exists and not rehearsal:
-        registry.table.set_property_once(CLUSTER_PROPERTY, str(Identity.of_new(tables.cluster.name)))
+        set_property_once(registry.table, CLUSTER_PROPERTY, str(Identity.of_new(tables.cluster.name)))

@@ -58,6 +58,9 @@ from geo.coordination.holders import live
 from geo.coordination.runners import Runner, RunnerName, broker_runner, version_sync_runner
 from geo.coordination.storage_clock import storage_now_us
 from geo.crash import CrashPoint, reach
+from geo.delta.appending import append_frame, append_rows, append_written
+from geo.delta.committing import wait_for_commits
+from geo.delta.ddl import set_property
 from geo.delta.store import ask_all
 from geo.delta.table import Table
 from geo.delta.writer import Written
@@ -96,9 +99,9 @@ class Ownership:
     def fence(self, log_table: Table, point: CrashPoint | None = None) -> None:
         """Step (e): from here on nothing that an earlier owner has in flight can be committed to `log_table`."""
         # The lock is taken in any case: nothing that is known of an owner's end is as good.
-        if not log_table.wait_for_commits() and self.in_flight:
+        if not wait_for_commits(log_table) and self.in_flight:
             for runner in self.runners:
-                log_table.set_property(f"geo.fence.{runner.property_key}", self.token)
+                set_property(log_table, f"geo.fence.{runner.property_key}", self.token)
         self.in_flight = False
         if point is not None:
             reach(point)
@@ -155,7 +158,7 @@ class Ownership:
         self, table: Table, rows: Rows, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None
     ) -> None:
         """Append in one commit, if and only if this claim still owns its runners; what is no DataFrame without Spark, where that
-        can be. `refuse` raises unless the table is as the rows were made for: it is asked right before, as `Table.append`'s, where a look
+        can be. `refuse` raises unless the table is as the rows were made for: it is asked right before, as `append_frame`'s, where a look
         is a request beside the own fences.
 
         Raises FencedError if another runner took over; then nothing was written.
@@ -168,11 +171,11 @@ class Ownership:
             # `refuse` also asks for the fence, so that no plan is made by whoever was replaced long ago. Where Spark commits, the
             # check in the plan is what counts.
             if isinstance(rows, Written):
-                table.append_written(rows, user_metadata, refuse_all, self._fenced)
+                append_written(table, rows, user_metadata, refuse_all, self._fenced)
             elif isinstance(rows, pa.Table):
-                table.append_rows(rows, user_metadata, refuse_all, self._fenced)
+                append_rows(table, rows, user_metadata, refuse_all, self._fenced)
             else:
-                table.append(rows, user_metadata, refuse=refuse_all, fenced=self._fenced)
+                append_frame(table, rows, user_metadata, refuse=refuse_all, fenced=self._fenced)
         except spark_errors_here():
             # Its plan found the file missing, or a file that was there when it was made: the error has many forms, the cause one.
             self.refuse_if_lost()

@@ -16,6 +16,7 @@ from geo.delta.held_files import Below
 from geo.delta.object_store import ObjectStore
 from geo.delta.process import Process
 from geo.delta.store import read_each
+from geo.delta.versions import committed_at
 from geo.journal.cluster import ClusterTables
 from geo.schemas import PROCESSES
 from geo.text import first_line
@@ -91,7 +92,7 @@ def came_us(tables: ClusterTables) -> int | None:
     if tables.port is not None:
         return tables.files.written_us(_path(tables, tables.me.name))
     table = tables.journal(PROCESSES).table
-    return in_us(table.committed_at(table.latest_version()))
+    return in_us(committed_at(table, table.latest_version()))
 
 
 def signs(tables: ClusterTables) -> dict[str, tuple[int, Process | None]]:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from geo.delta.appending import write_frame, write_rows
 from geo.delta.change import Change
 from geo.delta.delta_state import DeltaState
+from geo.delta.frames import read_files
+from geo.delta.local_commits import change_here
 from geo.delta.scan import few_rows, files_at
-from geo.delta.table import KEPT_RECORD, Table
+from geo.delta.spark_commits import KEPT_RECORD, overwrite
+from geo.delta.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,10 +38,10 @@ def replace_rows(
             return None
         few = None if make_few is None else few_rows(table, state.version)
         if make_few is not None and few is not None:
-            written = table.write_rows(make_few(few))
+            written = write_rows(table, make_few(few))
         else:
-            rows = table.read_files((file.path, file.partition) for file in taken)
-            written = table.write_files(make(rows).coalesce(1))
+            rows = read_files(table, ((file.path, file.partition) for file in taken))
+            written = write_frame(table, make(rows).coalesce(1))
         if written is None:
             return None
         return Change(
@@ -50,5 +54,5 @@ def replace_rows(
             changes_rows=False,
         )
 
-    if table.change_here(replaced, KEPT_RECORD) is None:
-        table.overwrite(make(table.read()).coalesce(1))
+    if change_here(table, replaced, KEPT_RECORD) is None:
+        overwrite(table, make(table.read()).coalesce(1))

@@ -14,6 +14,7 @@ import pyarrow as pa
 from geo.delta.commits import KEPT, Commit, Kind
 from geo.delta.engine import Scan
 from geo.delta.engines.spark.scan import filtered, scanned
+from geo.delta.frames import read_added
 from geo.delta.history import LOOK_BACK, CommitName, Gone, parted, turn_of
 from geo.delta.predicate import Predicate
 from geo.delta.predicate_arrow import kept
@@ -172,7 +173,7 @@ class Tail:
 
     def rows(self, turn: Turn) -> DataFrame:
         """The rows that it added."""
-        return self._table.read_added(turn.first, turn.last.version)
+        return read_added(self._table, turn.first, turn.last.version)
 
     def rows_where(self, turn: Turn, columns: Sequence[str], where: Predicate) -> pa.Table:
         """Reads as `Engine.rows_where` the rows that it added."""

@@ -28,6 +28,7 @@ from geo.coordination.runners import Runner, filling_runners, origin_runners
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Kind
+from geo.delta.ddl import find_checked
 from geo.delta.engine import Seen
 from geo.delta.history import CommitName
 from geo.delta.mirror import LOOKED_S, may_be_old
@@ -212,7 +213,7 @@ class _Filling:
     def preview(self) -> Filled:
         """Rehearses a run. Writes nothing."""
         self._source_log, _ = open_source_log(self._source, self._topic, self._link, str(self))
-        if self._log.find_checked(TOPIC_LOG) is None:
+        if find_checked(self._log, TOPIC_LOG) is None:
             newest = newest_commit(self._source_log, str(self))
             count = count_where(self._source_log, newest.version, self._wanted)
             return replace(self._done, source_version=newest.version, total=count, messages=count)
@@ -231,7 +232,7 @@ class _Filling:
         the link has to see to something first.
         """
         with meanwhile(self._target.port) as begin:
-            found = begin(partial(self._log.find_checked, TOPIC_LOG))
+            found = begin(partial(find_checked, self._log, TOPIC_LOG))
             self._source_log, source = open_source_log(self._source, self._topic, self._link, str(self))
             begin(lambda: self._look_ahead(source) if found() is None else None)
             owned = self._claimed()

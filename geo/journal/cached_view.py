@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from geo.delta.held_files import told_at
 from geo.delta.mirror import is_young, may_be_old
 from geo.delta.tail import REMOTE_PRESENCE_S
+from geo.delta.versions import stamp_at
 from geo.journal.journal import Journal
 
 _R = TypeVar("_R")
@@ -22,7 +23,7 @@ def fingerprint(journal: Journal) -> tuple[int, Hashable] | None:
     if not journal.exists() or journal.table.log_folder is None:
         return None
     version = journal.table.latest_version()
-    stamp = journal.table.commit_stamp(version)
+    stamp = stamp_at(journal.table, version)
     return None if stamp is None else (version, stamp)
 
 
@@ -32,7 +33,7 @@ def is_unchanged(journal: Journal, since: tuple[int, Hashable], *, long_ago: boo
     version, stamp = since
     if journal.table.has_commit(version + 1):
         return False
-    return not (long_ago or journal.table.is_near) or journal.table.commit_stamp(version) == stamp
+    return not (long_ago or journal.table.is_near) or stamp_at(journal.table, version) == stamp
 
 
 class CachedView(Generic[_R]):

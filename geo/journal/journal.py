@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from geo.delta.appending import append_frame, append_rows, append_rows_once
 from geo.delta.arrow_rows import collected, rows_table
+from geo.delta.committing import alone
+from geo.delta.ddl import add_columns, create_table, find_checked, writes_here
 from geo.delta.definition import columns_of
 from geo.delta.engine import UnsupportedError, attempt
+from geo.delta.frames import read_stream
 from geo.delta.held_files import told_at
 from geo.delta.mirror import is_young, rows_now
 from geo.delta.predicate import ANY_ROW, All, Among, Begins, Predicate, to_sql
 from geo.delta.scan import small_rows
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_PRESENCE_S, Tail, passes_journal
+from geo.delta.versions import committed_at, is_asked_by_name
 from geo.journal.newest_rule import NewestRule
 from geo.journal.rows import Row, as_row, from_row
 from geo.schemas import TableSchema
@@ -69,11 +74,11 @@ class Journal:
             if not self.table.has_commit(0):
                 self._asked_at = now
                 return False
-        if (seen := self.table.find_checked(self.schema)) is not None:
+        if (seen := find_checked(self.table, self.schema)) is not None:
             self._admit(seen.properties)
             self._there, self._seen = True, (seen.version, now)
             self._is_whole = set(self.schema.names) <= set(seen.names)
-        elif self.table.is_asked_by_name:
+        elif is_asked_by_name(self.table):
             self._missed_at = self._asked_at = now
         return self._there
 
@@ -84,9 +89,9 @@ class Journal:
     def make(self) -> None:
         """Make the table if it is missing, and add the columns that it lacks."""
         if not self.exists():
-            self.table.create(self.schema, own=self._own())
+            create_table(self.table, self.schema, own=self._own())
         elif not self._is_whole:
-            self.table.add_columns(columns_of(self.schema))
+            add_columns(self.table, columns_of(self.schema))
         self._is_whole = True
 
     def newest_rows(self) -> DataFrame | None:
@@ -137,7 +142,7 @@ class Journal:
         if not self.exists():
             return None
         seen = self._just_seen(began)
-        return self.table.committed_at(self.table.latest_version() if seen is None else seen[0])
+        return committed_at(self.table, self.table.latest_version() if seen is None else seen[0])
 
     def read(
         self, kind: type[_R], begins: tuple[str, str] | None = None, **equal: str | Collection[str] | Collection[bytes]
@@ -166,7 +171,7 @@ class Journal:
     def _collect(self, rows: DataFrame) -> list[Row]:
         return collected(rows.select(*self.schema.names))
 
-    def append(self, rows: Sequence[object], by: Callable[[Table, pa.Table], None] = Table.append_rows) -> None:
+    def append(self, rows: Sequence[object], by: Callable[[Table, pa.Table], None] = append_rows) -> None:
         """Append rows, given by column name or as values of a dataclass, in one commit; without any nothing is done. `by`: what appends
         rows to a table, as `Ownership.append` does."""
         if rows:
@@ -191,12 +196,12 @@ class Journal:
         None can also mean that a dozen commits came in the moment between; nobody else has the number then either.
         """
         self.make()
-        if self.table.writes_here:
-            done = attempt(lambda: self.table.append_rows_once(self._table_of(rows), token, transaction))
+        if writes_here(self.table):
+            done = attempt(lambda: append_rows_once(self.table, self._table_of(rows), token, transaction))
             if not isinstance(done, UnsupportedError):
                 return done
         frame = self.table.spark.createDataFrame(self._table_of(rows)).coalesce(1)
-        self.table.append(frame, user_metadata=token, transaction=transaction)
+        append_frame(self.table, frame, user_metadata=token, transaction=transaction)
         newest = self.table.latest_version()
         commits = self.table.commits(max(0, newest - 12), newest)
         return next((commit.version for commit in commits if commit.user_metadata == token), None)
@@ -205,18 +210,18 @@ class Journal:
     def alone(self) -> Iterator[Journal]:
         """Nobody else appends meanwhile: the journal as it is to be used inside, for rows that follow from those that are there.
         Not so (`is_alone`) where there is no lock that could see to that; there `append_once` does it."""
-        with self.table.alone() as table:
+        with alone(self.table) as table:
             yield self if table is None else Journal(table, self.schema, own=self._own, admit=self._admit, is_alone=True)
 
     def append_rows(self, rows: DataFrame) -> None:
         """Append rows that Spark has, as `append` does."""
         self.make()
-        self.table.append(rows)
+        append_frame(self.table, rows)
 
     def stream(self, settings: Mapping[str, str]) -> DataFrame:
         """The rows as they are appended, in a session of its own with these settings; the table is made if it is missing."""
         self.make()
-        return self.table.read_stream({}, settings=settings)
+        return read_stream(self.table, {}, settings=settings)
 
     def tail(self) -> Tail:
         """Follow what comes into the journal from now on, also while it is kept small. Raises RetryableError if it is not there."""

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from geo.delta.cut import KEEP_OF_JOURNAL, LogReader, cut_below
+from geo.delta.ddl import set_property
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.predicate import ANY_ROW, Predicate, to_sql
 from geo.delta.predicate_arrow import kept
 from geo.delta.rewrite import replace_rows
 from geo.delta.scan import few_rows
+from geo.delta.spark_commits import sweep_table, vacuum_table
 from geo.journal.journal import Journal
 from geo.schemas.table import VERSION_PROPERTY
 
@@ -71,7 +73,7 @@ def upgrade(journal: Journal) -> None:
     """Let the table, which exists, have the version of its schema: programs that know only those before refuse it from now on."""
     stored = journal.table.properties().get(VERSION_PROPERTY, "")
     if stored.isdigit() and int(stored) < journal.schema.version:  # a later program's stays, which nobody looked for since
-        journal.table.set_property(VERSION_PROPERTY, str(journal.schema.version))
+        set_property(journal.table, VERSION_PROPERTY, str(journal.schema.version))
 
 
 def cut(journal: Journal, readers: Collection[LogReader] = ()) -> int:
@@ -91,6 +93,6 @@ def vacuum(journal: Journal) -> None:
         return
     near = journal.table.log_folder if journal.table.is_near else None
     if near is None or sum(name.endswith(".parquet") for name in near.parent.names()) > VACUUM_FILES:
-        journal.table.vacuum()
+        vacuum_table(journal.table)
     else:
-        journal.table.sweep()
+        sweep_table(journal.table)

@@ -25,6 +25,7 @@ from geo.coordination.storage_clock import checked_now_us, storage_now_us
 from geo.delta.cut import KEEP
 from geo.delta.predicate import ANY_ROW, Compare, Predicate, TimeUs
 from geo.delta.put_commit import last_put_at
+from geo.delta.spark_commits import sweep_table
 from geo.delta.store import read_each
 from geo.delta.writer import files_committed
 from geo.disk import local_path
@@ -187,7 +188,7 @@ def cut_topic_logs(tables: ClusterTables, config: Config, topics: Iterable[Topic
 
     def cut(topic: Topic) -> None:
         _try(str(topic), tables, partial(_cut_topic_log, cutter, topic, least))
-        _try(str(topic), tables, tables.log(topic).sweep)
+        _try(str(topic), tables, partial(sweep_table, tables.log(topic)))
 
     for _ in read_each(tables.port, topics, cut):
         pass

@@ -13,6 +13,7 @@ from geo.delta.commits import ERASED, EXPIRED
 from geo.delta.engine import Seen
 from geo.delta.history import CommitName
 from geo.delta.table import Table
+from geo.delta.versions import committed_at, known_version
 from geo.errors import SourceChangedError
 from geo.journal import upkeep
 from geo.journal.cluster import ClusterTables
@@ -239,7 +240,7 @@ class LedgerTable:
     def recorded_us(self) -> int | None:
         """When the storage says that what was recorded last came, or a newer row of the table; None if it cannot say."""
         table = self._journal.table
-        return in_us(table.committed_at(table.known_version()))
+        return in_us(committed_at(table, known_version(table)))
 
     def taken(self, ids: Collection[int]) -> set[int]:
         """Those of the ids that a ledger of the cluster has already."""

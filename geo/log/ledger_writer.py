@@ -20,6 +20,7 @@ from geo.coordination.ownership import Ownership, Rows, release
 from geo.coordination.runners import producer_runner
 from geo.crash import CrashPoint, reach
 from geo.delta.table import Table
+from geo.delta.versions import committed_at
 from geo.errors import SourceChangedError, UnknownAnswerError, UnsafeError
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
@@ -96,7 +97,7 @@ class LedgerWriter:
                 raise SourceChangedError(
                     f"{topic}: its log in {tables.cluster.name} went away. Nothing was published.", code=Reason.TARGET_GONE
                 )
-            self._check_clock(in_us(log_table.committed_at(seen.version)))
+            self._check_clock(in_us(committed_at(log_table, seen.version)))
             self._progress: ProducerProgress
             self._progress, self._changed = self.ledgers.resume(seen, clock())
         except BaseException:
@@ -277,10 +278,10 @@ class LedgerWriter:
     def _look(self) -> None:
         """Look at the log's commits since the last look. Raises SourceChangedError, UnsafeError for a wrong clock."""
         newest = self.ledgers.look(self._progress, self._appended[0] if self._appended else None)
-        newest_us, stamp = in_us(self._log.committed_at(newest)), None
+        newest_us, stamp = in_us(committed_at(self._log, newest)), None
         if self._appended is not None:
             own = self.ledgers.exact_to.version
-            came_us = newest_us if own == newest else in_us(self._log.committed_at(own))
+            came_us = newest_us if own == newest else in_us(committed_at(self._log, own))
             stamp = Stamp.of(self._appended[1], came_us)
         self._appended, self._unsure, self._looked_at = None, False, time.monotonic()
         self._check_clock(newest_us, stamp)

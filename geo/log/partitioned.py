@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from geo.crash import CrashPoint, reach
 from geo.delta.columns import Growth, growth, why_not_grown
+from geo.delta.ddl import add_columns, find_columns
 from geo.delta.store import ask_all
 from geo.errors import SchemaError, UsageError
 from geo.journal.cluster import ClusterTables
@@ -87,7 +88,7 @@ def grow_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFiel
     too, if somebody gave it such meanwhile, when partitions before that one may have been changed.
     """
     logs = [(one, tables.log(one)) for one in (partitions(tables, topic.partitioned or topic) or [topic])]
-    seen = ask_all(tables.port, [partial(log.find, TOPIC_LOG) for _, log in logs])
+    seen = ask_all(tables.port, [partial(find_columns, log, TOPIC_LOG) for _, log in logs])
     found = {one: there for (one, _), there in zip(logs, seen, strict=True) if there is not None}
     if not found:
         raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
@@ -101,7 +102,7 @@ def grow_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFiel
     for one, log in logs:
         if needed.get(one):
             try:
-                log.add_columns(columns)
+                add_columns(log, columns)
             except SchemaError as error:
                 if error.code is not Reason.COLUMNS:
                     raise

@@ -34,6 +34,7 @@ from geo.config import read
 from geo.config.choices import SchemaChange, Start, check_schema_change
 from geo.config.model import Config
 from geo.config.publication import Publication
+from geo.delta.ddl import find_checked
 from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
 from geo.log.admission import refuse_internal
@@ -296,7 +297,7 @@ def _publish_lines(spark: SparkSession, config: Config, what: Publication, optio
     require_delta(spark)
     publisher = _publisher_of(spark, config, what, options)
     span_bytes = max(jsonl.LEAST_SPAN_BYTES, -(-options.batch_bytes // spark.sparkContext.defaultParallelism))
-    seen = publisher.tables.log(what.topic).find_checked(TOPIC_LOG)
+    seen = find_checked(publisher.tables.log(what.topic), TOPIC_LOG)
     own = _own_columns([] if seen is None else user_columns(seen.columns))
 
     def reader(_: Mapping[str, SourceEnd]) -> jsonl.JsonLinesReader:

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from geo.config.model import Config
 from geo.delta.arrow_rows import rows_table
 from geo.delta.columns import Growth
+from geo.delta.ddl import find_checked
 from geo.delta.definition import columns_of
 from geo.delta.engine import Seen
 from geo.delta.protocol import TYPE_WIDENING
@@ -120,7 +121,7 @@ class Publisher:
         """
         open_for_writing(self.tables, self.config)
         log_table = self.tables.log(self.topic)
-        seen = log_table.find_checked(TOPIC_LOG)
+        seen = find_checked(log_table, TOPIC_LOG)
         found = StructType(columns_of(TOPIC_LOG)) if seen is None else seen.columns
         named = as_named(given, found.names)
         own = [] if seen is not None else new_topic_columns(named, dropped, self.topic)

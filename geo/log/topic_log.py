@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from geo.delta.ddl import find_checked
 from geo.delta.engine import Seen
 from geo.delta.predicate import to_sql
 from geo.delta.scan import count_nulls, last_rows
@@ -72,7 +73,7 @@ def open_log(tables: ClusterTables, topic: Topic) -> tuple[Table, StructType]:
 def seen_log(tables: ClusterTables, topic: Topic) -> tuple[Table, Seen]:
     """Open as `open_log` does, with all that the look at the log said."""
     table = tables.log(topic)
-    seen = table.find_checked(TOPIC_LOG)
+    seen = find_checked(table, TOPIC_LOG)
     if seen is None:
         raise NotThereError(
             f"{topic}: has no log in cluster {tables.cluster.name} ({table}). `geo topics` lists those that are there."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from geo.config.model import Config
+from geo.delta.ddl import set_property
 from geo.errors import UsageError
 from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Journal
@@ -85,7 +86,7 @@ def _keep(tables: ClusterTables, policies: Mapping[Topic, Policies]) -> None:
     for topic, of_topic in policies.items():
         table, told = tables.log(topic), kept(of_topic)
         if told is not None and (seen := table.look()) is not None and seen.properties.get(POLICIES_PROPERTY) != told:
-            table.set_property(POLICIES_PROPERTY, told)
+            set_property(table, POLICIES_PROPERTY, told)
 
 
 def _used_partitions(tables: ClusterTables, topic: Topic) -> set[Topic]:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from geo.crash import CrashPoint, reach
+from geo.delta.ddl import create_table, find_checked, refuse_columns, set_property, set_property_once
 from geo.delta.engine import Seen
 from geo.delta.mirror import LOOKED_S, may_be_old
 from geo.delta.store import meanwhile
@@ -190,7 +191,7 @@ def ensure_topic(
 
     `seen`: the log, as the caller has just found it by `find_checked`; None: it is looked for."""
     table, registry = tables.log(topic), tables.journal(TOPICS)
-    if (seen := seen or table.find_checked(TOPIC_LOG)) is None:
+    if (seen := seen or find_checked(table, TOPIC_LOG)) is None:
         return create_topic(tables, topic, columns, again=again)
     told = seen.properties.get(POLICIES_PROPERTY)
     with may_be_old(LOOKED_S):  # who was registered stays so; who is not is asked for once more, now that the log is there
@@ -200,7 +201,7 @@ def ensure_topic(
         log.warning("%s: registered again; %s", topic, lost_by_registry(one, tables.cluster.name, str(registry)))
         _register(registry, topic, one.policies, typed=bool(user_columns(seen.columns)))
     elif told is None and one.kept is not None:
-        table.set_property_once(POLICIES_PROPERTY, one.kept)
+        set_property_once(table, POLICIES_PROPERTY, one.kept)
     return seen.columns
 
 
@@ -215,7 +216,7 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     there yet is passed over by links. The next call for it creates the log.
     """
     registry, table = tables.journal(TOPICS), tables.log(topic)
-    table.refuse_columns(TOPIC_LOG, columns)  # before anything of it is there
+    refuse_columns(table, TOPIC_LOG, columns)  # before anything of it is there
     with meanwhile(tables.port) as begin:
         has_log = begin(table.exists)
         there = registry.one(Registered, topic=str(topic))
@@ -235,14 +236,14 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
         policies = there.policies
     reach(CrashPoint.TOPIC_REGISTERED)
     told = kept(policies)
-    table.create(TOPIC_LOG, columns, own={} if told is None else {POLICIES_PROPERTY: told})
+    create_table(table, TOPIC_LOG, columns, own={} if told is None else {POLICIES_PROPERTY: told})
     with meanwhile(tables.port) as begin:
         opened = begin(partial(open_log, tables, topic))
         # Who set them meanwhile found no log.
         one = registry.one(Registered, topic=str(topic))
         since = kept(None) if one is None else one.kept
         if since is not None and since != told:
-            table.set_property(POLICIES_PROPERTY, since)
+            set_property(table, POLICIES_PROPERTY, since)
         return opened()[1]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.delta.commits import Commit
 from geo.delta.table import Table
+from geo.delta.versions import committed_at
 from geo.log.ledgers import RECORDS
 from geo.ops.topic_stats import LATELY_S, rates
 from geo.times import in_us
@@ -44,7 +45,7 @@ def rests(came_us: int, now_us: int) -> bool:
 
 def published_lately(log: Table, newest: int, now_us: int) -> float | None:
     """Messages a second that were published in its cluster, by the commits of the last LATELY_S; None: nobody knows."""
-    came = log.committed_at(newest)
+    came = committed_at(log, newest)
     if came is not None and rests(in_us(came), now_us):
         return 0.0
     commits, reaches_back = newest_commits(log, newest, now_us - int(LATELY_S * 1e6))

@@ -10,9 +10,14 @@ from datetime import date, timedelta
 
 from pyspark.sql import functions as F
 
+from geo.delta.appending import write_frame
 from geo.delta.change import Change, DataFileOf
 from geo.delta.delta_state import DeltaState
+from geo.delta.frames import read_files
+from geo.delta.local_commits import change_here, remove_written
+from geo.delta.local_state import own_state
 from geo.delta.scan import files_at
+from geo.delta.spark_commits import commit_by_spark, with_user_metadata
 from geo.delta.table import Table
 from geo.errors import DamagedError, UnsafeError
 from geo.log.topic_log import ID
@@ -39,7 +44,7 @@ class DateFiles:
 
 def date_files(table: Table) -> dict[date, DateFiles] | None:
     """Files of each date, derived from the log alone; None where Spark is to count them."""
-    state = table.own_state()
+    state = own_state(table)
     files = None if state is None else files_at(table, state)
     if files is None:
         return None
@@ -112,9 +117,9 @@ def remove_dates(table: Table, days: Sequence[date], record: str) -> None:
         counted = {"numDeletedRows": sum(file.rows for file in taken)}
         return Change(state.version, "DELETE", {"predicate": json.dumps([among(days)])}, counted, taken, closed=gone)
 
-    if table.change_here(removal, record) is None:
-        recorded = table.saying(record)
-        recorded.commit(lambda: recorded.delta().delete(among(days)))
+    if change_here(table, removal, record) is None:
+        recorded = with_user_metadata(table, record)
+        commit_by_spark(recorded, lambda: recorded.delta().delete(among(days)))
 
 
 def compact_date(table: Table, day: date) -> None:
@@ -125,20 +130,20 @@ def compact_date(table: Table, day: date) -> None:
         taken = tuple(file for file in files_at(table, state) or () if file.partition[_DATE] == str(day))
         if not taken:
             return None
-        rows = table.read_files((file.path, file.partition) for file in taken)
+        rows = read_files(table, ((file.path, file.partition) for file in taken))
         count = -(-sum(file.size for file in taken) // MOST_BYTES)
         in_parts = rows.coalesce(1) if count == 1 else rows.repartitionByRange(count, *ID)
-        written = table.write_files(in_parts.sortWithinPartitions(*ID))
+        written = write_frame(table, in_parts.sortWithinPartitions(*ID))
         if written is None:
             return None
         there, found = sum(file.rows for file in taken), sum(file.rows for file in written.files)
         if there != found:
-            table.remove_written(written)
+            remove_written(table, written)
             raise DamagedError(
                 f"{table}: the files of {day} have {found} rows, the log says {there}. Nothing was written. Compare the regions: geo verify"
             )
         told = {"predicate": json.dumps([among([day])]), "zOrderBy": "[]", "auto": "false"}
         return Change(state.version, "OPTIMIZE", told, {}, taken, written, changes_rows=False)
 
-    if table.change_here(compaction) is None:
-        table.commit(lambda: table.delta().optimize().where(among([day])).executeCompaction())
+    if change_here(table, compaction) is None:
+        commit_by_spark(table, lambda: table.delta().optimize().where(among([day])).executeCompaction())

@@ -17,6 +17,7 @@ from geo.coordination.owners import named_owners, refuse_living
 from geo.coordination.ownership import Ownership, giving_back
 from geo.coordination.runners import filling_runners, origin_runners
 from geo.crash import CrashPoint, reach
+from geo.delta.ddl import remove_table
 from geo.delta.predicate import Among
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnknownAnswerError, UnsafeError, UsageError
@@ -246,7 +247,7 @@ def _remove(tables: ClusterTables, clusters: Iterable[str], topic: Topic, owners
     reach(CrashPoint.DELETE_FOLDERS_GONE)
     log = tables.log(topic)
     drop_view(tables, topic)
-    if stays or not (log.remove() or not log.exists()):
+    if stays or not (remove_table(log) or not log.exists()):
         return (*stays, str(log))
     reach(CrashPoint.DELETE_LOG_GONE)
     return ()

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from geo.config.model import Config, Link
 from geo.coordination.claims import Liveness
 from geo.coordination.storage_clock import storage_now_us
+from geo.delta.ddl import how_to_set
+from geo.delta.local_state import why_left_to_spark
 from geo.delta.process import Process
 from geo.delta.store import StorePath
 from geo.errors import GeoError, SchemaError, UsageError
@@ -301,13 +303,15 @@ def _tables(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
             fix = "upgrade delta-geo here, or move that table away" if isinstance(error, SchemaError) else "restore the table"
             yield Symptom("error", f"{where}, {topic}", first_line(error), fix, reason_of(error))
             continue
-        if (why := table.why_left_to_spark()) is not None and not table.may_spark_commit:
+        if (why := why_left_to_spark(table)) is not None and not table.may_spark_commit:
             fix = "docs/guarantees.md, *What a table asks of its writers*, says which are written to"
             yield Symptom("error", f"{where}, {topic}", f"nothing can be written to this log: {why}", fix, Reason.SCHEMA)
         elif why is not None:
             what = f"Spark reads and writes this log, which takes it some tenths of a second for what takes this program milliseconds: {why}"
             yield Symptom("ok", f"{where}, {topic}", what)
-        yield from of_log(f"{where}, {topic}", table.properties(), config.policy(topic).longest_outage_s, table.how_to_set)
+        yield from of_log(
+            f"{where}, {topic}", table.properties(), config.policy(topic).longest_outage_s, partial(how_to_set, table)
+        )
     for one in known_topics(tables):
         there = one.is_deleted and tables.log(one.topic).exists()
         if there or one.unended is not None:
@@ -355,7 +359,7 @@ def _links(
                 yield Symptom("warn", where, status.reason or "DELAYED", fix, status.code, status.since_us)
             if status.lag is not None and status.lag.seconds:
                 log = clusters[status.link.source].log(status.topic)
-                yield from of_lag(where, log.properties(), status.lag.seconds, log.how_to_set)
+                yield from of_lag(where, log.properties(), status.lag.seconds, partial(how_to_set, log))
     if tried.fault is not None:
         yield _unreadable(f"links into {name}", tried.fault)
         return

@@ -17,10 +17,15 @@ from pyspark.sql.types import StructType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
+from geo.delta.appending import write_feed, write_frame
 from geo.delta.change import Change, DataFileOf
 from geo.delta.commits import ERASED, Kind
+from geo.delta.ddl import set_property
 from geo.delta.delta_state import DeltaState
+from geo.delta.frames import read_files
+from geo.delta.local_commits import change_here, remove_written
 from geo.delta.scan import files_at
+from geo.delta.spark_commits import commit_by_spark, with_user_metadata
 from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.journal.cluster import connect
@@ -69,7 +74,7 @@ def erase(spark: SparkSession, config: Config, cluster: str, topic: Topic, where
     newest = log.commit_at(log.latest_version())
     if newest is not None and newest.kind is Kind.ERASURE:
         # A commit that rewrites nothing: where a link's stream can begin that has to pass over this one.
-        log.set_property(ERASED_PROPERTY, f"{utc_now():%Y-%m-%dT%H:%M:%SZ}")
+        set_property(log, ERASED_PROPERTY, f"{utc_now():%Y-%m-%dT%H:%M:%SZ}")
     return Erased(str(topic), cluster, messages, newest.version if messages and newest else None, retention)
 
 
@@ -80,9 +85,11 @@ def _empty(log: Table, columns: StructType, chosen: Column, messages: int) -> No
     emptied["properties"] = F.create_map(F.lit(ERASED_PROPERTY), F.lit("true"))
     # Links tell this commit from anybody's UPDATE by its record.
     record = json.dumps({ERASED: 1, "messages": messages})
-    if log.change_here(lambda state: _emptied(log, state, chosen, emptied), record) is None:
-        erasing = log.saying(record)
-        erasing.commit(lambda: erasing.delta().update(chosen, {identifier(name): value for name, value in emptied.items()}))
+    if change_here(log, lambda state: _emptied(log, state, chosen, emptied), record) is None:
+        erasing = with_user_metadata(log, record)
+        commit_by_spark(
+            erasing, lambda: erasing.delta().update(chosen, {identifier(name): value for name, value in emptied.items()})
+        )
 
 
 def _key(file: DataFileOf, state: DeltaState) -> tuple[str | None, ...]:
@@ -98,7 +105,7 @@ def _emptied(log: Table, state: DeltaState, chosen: Column, emptied: Mapping[str
     taken = tuple(file for file in files_at(log, state) or () if _key(file, state) in counts)
     if len(taken) != len(counts):
         return None
-    rows = log.read_files((file.path, file.partition) for file in taken)
+    rows = read_files(log, ((file.path, file.partition) for file in taken))
     is_chosen = F.coalesce(chosen, F.lit(False))
 
     def made(rows: DataFrame, where: Column) -> DataFrame:
@@ -109,7 +116,7 @@ def _emptied(log: Table, state: DeltaState, chosen: Column, emptied: Mapping[str
             )
         )
 
-    written = log.write_files(made(rows, is_chosen).sortWithinPartitions("publish_date", *ID))
+    written = write_frame(log, made(rows, is_chosen).sortWithinPartitions("publish_date", *ID))
     if written is None:
         return None
     before, after = rows.where(is_chosen), made(rows.where(is_chosen), F.lit(True))
@@ -117,9 +124,9 @@ def _emptied(log: Table, state: DeltaState, chosen: Column, emptied: Mapping[str
         frame.withColumn("_change_type", F.lit(f"update_{what}")) for frame, what in ((before, "preimage"), (after, "postimage"))
     ]
     there, found = sum(file.rows for file in taken), sum(file.rows for file in written.files)
-    feed = log.write_feed(told[0].unionByName(told[1])) if there == found else None
+    feed = write_feed(log, told[0].unionByName(told[1])) if there == found else None
     if feed is None:
-        log.remove_written(written)
+        remove_written(log, written)
         return None
     counted = {"numUpdatedRows": sum(counts.values()), "numCopiedRows": there - sum(counts.values())}
     return Change(state.version, "UPDATE", {"predicate": "[]"}, counted, taken, written, feed)

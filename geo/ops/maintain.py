@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config, TopicPolicy
 from geo.coordination.storage_clock import checked_now_us
 from geo.delta.commits import EXPIRED
+from geo.delta.ddl import how_to_set
+from geo.delta.spark_commits import vacuum_table
 from geo.delta.table import Table
 from geo.errors import UnsafeError, UsageError
 from geo.journal import upkeep
@@ -119,7 +121,7 @@ def _check_retention(table: Table, topic: Topic, policy: TopicPolicy) -> None:
             wanted = f"interval {-(-policy.longest_outage_s // 86_400)} days"
             raise UnsafeError(
                 f"{topic}: {key} is {properties[key]}, shorter than longest_outage ({policy.longest_outage_s // 86_400} days). A link that "
-                f"is away that long would find its place gone. Nothing was removed. Raise it: {table.how_to_set(key, wanted)}",
+                f"is away that long would find its place gone. Nothing was removed. Raise it: {how_to_set(table, key, wanted)}",
                 code=Reason.SHORT_RETENTION,
             )
 
@@ -145,5 +147,5 @@ def _maintain_log(
         for one in small:
             log.info("%s: %d files of %s, %d bytes, are compacted", topic, one.files, one.day, one.bytes)
             compact_date(table, one.day)
-        table.vacuum()
+        vacuum_table(table)
     return Maintained(str(topic), tuple(expired), tuple(held), tuple(small))

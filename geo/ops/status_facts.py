@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from geo.config.model import Config
 from geo.coordination.clock import CLOCK_TOLERANCE_US
 from geo.coordination.runners import origin_runners
 from geo.coordination.storage_clock import storage_now_us
+from geo.delta.ddl import how_to_set
 from geo.delta.driver import Reads
 from geo.faults import Tried, wrong_of
 from geo.journal.cluster import ClusterTables, connect_later
@@ -212,7 +214,7 @@ def _risks_of_log(one: LinkStatus, clusters: Mapping[str, ClusterTables], config
     log, found = clusters[one.link.source].log(one.topic), list[Finding | None]()
     with Tried():  # what is in the way of reading it is the link's finding
         outage_s = config.policy(one.topic).longest_outage_s
-        looks = of_log(f"cluster {one.link.source}, {one.topic}", log.properties(), outage_s, log.how_to_set)
+        looks = of_log(f"cluster {one.link.source}, {one.topic}", log.properties(), outage_s, partial(how_to_set, log))
         found = [at_risk(each, str(one.topic)) for each in looks]
     return tuple(risk for risk in found if risk is not None)
 

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from geo.config.choices import Start
 from geo.delta.actions import Touched
+from geo.delta.frames import bytes_of
 from geo.delta.predicate import Among, Predicate
 from geo.delta.table import Table
 from geo.ids import LedgerId
@@ -53,7 +54,7 @@ class BothLogs:
 
     def row_bytes(self) -> float:
         """Bytes that a row of the source takes, as far as its files tell; 1 at least."""
-        return max(1.0, self.source.size() / max(1, self.source.read().count()))
+        return max(1.0, bytes_of(self.source) / max(1, self.source.read().count()))
 
     def count_missing(self, version: int, floors: Floors | None) -> int:
         """Counts the messages that `missing` would give now."""

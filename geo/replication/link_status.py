@@ -14,6 +14,7 @@ from geo.delta.engine import Seen
 from geo.delta.history import parted
 from geo.delta.store import read_each
 from geo.delta.table import Table
+from geo.delta.versions import committed_at, is_asked_by_name
 from geo.errors import OtherClusterError, RetryableError
 from geo.faults import Tried, wrong_of
 from geo.journal.cluster import ClusterTables
@@ -186,7 +187,7 @@ def _status(
 def _looked(log: Table, *, again: bool = False) -> tuple[Seen | None, datetime | None]:
     """A source, and when its newest commit came where the list of its look has just told that. `again` as `Table.look`."""
     seen = log.look(again=again)
-    return seen, log.committed_at(seen.version) if seen is not None and log.is_asked_by_name else None
+    return seen, committed_at(log, seen.version) if seen is not None and is_asked_by_name(log) else None
 
 
 def told_state(row: LinkState | None, requests: Requests, source: str, topic: Topic) -> tuple[State, str | None]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from geo.delta.frames import read_stream
 from geo.delta.table import Table
 from geo.streams.checkpoint import forget, planned_end
 from geo.streams.query import BatchQuery
@@ -31,7 +32,7 @@ class LinkStream:
         self._is_ending = False
         self._replicated_to = self._given = stands_at
         """The last version that was replicated, and the last one that a batch had."""
-        rows = source.read_stream({"startingVersion": str(stands_at + 1), "ignoreDeletes": "true"})
+        rows = read_stream(source, {"startingVersion": str(stands_at + 1), "ignoreDeletes": "true"})
         self.query = BatchQuery(rows, name, self._on_batch, checkpoint=checkpoint, trigger=trigger)
 
     @property

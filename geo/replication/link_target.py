@@ -17,6 +17,7 @@ from geo.config.model import Link
 from geo.coordination.ownership import Ownership
 from geo.delta.engine import Seen
 from geo.delta.history import CommitName
+from geo.delta.local_state import own_state, state_to_follow
 from geo.delta.table import Table
 from geo.delta.writer import Written
 from geo.errors import GeoError, RetryableError, UnknownAnswerError
@@ -97,7 +98,7 @@ class TargetWatch:
 
     def _passed_own(self) -> None:
         """Marks the own append as passed: an append, and the only one since, where this process's commit is the next."""
-        if not self.target.is_near and (state := self.target.own_state()) is not None and state.version == self.since.version + 1:
+        if not self.target.is_near and (state := own_state(self.target)) is not None and state.version == self.since.version + 1:
             self.since = CommitName(self.since.table_id, state.version, state.txn_id)
 
     def passed(self, seen: CommitName) -> None:
@@ -110,7 +111,7 @@ class TargetWatch:
         RetryableError if a commit since was no append, or a commit that is known is not what it was."""
         since = self.since
         if not self.target.is_near:
-            if (state := self.target.state_to_follow()) is not None and (state.version, state.txn_id) == (
+            if (state := state_to_follow(self.target)) is not None and (state.version, state.txn_id) == (
                 since.version,
                 since.commit_id,
             ):

@@ -15,6 +15,7 @@ from geo.coordination.owners import refuse_producers
 from geo.coordination.ownership import giving_back
 from geo.coordination.runners import filling_runners, origin_runners
 from geo.crash import CrashPoint, reach
+from geo.delta.ddl import find_checked
 from geo.delta.predicate import Among, Predicate
 from geo.errors import UsageError
 from geo.faults import Tried
@@ -99,7 +100,7 @@ def _rehearsed(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: 
     """Counts the messages that would come back. Writes nothing."""
     source, target = open_log(other, topic)[0], own.log(topic)
     version = source.latest_version()
-    if target.find_checked(TOPIC_LOG) is None:
+    if find_checked(target, TOPIC_LOG) is None:
         return count_where(source, version, _mine(cluster))
     steps = find_missing(source, version, target, target.latest_version(), _mine(cluster), f"rebuild of {target}")
     return sum(map(count_rows, steps))

@@ -18,8 +18,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from geo.crash import CrashPoint, reach
+from geo.delta.appending import write_file_rows
 from geo.delta.commits import Commit, Kind
 from geo.delta.file_rows import FileRows
+from geo.delta.frames import read_added
 from geo.delta.history import CommitName, turn_of
 from geo.delta.scan import added, keep_where
 from geo.delta.tail import look_every_s
@@ -156,7 +158,7 @@ class RunningLink:
         if isinstance(here, pa.Table) or (here is not None and not self._source.is_near):
             return here
         with self._turns.tagged():
-            return self._source.read_added(first, last) if given is None else given
+            return read_added(self._source, first, last) if given is None else given
 
     def select(
         self, rows: DataFrame | FileRows | pa.Table, commits: Sequence[Commit]
@@ -189,8 +191,8 @@ class RunningLink:
     def _written(self, rows: FileRows, last: Commit) -> Written | DataFrame:
         """The rows beside the target, written by Spark's tasks; where they cannot, as Spark reads them."""
         self._into.ownership.refuse_if_lost()
-        if (written := self._into.log.write_files_of(rows, ORDER)) is None:
-            return keep_where(self._source.read_added(self.cursor.version + 1, last.version), rows.where)
+        if (written := write_file_rows(self._into.log, rows, ORDER)) is None:
+            return keep_where(read_added(self._source, self.cursor.version + 1, last.version), rows.where)
         reach(CrashPoint.APPEND_WRITTEN)
         return written
 
@@ -203,7 +205,7 @@ class RunningLink:
         if not may_be_old and all(_is_possible(commit, now_us) for commit in commits):
             return LeftOut()
         if isinstance(rows, FileRows):
-            rows = self._source.read_added(commits[0].version, commits[-1].version)
+            rows = read_added(self._source, commits[0].version, commits[-1].version)
         verdicts = rows.groupBy(verdict_column(self._rule, now_us).alias("verdict")).count().collect()
         return LeftOut.of({Verdict(row["verdict"]): row["count"] for row in verdicts})
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import DoubleType, FloatType, LongType, StructField, Stru
 from geo.config.choices import Updates
 from geo.delta.arrow_rows import columns_in
 from geo.delta.columns import Clash, Growth, goes_with, growth, is_same, sql_type
+from geo.delta.ddl import add_columns, set_property
 from geo.delta.definition import nullable
 from geo.delta.delta_state import schema_of
 from geo.delta.engine import attempt
@@ -163,9 +164,9 @@ def shape_for(
         )
     if accept and accepted:
         now = {one.given.name: sql_type(one.given.dataType) for one in accepted}
-        target.set_property(ACCEPTED_PROPERTY + source, json.dumps({**before, **now}, sort_keys=True))
+        set_property(target, ACCEPTED_PROPERTY + source, json.dumps({**before, **now}, sort_keys=True))
     if needed:
-        target.add_columns([*needed.added, *needed.widened])
+        add_columns(target, [*needed.added, *needed.widened])
         seen = target.look(again=True)
         assert seen is not None, "it was there"
         there = seen.columns

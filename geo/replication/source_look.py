@@ -14,6 +14,7 @@ from geo.delta.engine import Seen
 from geo.delta.history import LOOK_BACK, CommitName, parted
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_PRESENCE_S
+from geo.delta.versions import stamp_at
 from geo.errors import RetryableError
 from geo.journal.cluster import ClusterTables
 from geo.log.kept_policies import refuse_forbidden
@@ -102,7 +103,7 @@ class SourceLook:
         """
         if self._log.has_commit(cursor.version + 1):
             return True
-        stamp = self._log.commit_stamp(cursor.version) if self.is_local else None
+        stamp = stamp_at(self._log, cursor.version) if self.is_local else None
         at_cursor = cursor, stamp
         is_fresh = stamp is not None or (not self.is_local and time.monotonic() - self._found_at < REMOTE_PRESENCE_S)
         if at_cursor == self._found_at_cursor and is_fresh:

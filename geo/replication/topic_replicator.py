@@ -22,6 +22,7 @@ from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.history import CommitName
 from geo.delta.table import Table
+from geo.delta.versions import is_asked_by_name
 from geo.errors import RetryableError
 from geo.faults import FAULTS, Tried
 from geo.journal.cluster import ClusterTables
@@ -282,7 +283,7 @@ class TopicReplicator:
 
 def _is_still(log: Table, at: CommitName | None) -> bool:
     """Tells whether a log on a store where a look is a request has this commit as its newest."""
-    if at is None or at.commit_id is None or not log.is_asked_by_name or log.has_commit(at.version + 1):
+    if at is None or at.commit_id is None or not is_asked_by_name(log) or log.has_commit(at.version + 1):
         return False
     there = log.commit_at(at.version)
     return there is not None and there.commit_id == at.commit_id

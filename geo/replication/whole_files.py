@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from geo.crash import CrashPoint, reach
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
+from geo.delta.local_state import state_to_follow
 from geo.delta.predicate import IsNull, Predicate, may_hold
 from geo.delta.predicate_arrow import mask
 from geo.delta.scan import data_files
@@ -144,12 +145,12 @@ def _in_order(chosen: Iterable[Whole | None]) -> list[Whole]:
 
 
 def plain_state(table: Table, what: str) -> DeltaState:
-    """The newest version of a table of plain files on a local disk or on S3, there as `Table.state_to_follow`. Between a commit and its
+    """The newest version of a table of plain files on a local disk or on S3, there as `state_to_follow`. Between a commit and its
     checksum it is waited for. Raises UnsafeError of another one; `what` it is."""
     if table.log_folder is None:
         raise UnsafeError(f"the {what} {table} is neither on a local disk nor on S3, where alone files are copied. {_ROWS}")
     deadline = time.monotonic() + _CHECKSUM_S
-    while (state := table.state_to_follow()) is None or state.is_mapped:
+    while (state := state_to_follow(table)) is None or state.is_mapped:
         if time.monotonic() > deadline:
             raise UnsafeError(
                 f"the {what} {table} uses more of Delta's protocol than plain files, or was last written by another program. {_ROWS}"

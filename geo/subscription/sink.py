@@ -19,8 +19,10 @@ from random import uniform
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.crash import CrashPoint, reach
+from geo.delta.appending import append_frame
 from geo.delta.commits import Commit
 from geo.delta.driver import Driver
+from geo.delta.spark_commits import sweep_table
 from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import RetryableError, UsageError
@@ -137,13 +139,15 @@ class _Sink:
     def append(self, rows: DataFrame, record: SinkRecord) -> bool:
         """Appends the rows. Returns whether they landed, or there was nothing to append. False: another commit of the subscription came first."""
         if not self._table.by_path and not self._table.exists():
-            self._table.append(rows.limit(0))  # the commit that makes a table of a catalog would say nothing of the messages
+            append_frame(
+                self._table, rows.limit(0)
+            )  # the commit that makes a table of a catalog would say nothing of the messages
         if self._name not in _swept:
             _swept.add(self._name)
-            self._table.sweep()
+            sweep_table(self._table)
         reach(CrashPoint.SINK_BEFORE_APPEND)
         transaction = (f"{SINK_KEY} {self._subscription}", record.number)
-        self._table.append(rows, record.encode(), transaction)  # what a number was used for already does nothing
+        append_frame(self._table, rows, record.encode(), transaction)  # what a number was used for already does nothing
         reach(CrashPoint.SINK_AFTER_APPEND)
         for commit in self._commits():
             found = SinkRecord.decode(commit.user_metadata)

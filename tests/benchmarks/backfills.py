@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
+from geo.delta.frames import bytes_of
 from geo.fleet.backfill import Backfill, Mode, backfill
 from tests.benchmarks.bench import Bench
 
@@ -21,7 +22,7 @@ def backfills(bench: Bench, rows: int, rounds: int) -> Iterator[str]:
             took = _timed(lambda way=way, name=name: _bring(bench, way, name))  # type: ignore[misc]
             if number:
                 seconds[way].append(took)
-                size = bench.world.log("us", bench.topic(name)).size()
+                size = bytes_of(bench.world.log("us", bench.topic(name)))
             if way != "plain":
                 there, due = (bench.world.log(one, bench.topic(name)).read().count() for one in ("eu", "us"))
                 assert there == due, f"{way}: {there} of {due} rows came"

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from geo.coordination.ownership import release
+from geo.delta.appending import append_rows
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.log.topics import create_topic
@@ -95,8 +96,8 @@ class Bench:
                 "marker": pa.nulls(_ROWS, pa.string()), "publish_date": pa.array([day] * _ROWS, pa.date32()),
             }
         )  # fmt: skip
-        Table(Driver.of(self.spark), str(log), by_path=True, lock=None).append_rows(
-            table, record_of(first, first + _ROWS, now_us())
+        append_rows(
+            Table(Driver.of(self.spark), str(log), by_path=True, lock=None), table, record_of(first, first + _ROWS, now_us())
         )
 
     # -- the two ways ------------------------------------------------------------------------------------------------

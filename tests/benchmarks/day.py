@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 from geo.coordination.storage_clock import renew
+from geo.delta.appending import append_frame
 from geo.delta.delta_log import read_folder
 from geo.delta.disk_store import on_disk
 from geo.delta.history import CommitName
@@ -154,7 +155,7 @@ class Day:
         for number in range(batches):
             rows = self._bench.rows(2_000_000_000 + self._entry + number * 10, 10).coalesce(1)
             began = time.monotonic()
-            log.append(rows)
+            append_frame(log, rows)
             appends.append((time.monotonic() - began) * 1000)
         self._bench.stop(self._bench.link(self._name))
         return {

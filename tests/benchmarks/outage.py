@@ -12,6 +12,8 @@ from datetime import datetime, timezone
 
 import pyarrow as pa
 
+from geo.delta.appending import append_rows
+from geo.delta.frames import bytes_of
 from geo.delta.table import Table
 from geo.log.topics import create_topic
 from geo.names import Topic
@@ -30,12 +32,12 @@ def outage(bench: Bench, commits: int, rows: int, others: int) -> Iterator[str]:
     log = _made(bench, behind)
     for number in range(commits):
         payload = [os.urandom(512).hex().encode() for _ in range(rows)]
-        log.append_rows(_rows(number * rows, payload))
+        append_rows(log, _rows(number * rows, payload))
     active = [bench.topic(f"active{number}") for number in range(others)]
     logs = [_made(bench, topic) for topic in active]
     for one in logs:
-        one.append_rows(_rows(0, payload[:10]))
-    size, stop = log.size(), threading.Event()
+        append_rows(one, _rows(0, payload[:10]))
+    size, stop = bytes_of(log), threading.Event()
     writer = threading.Thread(target=_write, args=(logs, payload[:10], stop))
     due, peak, began = commits * rows, 0, time.monotonic()
     turn = TURN_BYTES * due // size
@@ -102,7 +104,7 @@ def _write(logs: list[Table], payload: list[bytes], stop: threading.Event) -> No
     entry = len(payload)
     while not stop.wait(_EVERY_S):
         for log in logs:
-            log.append_rows(_rows(entry, payload))
+            append_rows(log, _rows(entry, payload))
         entry += len(payload)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from geo.delta.appending import append_frame
 from geo.ids import LedgerId, MessageId
 from geo.log.ledgers import ledger_id
 from geo.log.topics import create_topic
@@ -99,7 +100,7 @@ class SubscriptionBench(Bench):
         payload = F.substring(F.sha2(F.col("entry_id").cast("string"), 512), 1, _PAYLOAD).cast("binary")
         for number in range(_COMMITS):
             rows = self.rows(number * count // _COMMITS, count // _COMMITS)
-            tables.log(topic).append(rows.withColumns({"origin": F.lit("eu"), "payload": payload}))
+            append_frame(tables.log(topic), rows.withColumns({"origin": F.lit("eu"), "payload": payload}))
         states = [AckState(base=Base())]
         for number in range(records):
             here = range(number * holes // records, (number + 1) * holes // records)
@@ -163,7 +164,7 @@ class SubscriptionBench(Bench):
                     "payload": payload,
                 }
             )
-            tables.log(topic).append(rows.where(f"entry_id >= {expired}"))
+            append_frame(tables.log(topic), rows.where(f"entry_id >= {expired}"))
         acked = {}
         wanted = 0
         for ledger in range(1, ledgers + 1):

@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 from geo.cli.main import main
 from geo.coordination import storage_clock
+from geo.delta.appending import append_rows
 from geo.delta.arrow_rows import rows_table
 from geo.delta.create import make_first
 from geo.delta.delta_state import newest_state
@@ -135,7 +136,7 @@ class Place:
         same = {**of_all, "publish_date": from_us(time_us).date()}
         rows = [{**same, "entry_id": entry, "key": f"w{entry}"} for entry in range(first, first + count)]
         log = self.far.log("us", TOPIC)
-        log.append_rows(rows_table(TOPIC_LOG.types, rows), Batch("w", time_us, (span,), {}).encode())
+        append_rows(log, rows_table(TOPIC_LOG.types, rows), Batch("w", time_us, (span,), {}).encode())
         self._appended += count
 
     def forge(self, count: int, ledger_id: int = 7) -> None:
@@ -144,7 +145,7 @@ class Place:
         of_all = {"origin": "us", "ledger_id": ledger_id, "publish_time": late, "producer": "x", "publish_date": late.date()}
         rows = [{**of_all, "entry_id": entry, "key": f"x{entry}"} for entry in range(count)]
         batch = Batch("x", in_us(late), (Span(LedgerKey("", None), ledger_id, 0, count - 1),), {})
-        self.far.log("us", TOPIC).append_rows(rows_table(TOPIC_LOG.types, rows), batch.encode())
+        append_rows(self.far.log("us", TOPIC), rows_table(TOPIC_LOG.types, rows), batch.encode())
 
     def replicate(self, *targets: str) -> list[LinkReport]:
         """A pass of the links into each target."""

@@ -15,6 +15,7 @@ import pytest
 from geo.cli.main import _parser, main
 from geo.cli.noted import WRITES
 from geo.cli.verbs import VERBS
+from geo.delta.ddl import set_property
 from tests.world import TOPIC, World
 
 
@@ -109,7 +110,7 @@ def test_doctor_finds_nothing_wrong_and_then_what_is(linked: World, capsys: pyte
     code, findings = _said(capsys, "doctor", *config)
     assert code == 0, findings
     assert {finding["level"] for finding in findings} <= {"ok", "warn"}
-    linked.log("eu").set_property("delta.enableChangeDataFeed", "false")
+    set_property(linked.log("eu"), "delta.enableChangeDataFeed", "false")
     shutil.rmtree(linked.log("us").name)
     code, findings = _said(capsys, "doctor", *config)
     assert code == 1

@@ -17,10 +17,12 @@ from pyspark.sql import functions as F
 from geo.cli import running
 from geo.cli.main import main
 from geo.config import load
+from geo.delta.appending import append_frame
 from geo.delta.commits import commit_file
 from geo.delta.driver import Driver, Reads
 from geo.delta.engine import Engine
 from geo.delta.engines.native import engine as native
+from geo.delta.local_state import own_state
 from geo.delta.s3_store import port_of
 from geo.delta.store import StorePath, read_each
 from geo.delta.table import Table
@@ -76,7 +78,7 @@ def looked_at(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     publish(nested, NESTED, world.config, "us", order_by="key")
     log = world.log("us", TYPED)
     marker = log.read().limit(1).withColumns({"marker": F.lit("probe"), "entry_id": F.lit(10_000).cast("bigint")})
-    log.append(marker)
+    append_frame(log, marker)
     consume(world, "us")
     changes.create(spark, world.config, "us", TOPIC, "later", datetime.now(timezone.utc))
     world.replicate("eu")
@@ -153,11 +155,11 @@ def test_ledgers_are_the_same_with_and_without_spark(spark: SparkSession, tmp_pa
             "marker": F.expr("CASE entry_id WHEN 39 THEN 'SNAPSHOT' END"),
         }
     )
-    log.append(rows.repartition(3))
+    append_frame(log, rows.repartition(3))
     of_second = {"ledger_id": F.lit(2).cast("bigint"), "replicate_to": F.expr("CAST(array() AS ARRAY<STRING>)")}
     # Files of one ledger, of which statistics tell: for nobody, and without a marker.
-    log.append(world.entries("us", 40, 45).withColumns(of_second))
-    log.append(world.entries("us", 45, 48).withColumns(of_second))
+    append_frame(log, world.entries("us", 40, 45).withColumns(of_second))
+    append_frame(log, world.entries("us", 45, 48).withColumns(of_second))
     version = log.latest_version()
     without = connect_later(no_spark, world.config.cluster("us")).log(TOPIC)
     by_spark = connect_later(lambda: world.spark, world.config.cluster("us"), reads=Reads.NONE).log(TOPIC)
@@ -321,7 +323,7 @@ def test_structs_in_which_values_are_required_are_read_without_spark(looked_at: 
     )
     assert required != metadata["schemaString"]
     (folder / commit_file(version + 1)).write_text(json.dumps({"metaData": {**metadata, "schemaString": required}}) + "\n")
-    assert log.own_state() is None, "nobody appends to it by himself"
+    assert own_state(log) is None, "nobody appends to it by himself"
     assert list(newest(connect_later(no_spark, copy.config.cluster("us")), NESTED, 7)) == expected
     assert len(expected) == 7
 

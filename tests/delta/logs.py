@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from geo.delta.arrow_rows import rows_table
+from geo.delta.ddl import create_table
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.schemas import TOPIC_LOG
@@ -20,7 +21,7 @@ NOW = datetime(2026, 11, 24, 10, 11, 12, 131415, tzinfo=timezone.utc)
 
 def made_log(spark: SparkSession, folder: Path, name: str = "log") -> Table:
     table = Table(Driver.of(spark), str(folder / name), by_path=True, lock=folder / f"{name}.lock")
-    table.create(TOPIC_LOG)
+    create_table(table, TOPIC_LOG)
     return table
 
 

@@ -15,13 +15,16 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
 from geo.delta import checkpoint
+from geo.delta.appending import append_rows, append_rows_once
 from geo.delta.checkpoint import write_checkpoint
 from geo.delta.commits import checksum_file, commit_file
+from geo.delta.ddl import add_columns, create_table, set_property
 from geo.delta.delta_log import POINTER, newest_checkpoint, read_folder, remove_below
 from geo.delta.delta_state import require_state
 from geo.delta.disk_store import on_disk
 from geo.delta.engine import UnsupportedError
 from geo.delta.engines.native.active_files import active_files
+from geo.delta.local_state import own_state
 from geo.delta.object_store import ObjectStore
 from geo.delta.rewrite import replace_rows
 from geo.delta.scan import few_rows
@@ -43,12 +46,12 @@ def log(s3: S3) -> Table:
     """With columns that came later, properties, numbers of transactions and files that were replaced; the next commit, version _DUE, is to
     write a checkpoint."""
     log = opened_on(s3)
-    log.create(TOPIC_LOG)
-    log.append_rows(rows_for(log, 0, 3))
-    log.add_columns(OWN)
-    log.append_rows_once(rows_for(log, 3, 5), "token", ("app", 7))
+    create_table(log, TOPIC_LOG)
+    append_rows(log, rows_for(log, 0, 3))
+    add_columns(log, OWN)
+    append_rows_once(log, rows_for(log, 3, 5), "token", ("app", 7))
     replace_rows(log, lambda rows: rows, lambda rows: rows)
-    log.set_property("delta.checkpointInterval", str(_DUE))
+    set_property(log, "delta.checkpointInterval", str(_DUE))
     return log
 
 
@@ -85,10 +88,10 @@ def test_a_table_is_the_same_once_its_log_was_cut_below_it(s3: S3, log: Table, b
         DeltaTable(log.name, storage_options=s3.options()).create_checkpoint()
     elif before == "own":
         write_checkpoint(folder, 5, require_state(folder).checksum)
-    log.append_rows(rows_for(log, 5, 8))
+    append_rows(log, rows_for(log, 5, 8))
     checkpoints = [name for name in folder.names() if "checkpoint.parquet" in name]
     assert (newest_checkpoint(folder)[0], len(checkpoints)) == (_DUE, 1 if before == "none" else 2)
-    log.append_rows(rows_for(log, 8, 9))
+    append_rows(log, rows_for(log, 8, 9))
     by_checkpoint = _told(s3, log)
     _without(log, *checkpoints, POINTER)
     by_commits = _told(s3, log)
@@ -96,7 +99,7 @@ def test_a_table_is_the_same_once_its_log_was_cut_below_it(s3: S3, log: Table, b
     write_checkpoint(folder, 7, require_state(folder).checksum)
     assert remove_below(folder, read_folder(folder), 7) == 7
     assert _told(s3, log) == by_commits
-    log.append_rows(rows_for(log, 9, 10))
+    append_rows(log, rows_for(log, 9, 10))
     assert len(_told(s3, log)[5]) == 10
 
 
@@ -106,7 +109,7 @@ def test_of_parts_of_a_checkpoint_of_which_one_is_missing_nothing_is_read(log: T
     folder = _folder(log)
     _without(log, checksum_file(5))  # else files are read from there
     files = sorted(one["path"] for one in active_files(folder)[0])
-    write_checkpoint(folder, 5, log.own_state().checksum)  # type: ignore[union-attr]  # it has one
+    write_checkpoint(folder, 5, own_state(log).checksum)  # type: ignore[union-attr]  # it has one
     one, whole = folder / f"{5:020}.checkpoint.parquet", folder.store.get(str(folder / f"{5:020}.checkpoint.parquet"))
     rows = pq.read_table(pa.BufferReader(whole))
     others = [row["add"] is None for row in rows.to_pylist()]
@@ -141,20 +144,20 @@ def test_it_has_what_was_removed_as_long_as_somebody_may_read_it(log: Table, mon
 def test_a_commit_that_is_due_one_asks_for_little_more(s3: S3, log: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("geo.delta.held_files.FRESH_S", 60.0)  # of a machine that is busy too
     before = s3.counts()
-    log.append_rows(rows_for(log, 5, 6))
+    append_rows(log, rows_for(log, 5, 6))
     of_due = s3.counts() - before
-    log.append_rows(rows_for(log, 6, 7))
+    append_rows(log, rows_for(log, 6, 7))
     assert newest_checkpoint(_folder(log))[0] == _DUE
     assert (of_due - (s3.counts() - before - of_due)).total() <= 4, "the list, the pointer, and two puts"
 
 
 @pytest.mark.parametrize("lost", [pytest.param("answer", marks=pytest.mark.slow), "pointer", "checkpoint"])
 def test_whoever_dies_or_hears_nothing_leaves_a_table_that_is_read(s3: S3, log: Table, lost: str) -> None:
-    log.append_rows(rows_for(log, 5, 6))
+    append_rows(log, rows_for(log, 5, 6))
     if lost == "answer":
         s3.next_of("PUT", "lost", 2)
         write_checkpoint(_folder(log), _DUE, require_state(_folder(log)).checksum)
-    log.append_rows(rows_for(log, 6, 7))
+    append_rows(log, rows_for(log, 6, 7))
     whole = _told(s3, log)
     _without(log, *({"answer": [], "pointer": [POINTER], "checkpoint": [POINTER, f"{_DUE:020}.checkpoint.parquet"]}[lost]))
     assert _told(s3, log) == whole
@@ -190,7 +193,7 @@ def test_what_its_checksum_does_not_say_is_in_no_checkpoint(log: Table) -> None:
 def test_where_another_one_is_asked_for_the_library_writes_it(
     log: Table, asked: dict[str, str], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log.set_property(*next(iter(asked.items())))  # the commit that is due one
+    set_property(log, *next(iter(asked.items())))  # the commit that is due one
     folder = _folder(log)
     caplog.set_level(logging.INFO)
     with pytest.raises(UnsupportedError, match=why):
@@ -200,14 +203,14 @@ def test_where_another_one_is_asked_for_the_library_writes_it(
 
 def test_a_pointer_never_goes_back(s3: S3, log: Table) -> None:
     folder, state = _folder(log), require_state(_folder(log))
-    log.append_rows(rows_for(log, 5, 6))
+    append_rows(log, rows_for(log, 5, 6))
     write_checkpoint(folder, state.version, state.checksum)
     assert (newest_checkpoint(folder)[0], read_folder(folder).checkpoints) == (_DUE, (5, _DUE))
 
 
 def test_a_system_table_of_ours_has_one(s3: S3) -> None:
     table = opened_on(s3)
-    table.create(LINKS)
+    create_table(table, LINKS)
     folder = _folder(table)
     write_checkpoint(folder, 0, require_state(folder).checksum)
     assert remove_below(folder, read_folder(folder), 0) == 0
@@ -225,7 +228,7 @@ def _files(log: Table) -> list[str]:
 
 @pytest.mark.spark
 def test_spark_reads_it_and_one_of_sparks_is_gone_on_from(spark: SparkSession, s3: S3, log: Table, tmp_path: Path) -> None:
-    log.set_property("delta.checkpointInterval", "1")
+    set_property(log, "delta.checkpointInterval", "1")
     folder, place = _folder(log), tmp_path / "log"
     assert remove_below(folder, read_folder(folder), _DUE) == _DUE
     for name in _files(log):
@@ -248,7 +251,7 @@ def test_spark_reads_it_and_one_of_sparks_is_gone_on_from(spark: SparkSession, s
     for path in place.rglob("*"):
         if path.is_file() and not path.name.startswith("."):
             _folder(other).store.put(f"{other.name}/{path.relative_to(place).as_posix()}", path.read_bytes())
-    other.set_property("k", "v")
+    set_property(other, "k", "v")
     state = require_state(_folder(other))
     write_checkpoint(_folder(other), state.version, state.checksum)
     by_checkpoint = _told(s3, other)

@@ -12,6 +12,7 @@ from geo.config.cluster import Cluster
 from geo.crash import CrashPoint, watched
 from geo.delta.columns import folded, twins
 from geo.delta.create import make_first
+from geo.delta.ddl import add_columns, find_columns
 from geo.delta.definition import columns_of
 from geo.delta.disk_store import on_disk
 from geo.errors import SchemaError, UsageError
@@ -103,12 +104,12 @@ def test_nor_does_one_that_is_there_get_them_or_another_type_than_somebody_gave_
         ([StructField("void", NullType())], "column 'void' has no type"),
     ):
         with pytest.raises(SchemaError, match=told):
-            log.add_columns(given)
+            add_columns(log, given)
         with pytest.raises(UsageError, match=told.replace("there", "in orders")) as error:
             grow_topic(tables, TOPIC, given)
         assert "Nothing was changed" in str(error.value)
     assert log.latest_version() == 0
-    log.add_columns(_columns("id", "n"))
+    add_columns(log, _columns("id", "n"))
     assert log.latest_version() == 1
 
 
@@ -118,10 +119,10 @@ def test_who_lost_against_somebody_who_gave_other_columns_at_the_same_time_is_to
 
     def others(point: CrashPoint) -> None:
         if point is CrashPoint.COLUMNS_ADDED:
-            tables.log(second).add_columns([StructField("n", StringType())])
+            add_columns(tables.log(second), [StructField("n", StringType())])
 
     with watched(others), pytest.raises(UsageError, match="orders: somebody gave orders-partition-1 other columns") as error:
         grow_topic(tables, TOPIC, _columns("n"))
     assert "column 'n' is bigint as asked for and string there" in str(error.value)
-    seen = [tables.log(one).find(TOPIC_LOG) for one in (first, second)]
+    seen = [find_columns(tables.log(one), TOPIC_LOG) for one in (first, second)]
     assert [one and one["n"].dataType for one in seen] == [LongType(), StringType()]

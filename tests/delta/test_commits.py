@@ -10,8 +10,10 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from geo.delta.appending import append_frame
 from geo.delta.arrow_rows import collected
 from geo.delta.commits import Commit, Kind, of_file, of_history
+from geo.delta.ddl import set_property
 from geo.delta.driver import Driver
 from geo.delta.engines.spark.commit_pages import read_page
 from geo.delta.engines.spark.engine import SparkEngine, first_there
@@ -72,13 +74,13 @@ def test_commits_of_delta_are_read_alike_by_name_and_from_the_history(spark: Spa
     table = Table(Driver.of(spark), str(tmp_path / "t"), by_path=True, lock=None)
     rows = spark.range(10, numPartitions=1).withColumn("d", F.col("id") % 2)
     rows.write.format("delta").partitionBy("d").mode("append").save(table.name)
-    table.append(rows.limit(4), "a record")
+    append_frame(table, rows.limit(4), "a record")
     table.delta().delete("d = 0")
     table.delta().delete("id = 1")
     table.delta().delete("id = 99")
     table.delta().update("id = 3", {"id": F.lit(33)})
     spark.sql(f"OPTIMIZE {table.sql}")
-    table.set_property("geo.x", "y")
+    set_property(table, "geo.x", "y")
     spark.sql(f"RESTORE {table.sql} TO VERSION AS OF 1")
     write_deltalake(table.name, rows.where("id = 5").toPandas(), mode="append")
     kinds = [APPEND, APPEND, REWRITE, REWRITE, REWRITE, NEUTRAL, NEUTRAL, Kind.RESTORE, APPEND]

@@ -18,6 +18,8 @@ from pyspark.sql.types import DateType, DecimalType, StructField, StructType, Va
 
 from geo.crash import CrashPoint
 from geo.delta import create
+from geo.delta.appending import append_rows
+from geo.delta.ddl import create_table, find_columns, set_property
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.errors import RetryableError
@@ -70,33 +72,33 @@ def test_it_says_what_spark_says_and_spark_goes_on_in_it(
     spark: SparkSession, tmp_path: Path, schema: TableSchema, extra: Iterable[StructField]
 ) -> None:
     by_spark, here = _table(spark, tmp_path, "by-spark"), _table(spark, tmp_path, "deep/down/here")
-    by_spark.create(schema, extra)
+    create_table(by_spark, schema, extra)
     with _spark_makes_none():
         assert not here.exists()
-        here.create(schema, extra)
-        assert here.find(schema) == by_spark.find(schema)
+        create_table(here, schema, extra)
+        assert find_columns(here, schema) == find_columns(by_spark, schema)
     assert _said(here) == _said(by_spark)
     assert here.table_id() != by_spark.table_id()
     assert here.read().schema == by_spark.read().schema
-    here.set_property("note", "Spark's own commit")
-    here.create(schema, extra)  # it is there
+    set_property(here, "note", "Spark's own commit")
+    create_table(here, schema, extra)  # it is there
     assert here.latest_version() == 1
     assert here.delta().detail().collect()[0]["properties"] == {**by_spark.properties(), "note": "Spark's own commit"}
 
 
 def test_what_was_there_already_is_no_example(spark: SparkSession, tmp_path: Path) -> None:
-    _table(spark, tmp_path, "first").create(TOPIC_LOG, PLAIN)
+    create_table(_table(spark, tmp_path, "first"), TOPIC_LOG, PLAIN)
     create._first_versions.clear()
-    _table(spark, tmp_path, "first").create(TOPIC_LOG)
+    create_table(_table(spark, tmp_path, "first"), TOPIC_LOG)
     second = _table(spark, tmp_path, "second")
-    second.create(TOPIC_LOG)
+    create_table(second, TOPIC_LOG)
     assert second.read().columns == list(TOPIC_LOG.names)
 
 
 def test_a_table_with_columns_that_are_not_known_here_is_made_by_spark(spark: SparkSession, tmp_path: Path) -> None:
-    _table(spark, tmp_path, "first").create(TOPIC_LOG, UNKNOWN)
+    create_table(_table(spark, tmp_path, "first"), TOPIC_LOG, UNKNOWN)
     with _spark_makes_none(), pytest.raises(AssertionError, match="Spark was asked"):
-        _table(spark, tmp_path, "second").create(TOPIC_LOG, UNKNOWN)
+        create_table(_table(spark, tmp_path, "second"), TOPIC_LOG, UNKNOWN)
 
 
 @pytest.mark.parametrize("same_process", [True, False], ids=["same-process", "another"])
@@ -104,9 +106,9 @@ def test_a_table_with_columns_that_are_not_known_here_is_made_by_spark(spark: Sp
 def test_one_that_stops_here_is_there_whole_or_made_anew(
     spark: SparkSession, tmp_path: Path, point: CrashPoint, same_process: bool
 ) -> None:
-    _table(spark, tmp_path, "first").create(TOPIC_LOG)
+    create_table(_table(spark, tmp_path, "first"), TOPIC_LOG)
     with dies_at(point):
-        _table(spark, tmp_path, "here").create(TOPIC_LOG)
+        create_table(_table(spark, tmp_path, "here"), TOPIC_LOG)
     here = _table(spark, tmp_path, "here")
     if point is CrashPoint.COMMIT_WRITTEN:  # as a process leaves it that dies there
         drawn = "01234567-89ab-cdef-0123-456789abcdef"
@@ -116,8 +118,8 @@ def test_one_that_stops_here_is_there_whole_or_made_anew(
     assert here.exists() is (point is CrashPoint.TABLE_COMMITTED)
     if not same_process:
         create._first_versions.clear()
-    here.create(TOPIC_LOG)
-    here.append_rows(rows_of(0, 2))
+    create_table(here, TOPIC_LOG)
+    append_rows(here, rows_of(0, 2))
     assert here.read().count() == 2
     assert [commit.operation for commit in here.commits(0, 9)] == ["CREATE TABLE", "WRITE"]
     assert not list(Path(here.name, "_delta_log").glob("*.tmp"))
@@ -127,21 +129,21 @@ def test_where_it_cannot_be_made_spark_makes_it(spark: SparkSession, tmp_path: P
     def link(source: Path, target: Path) -> None:
         raise OSError(errno.EPERM, "a file system without links")
 
-    _table(spark, tmp_path, "first").create(TOPIC_LOG)
+    create_table(_table(spark, tmp_path, "first"), TOPIC_LOG)
     here = _table(spark, tmp_path, "here")
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", link)
-        here.create(TOPIC_LOG)
+        create_table(here, TOPIC_LOG)
     assert here.latest_version() == 0
     assert not list(Path(here.name, "_delta_log").glob("*.tmp"))
 
 
 def test_where_something_else_is_nothing_is_made(spark: SparkSession, tmp_path: Path) -> None:
-    _table(spark, tmp_path, "first").create(TOPIC_LOG)
+    create_table(_table(spark, tmp_path, "first"), TOPIC_LOG)
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "notes.txt").write_text("mine")
     with pytest.raises(RetryableError, match="something that is no Delta table is there"):
-        _table(spark, tmp_path, "here").create(TOPIC_LOG)
+        create_table(_table(spark, tmp_path, "here"), TOPIC_LOG)
     assert (tmp_path / "here" / "notes.txt").read_text() == "mine"
 
 
@@ -152,19 +154,19 @@ def test_a_log_that_somebody_else_is_just_making_is_waited_for(spark: SparkSessi
     here = Table(Driver.of(spark), str(tmp_path / "here"), by_path=True, lock=None)
     other = threading.Timer(0.5, (log / "what another writer makes").unlink)
     other.start()
-    here.create(TOPIC_LOG)
+    create_table(here, TOPIC_LOG)
     other.join()
     assert here.latest_version() == 0
 
 
 def test_of_several_who_make_it_at_once_one_does(spark: SparkSession, tmp_path: Path) -> None:
-    _table(spark, tmp_path, "first").create(TOPIC_LOG)
+    create_table(_table(spark, tmp_path, "first"), TOPIC_LOG)
     ids: list[str] = []
 
     def make(number: int) -> None:
         one = _table(spark, tmp_path, "here")
-        one.create(TOPIC_LOG)
-        one.append_rows(rows_of(0, 1))
+        create_table(one, TOPIC_LOG)
+        append_rows(one, rows_of(0, 1))
         ids.append(one.table_id())
 
     threads = [threading.Thread(target=make, args=(number,)) for number in range(4)]

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.delta.appending import append_here
+from geo.delta.ddl import set_property
 from geo.delta.delta_log import newest_metadata, opened_commits
 from geo.delta.delta_state import newest_state
 from geo.delta.disk_store import on_disk
@@ -39,9 +41,9 @@ COLUMNS = ("origin", "ledger_id", "entry_id", "key", "payload", "marker", "prope
 def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Some commits of this process, a checkpoint among them."""
     table = made_log(spark, tmp_path_factory.mktemp("damage"))
-    table.set_property("delta.checkpointInterval", "3")
+    set_property(table, "delta.checkpointInterval", "3")
     for number in range(4):
-        assert table.append_here(rows_of(100 * number, 100 * number + 100), f'{{"record": {number}}}')
+        assert append_here(table, rows_of(100 * number, 100 * number + 100), f'{{"record": {number}}}')
     return table
 
 

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType
 from geo import schemas
 from geo.delta.columns import Growth
 from geo.delta.commits import checksum_file, commit_file
+from geo.delta.ddl import create_table, set_property
 from geo.delta.definition import first_version
 from geo.delta.delta_state import DeltaState, require_state
 from geo.delta.disk_store import on_disk
@@ -50,7 +51,7 @@ def _protocol(said: dict[str, Any]) -> dict[str, Any]:
 )
 def test_the_first_version_is_spark_s(spark: SparkSession, tmp_path: Path, schema: TableSchema, extra: str) -> None:
     columns, own = _columns(extra), {"geo.own": "1"}
-    Table(Driver(lambda: spark), str(tmp_path / "t"), by_path=True, lock=None).create(schema, columns, own)
+    create_table(Table(Driver(lambda: spark), str(tmp_path / "t"), by_path=True, lock=None), schema, columns, own)
     log = tmp_path / "t" / "_delta_log"
     theirs = _actions(log, 0)
     table_id, txn_id, made = theirs["metaData"]["id"], theirs["commitInfo"]["txnId"], theirs["metaData"]["createdTime"]
@@ -65,9 +66,9 @@ def test_the_first_version_is_spark_s(spark: SparkSession, tmp_path: Path, schem
 
 def test_properties_and_columns_change_as_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     table = Table(Driver(lambda: spark), str(tmp_path / "theirs"), by_path=True, lock=None)
-    table.create(TOPIC_LOG)
+    create_table(table, TOPIC_LOG)
     shutil.copytree(tmp_path / "theirs", tmp_path / "ours")
-    table.set_property("geo.fence.x", "1")
+    set_property(table, "geo.fence.x", "1")
     added = "ab STRING COMMENT 'é', n BIGINT"
     spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({added})")
     folder = on_disk(tmp_path / "ours") / "_delta_log"
@@ -87,7 +88,7 @@ def test_properties_and_columns_change_as_by_spark(spark: SparkSession, tmp_path
             assert ours["commitInfo"][name] == theirs["commitInfo"][name]
         columns = [json.loads(one["commitInfo"]["operationParameters"].get("columns", "0")) for one in (ours, theirs)]
         assert columns[0] == columns[1]
-    table.set_property("delta.enableTypeWidening", "true")
+    set_property(table, "delta.enableTypeWidening", "true")
     spark.sql(f"ALTER TABLE {table.sql} ALTER COLUMN n TYPE DECIMAL(20,0)")
     assert commit_columns(folder, require_state(folder), Growth((), tuple(_columns("n DECIMAL(20,0)")), ()))
     ours, theirs = _actions(tmp_path / "ours" / "_delta_log", 3), _actions(tmp_path / "theirs" / "_delta_log", 4)

@@ -22,10 +22,15 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from geo.delta.appending import append_rows, append_written, write_rows
 from geo.delta.change import Change
 from geo.delta.commits import checksum_file, commit_file
+from geo.delta.ddl import add_columns, create_table, refuse_columns, set_property
 from geo.delta.delta_state import DeltaState, require_state
+from geo.delta.local_commits import change_here
+from geo.delta.local_state import why_left_to_spark
 from geo.delta.scan import few_added, few_rows, files_at
+from geo.delta.spark_commits import commit_by_spark
 from geo.delta.table import Table
 from geo.delta.writer import commit_actions, forget_committed
 from geo.errors import RetryableError, UnsafeError, UsageError
@@ -56,14 +61,14 @@ def _by_deltalake(s3: S3, log: Table) -> pa.Table:
 
 def test_columns_of_every_kind_are_made_added_and_read(s3: S3) -> None:
     log = opened_on(s3)
-    log.create(TOPIC_LOG, OWN[1:2])
+    create_table(log, TOPIC_LOG, OWN[1:2])
     (protocol,) = _actions(log, 0, "protocol")
     assert (protocol["minReaderVersion"], protocol["readerFeatures"]) == (3, ["timestampNtz"])
     first = rows_for(log, 0, 4)
-    log.append_rows(first)
-    log.add_columns(OWN)
+    append_rows(log, first)
+    add_columns(log, OWN)
     assert _actions(log, 2, "protocol") == [], "it asks for it already"
-    log.append_rows(rows := rows_for(log, 4, 9))
+    append_rows(log, rows := rows_for(log, 4, 9))
     assert log.look().columns[-2:].fields == [OWN[0], StructField("m", MapType(StringType(), OWN[2].dataType.valueType))]  # type: ignore[attr-defined, index, union-attr]
     names = rows.column_names
     expected = listed(pa.concat_tables([first, rows], promote_options="default"), names)
@@ -74,31 +79,31 @@ def test_columns_of_every_kind_are_made_added_and_read(s3: S3) -> None:
 
 def test_columns_are_made_wider_and_rows_of_before_are_read_as_the_wider_type(s3: S3) -> None:
     log = opened_on(s3)
-    log.create(TOPIC_LOG, [StructField("n", IntegerType()), StructField("d", DateType())])
-    log.append_rows(rows_for(log, 0, 4))
+    create_table(log, TOPIC_LOG, [StructField("n", IntegerType()), StructField("d", DateType())])
+    append_rows(log, rows_for(log, 0, 4))
     before = (rows_for(log, 0, 4)["n"].to_pylist(), rows_for(log, 0, 4)["d"].to_pylist())
     narrow = rows_for(log, 6, 7)
-    written = log.write_rows(narrow)
+    written = write_rows(log, narrow)
     assert written is not None
     wider = [StructField("n", LongType()), StructField("d", TimestampNTZType())]
-    log.add_columns(wider)
-    log.add_columns(wider)
-    log.add_columns([StructField("n", IntegerType())])
+    add_columns(log, wider)
+    add_columns(log, wider)
+    add_columns(log, [StructField("n", IntegerType())])
     assert log.latest_version() == 2, "once, and never narrower"
     (protocol,), seen = _actions(log, 2, "protocol"), log.look()
     assert {"typeWidening", "timestampNtz"} <= set(protocol["readerFeatures"])
     assert seen is not None
     assert seen.former_types == {"n": [IntegerType()], "d": [DateType()]}
-    log.append_rows(rows_for(log, 4, 6))
+    append_rows(log, rows_for(log, 4, 6))
     rows = few_rows(log, 3)
     assert rows is not None
     rows = rows.sort_by("entry_id")
     with pytest.raises(RetryableError, match="its columns changed meanwhile"):
-        log.append_rows(narrow)
+        append_rows(log, narrow)
     with pytest.raises(RetryableError, match="its columns changed meanwhile"):
-        log.append_written(written)
+        append_written(log, written)
     with pytest.raises(UnsafeError, match="these rows are not as its columns are"):
-        log.append_rows(narrow.append_column("other", narrow["n"]))
+        append_rows(log, narrow.append_column("other", narrow["n"]))
     assert (rows["n"].to_pylist()[:4], [day and day.date() for day in rows["d"].to_pylist()[:4]]) == before
     assert (rows.schema.field("n").type, rows.schema.field("d").type) == (pa.int64(), pa.timestamp("us"))
 
@@ -115,20 +120,20 @@ def test_columns_that_a_table_cannot_have_here_are_refused_before_it_is_made(
 ) -> None:
     log = opened_on(s3)
     with pytest.raises(UsageError, match=why):
-        log.refuse_columns(TOPIC_LOG, columns)
-    log.refuse_columns(TOPIC_LOG, OWN)
+        refuse_columns(log, TOPIC_LOG, columns)
+    refuse_columns(log, TOPIC_LOG, OWN)
     assert not log.exists()
 
 
 def test_a_protocol_asks_for_more_once_a_column_needs_it(s3: S3) -> None:
     log = opened_on(s3)
-    log.create(TOPIC_LOG)
+    create_table(log, TOPIC_LOG)
     (before,) = _actions(log, 0, "protocol")
-    log.add_columns([OWN[1]])
+    add_columns(log, [OWN[1]])
     (protocol,) = _actions(log, 1, "protocol")
     assert set(protocol["writerFeatures"]) == {*before["writerFeatures"], "timestampNtz"}
     rows = rows_for(log, 0, 4)
-    log.append_rows(rows)
+    append_rows(log, rows)
     assert listed(_by_deltalake(s3, log), rows.column_names) == listed(rows, rows.column_names)
 
 
@@ -149,8 +154,8 @@ def _asks(log: Table, features: list[str], properties: dict[str, str], told: dic
 @pytest.fixture
 def log(s3: S3) -> Table:
     log = opened_on(s3)
-    log.create(TOPIC_LOG)
-    log.append_rows(rows_for(log, 0, 2))
+    create_table(log, TOPIC_LOG)
+    append_rows(log, rows_for(log, 0, 2))
     return log
 
 
@@ -166,13 +171,13 @@ def test_commits_say_when_they_were_made_each_later_than_the_one_before(s3: S3, 
         {"inCommitTimestamp": _LATER_MS},
         inCommitTimestampOpt=_LATER_MS,
     )
-    log.append_rows(rows_for(log, 2, 3))
+    append_rows(log, rows_for(log, 2, 3))
     folder = log.log_folder
     assert folder is not None
     (folder / checksum_file(3)).delete()  # its writer died before it came to that
     forget_committed(folder)
-    log.set_property("k", "v")
-    log.append_rows(rows_for(log, 3, 4))
+    set_property(log, "k", "v")
+    append_rows(log, rows_for(log, 3, 4))
     infos = [(folder / commit_file(version)).lines()[0] for version in range(2, 6)]
     assert [json.loads(line)["commitInfo"]["inCommitTimestamp"] for line in infos] == [_LATER_MS + at for at in range(4)]
     assert _by_deltalake(s3, log).num_rows == 4
@@ -185,14 +190,14 @@ def test_rows_have_numbers_of_their_own_which_a_checkpoint_keeps(s3: S3, log: Ta
     assert folder is not None
     state = require_state(folder)
     assert commit_actions(folder, state, {"operation": "X"}, [{"domainMetadata": other}], None, {"domainMetadata": [other]})
-    log.append_rows(rows_for(log, 2, 5))
+    append_rows(log, rows_for(log, 2, 5))
     (folder / checksum_file(4)).delete()
     forget_committed(folder)
-    log.append_rows(rows_for(log, 5, 7))  # with a checkpoint
+    append_rows(log, rows_for(log, 5, 7))  # with a checkpoint
     for version in range(5):
         (folder / commit_file(version)).delete()
         (folder / checksum_file(version)).delete()
-    log.append_rows(rows_for(log, 7, 8))
+    append_rows(log, rows_for(log, 7, 8))
     assert [(add["baseRowId"], add["defaultRowCommitVersion"]) for add in _actions(log, 6, "add")] == [(5, 6)]
     state = require_state(folder)
     assert [one["domain"] for one in state.checksum["domainMetadata"]] == ["of somebody", "delta.rowTracking"]
@@ -219,12 +224,12 @@ def test_what_is_not_known_here_is_refused_by_name_before_anything_is_made(
     _asks(log, features, properties, {}, **({"numDeletionVectorsOpt": 1} if features == ["deletionVectors"] else {}))
     before = log.latest_version()
     with pytest.raises(UnsafeError, match=why):
-        log.change_here(lambda state: pytest.fail("files were looked for"))
+        change_here(log, lambda state: pytest.fail("files were looked for"))
     if "columnMapping" in features:
         with pytest.raises(UnsafeError, match="column mapping"):
-            log.add_columns(OWN)
+            add_columns(log, OWN)
     assert log.latest_version() == before
-    log.append_rows(rows_for(log, 2, 4))
+    append_rows(log, rows_for(log, 2, 4))
     assert log.latest_version() == before + 1
 
 
@@ -248,17 +253,17 @@ def test_of_a_feature_that_is_not_known_nothing_is_written(log: Table, feature: 
     protocol = {**state.checksum["protocol"], "writerFeatures": [feature]}
     assert commit_actions(folder, state, {"operation": "X"}, [{"protocol": protocol}], None, {"protocol": protocol})
     forget_committed(folder)
-    assert log.change_here(lambda state: pytest.fail("files were looked for")) is None
+    assert change_here(log, lambda state: pytest.fail("files were looked for")) is None
     writes: list[Callable[[], object]] = [
-        lambda: log.append_rows(pa.table({"origin": ["us"]})),
-        lambda: log.set_property("k", "v"),
-        lambda: log.commit(lambda: pytest.fail("Spark committed")),
+        lambda: append_rows(log, pa.table({"origin": ["us"]})),
+        lambda: set_property(log, "k", "v"),
+        lambda: commit_by_spark(log, lambda: pytest.fail("Spark committed")),
     ]
     for write in writes:
         with pytest.raises(UnsafeError, match=f"it asks writers for {feature}"):
             write()
     assert log.latest_version() == 2
-    assert "writers for" in str(log.why_left_to_spark())
+    assert "writers for" in str(why_left_to_spark(log))
     assert not log.may_spark_commit, "which the doctor calls an error"
 
 
@@ -267,5 +272,5 @@ def test_a_table_that_asks_for_more_while_its_files_are_looked_for_keeps_them(lo
         _asks(log, ["domainMetadata", "rowTracking"], {}, {})
         return Change(state.version, "DELETE", {}, {}, tuple(files_at(log, state) or ()))
 
-    assert log.change_here(make) is None
+    assert change_here(log, make) is None
     assert (log.latest_version(), log.count_files()) == (2, 1)

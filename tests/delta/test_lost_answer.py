@@ -53,6 +53,7 @@ from geo.config.cluster import Cluster
 from geo.faults import of_spark
 from geo.session import session
 from geo.journal.cluster import connect
+from geo.delta.appending import append_frame
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from tests.processes import LEAST
@@ -69,7 +70,7 @@ def appended(name):
     table = Table(Driver.of(spark), f"{folder}/{name}", by_path=True, lock=None)
     spark.range(1).write.format("delta").save(table.name)
     lose.write_text(f"quicker {name}")
-    table.append(spark.range(10, 13, numPartitions=1), "a record")
+    append_frame(table, spark.range(10, 13, numPartitions=1), "a record")
     assert not lose.exists()
     records = [commit.user_metadata for commit in table.commits(1, 9)]
     return {"records": records, "rows": table.read().count(), "files": len(table.read().inputFiles())}

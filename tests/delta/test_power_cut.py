@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from geo.delta.appending import append_rows
+from geo.delta.ddl import create_table, set_property
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.disk import SETTING
@@ -119,7 +121,7 @@ def test_what_was_published_replicated_and_acknowledged_is_there_and_goes_on_onc
 
     give(0, 40)
     publish(world)
-    world.log("eu").set_property("delta.checkpointInterval", "2")  # checkpoints are cut, too
+    set_property(world.log("eu"), "delta.checkpointInterval", "2")  # checkpoints are cut, too
     give(40, 60)
     publish(world)
     world.publish("us", 20)
@@ -152,14 +154,14 @@ def test_a_table_in_the_place_of_one_that_was_written_out_is_written_out_whole(
     )
 
     def append(number: int) -> None:
-        before.append_rows(rows_of(number, number + 1))
+        append_rows(before, rows_of(number, number + 1))
 
-    before.create(TOPIC_LOG)
+    create_table(before, TOPIC_LOG)
     append(0)
     shutil.rmtree(before.name)
     with monkeypatch.context() as another_process:
         another_process.setenv(SETTING, "off")
-        before.create(TOPIC_LOG)
+        create_table(before, TOPIC_LOG)
         for number in range(3):
             append(number)
         for path in Path(before.name).rglob("*"):

@@ -10,6 +10,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from geo.delta.appending import append_frame
 from geo.delta.driver import Reads
 from geo.delta.engine import Scan
 from geo.delta.engines.spark import scan as spark_scan
@@ -28,7 +29,7 @@ COLUMNS = ("origin", "entry_id", "properties", "replicate_to")
 def test_rows_of_files_of_three_writers_are_asked_for_together(world: World, least: int, count: int) -> None:
     """Each has its own idea of which columns may be NULL."""
     world.write("us", 0, 5)
-    world.log("us").append(world.entries("us", 5, 10))
+    append_frame(world.log("us"), world.entries("us", 5, 10))
     write_deltalake(world.log("us").name, world.entries("us", 10, 15).toArrow(), mode="append")
     version, wanted = world.log("us").latest_version(), Compare("entry_id", ">=", least)
     found, scanned, days = {}, {}, {}
@@ -62,7 +63,7 @@ def test_bounds_of_groups_are_the_same_as_conditions_and_as_a_table_that_is_join
     monkeypatch.setattr(spark_scan, "MOST_CONDITIONS", most)
     groups = {"key": F.expr("CASE entry_id % 3 WHEN 0 THEN 'a:b' WHEN 1 THEN 'c' END"), "ledger_id": F.expr("1 + entry_id % 2")}
     world.write("us", 0, 1)
-    world.log("us").append(world.entries("us", 0, 30).withColumns(groups))
+    append_frame(world.log("us"), world.entries("us", 0, 30).withColumns(groups))
     wanted = AtLeast("entry_id", ("key", "origin", "ledger_id"), {"a:b:us:1": 9, "a:b:us:2": 28, "c:us:2": 20})
     version, names = world.log("us").latest_version(), ("entry_id", "key", "origin", "ledger_id")
     rows = world.log("us").read(version).select(*names).toArrow().to_pylist()

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.delta.arrow_rows import collected
+from geo.delta.ddl import set_property
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engine import UnsupportedError
@@ -65,7 +66,7 @@ def test_a_journal_reads_the_same_from_its_files_and_by_spark(
 
     journal.append([_row(schema, 0)])
     assert len(both()) == 1
-    table.set_property("delta.checkpointInterval", "4")
+    set_property(table, "delta.checkpointInterval", "4")
     for number in range(1, 7):
         journal.append([_row(schema, number), _row(schema, number + 10)])
     assert list(folder.glob("*.checkpoint.parquet"))

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,8 +16,13 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint
+from geo.delta.appending import append_frame
+from geo.delta.committing import alone, wait_for_commits
+from geo.delta.ddl import set_property
 from geo.delta.driver import Driver
 from geo.delta.engines.spark.files import STAGED_S, sweep
+from geo.delta.local_state import own_state
+from geo.delta.spark_commits import vacuum_table
 from geo.delta.table import Table
 from geo.errors import FencedError
 from geo.faults import SPARK_ERRORS
@@ -31,8 +37,8 @@ def _rows(spark: SparkSession, first: int, end: int) -> DataFrame:
 
 
 def _leave_to_spark(table: Table) -> None:
-    table.set_property("delta.feature.typeWidening-preview", "supported")
-    assert table.own_state() is None
+    set_property(table, "delta.feature.typeWidening-preview", "supported")
+    assert own_state(table) is None
 
 
 def _left(table: Table) -> list[Path]:
@@ -76,14 +82,14 @@ def test_a_plan_that_hangs_holds_up_nobody_and_adds_nothing_once_it_is_refused(
 
     def bring() -> None:
         try:
-            log.append(hanging, refuse=refuse)
+            append_frame(log, hanging, refuse=refuse)
         except FencedError as error:
             errors.append(error)
 
     hung = threading.Thread(target=bring)
     hung.start()
     _until_spark_writes(log)
-    beside = threading.Thread(target=lambda: log.append(_rows(spark, 10, 12)))
+    beside = threading.Thread(target=lambda: append_frame(log, _rows(spark, 10, 12)))
     beside.start()
     beside.join(60.0)
     assert not beside.is_alive(), "a local producer is not held up"
@@ -100,17 +106,17 @@ def test_a_plan_whose_append_counts_once_holds_up_nobody(spark: SparkSession, tm
     """As a sink's is: what its rows are made of may be slow to read."""
     log, pipe = made_log(spark, tmp_path), tmp_path / "pipe"
     hanging = _hanging(_rows(spark, 0, 2), pipe)
-    hung = threading.Thread(target=lambda: log.append(hanging, "a record", ("sink", 1)))
+    hung = threading.Thread(target=lambda: append_frame(log, hanging, "a record", ("sink", 1)))
     hung.start()
     _until_spark_writes(log)
-    beside = threading.Thread(target=lambda: log.append(_rows(spark, 10, 12), "another", ("sink of others", 1)))
+    beside = threading.Thread(target=lambda: append_frame(log, _rows(spark, 10, 12), "another", ("sink of others", 1)))
     beside.start()
     beside.join(60.0)
     assert not beside.is_alive()
     assert hung.is_alive()
     pipe.write_text("go on")
     hung.join(60.0)
-    log.append(_rows(spark, 20, 22), "the number was used", ("sink", 1))
+    append_frame(log, _rows(spark, 20, 22), "the number was used", ("sink", 1))
     assert sorted(row["entry_id"] for row in log.read().collect()) == [0, 1, 10, 11]
     assert [commit.user_metadata for commit in log.commits(1, 9)] == ["another", "a record"]
     assert not _left(log)
@@ -119,16 +125,16 @@ def test_a_plan_whose_append_counts_once_holds_up_nobody(spark: SparkSession, tm
 def test_a_column_without_a_type_is_written_as_delta_does(spark: SparkSession, tmp_path: Path) -> None:
     """In a folder whose name has what Spark's readers take for patterns."""
     table = Table(Driver.of(spark), str(tmp_path / "a[1]{b}*" / "sink"), by_path=True, lock=tmp_path / "sink.lock")
-    table.append(spark.range(1).selectExpr("id", "'a' AS note"), "first", ("sink", 1))
-    table.append(spark.range(1, 2).selectExpr("id", "NULL AS note"), "second", ("sink", 2))
+    append_frame(table, spark.range(1).selectExpr("id", "'a' AS note"), "first", ("sink", 1))
+    append_frame(table, spark.range(1, 2).selectExpr("id", "NULL AS note"), "second", ("sink", 2))
     assert sorted((row["id"], row["note"]) for row in table.read().collect()) == [(0, "a"), (1, None)]
 
 
 def test_files_that_nobody_needs_are_removed_without_the_lock(spark: SparkSession, tmp_path: Path) -> None:
     log = made_log(spark, tmp_path)
-    log.append(_rows(spark, 0, 2))
-    with log.alone():
-        vacuum = threading.Thread(target=log.vacuum)
+    append_frame(log, _rows(spark, 0, 2))
+    with alone(log):
+        vacuum = threading.Thread(target=partial(vacuum_table, log))
         vacuum.start()
         vacuum.join(60.0)
         assert not vacuum.is_alive()
@@ -138,7 +144,7 @@ def test_whoever_waits_for_commits_waits_for_one_whose_check_has_passed(spark: S
     log, seen = made_log(spark, tmp_path), list[int]()
 
     def take_over() -> None:
-        assert log.wait_for_commits()
+        assert wait_for_commits(log)
         seen.append(log.latest_version())
 
     taker = threading.Thread(target=take_over)
@@ -150,7 +156,7 @@ def test_whoever_waits_for_commits_waits_for_one_whose_check_has_passed(spark: S
             assert taker.is_alive()
 
     with crash.watched(begin):
-        log.append(_rows(spark, 0, 1))
+        append_frame(log, _rows(spark, 0, 1))
     taker.join(60.0)
     assert seen == [1]
 
@@ -158,7 +164,7 @@ def test_whoever_waits_for_commits_waits_for_one_whose_check_has_passed(spark: S
 def test_a_value_that_is_missing_is_refused_by_delta_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     log = made_log(spark, tmp_path)
     with pytest.raises(SPARK_ERRORS):
-        log.append(_rows(spark, 0, 2).withColumn("ledger_id", F.expr("IF(entry_id = 1, NULL, ledger_id)")))
+        append_frame(log, _rows(spark, 0, 2).withColumn("ledger_id", F.expr("IF(entry_id = 1, NULL, ledger_id)")))
     assert (log.latest_version(), list(Path(log.name).glob("_geo*"))) == (0, [])
 
 

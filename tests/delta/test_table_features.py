@@ -15,11 +15,14 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from geo.delta.appending import append_here
 from geo.delta.arrow_rows import collected
+from geo.delta.ddl import add_columns, create_table
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver, Reads
 from geo.delta.engines.native.engine import NativeEngine
+from geo.delta.local_state import own_state, why_left_to_spark
 from geo.delta.scan import few_added, few_rows
 from geo.delta.table import Table
 from geo.ops.date_files import compact_date
@@ -32,7 +35,7 @@ pytestmark = pytest.mark.spark
 
 def _made(spark: SparkSession, folder: Path, columns: str = "") -> Table:
     table = Table(Driver.of(spark), str(folder / "t"), by_path=True, lock=None)
-    table.create(TOPIC_LOG, cast(StructType, StructType.fromDDL(columns)).fields if columns else ())
+    create_table(table, TOPIC_LOG, cast(StructType, StructType.fromDDL(columns)).fields if columns else ())
     return table
 
 
@@ -45,7 +48,7 @@ def test_rows_of_every_type_are_the_same_whoever_reads(spark: SparkSession, tmp_
     table = _made(spark, tmp_path, ALL_TYPES)
     spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'entry_id,publish_time,n,t,st,i')")
     rows = rows_for(table, 0, 7)
-    assert table.append_here(rows)
+    assert append_here(table, rows)
     told = json.loads(actions_of(table, 2, "add")[0]["stats"])
     assert (told["minValues"]["n"], told["minValues"]["t"]) == ("2026-01-01T01:02:03.456", "2026-01-01T01:02:03.456Z")
     by_spark, names = table.read(), rows.column_names
@@ -114,7 +117,7 @@ def test_a_table_that_asks_more_of_a_writer_is_appended_to_and_spark_goes_on(
     at, later = log.latest_version(), list[pa.Table]()
     for number in range(3, 9, 3):
         later.append(rows_for(log, number, number + 2))
-        assert log.append_here(later[-1], "record"), log.why_left_to_spark()
+        assert append_here(log, later[-1], "record"), why_left_to_spark(log)
         later.append(rows_for(log, number + 2, number + 3))
         spark.createDataFrame(later[-1], log.read().schema).write.format("delta").mode("append").save(log.name)
     assert log.latest_version() == at + 4
@@ -148,7 +151,7 @@ def test_a_table_that_asks_more_of_a_writer_is_appended_to_and_spark_goes_on(
     assert remove_below(folder, read_folder(folder), checkpoints[-1]) > 0
     cut = Table(Driver.of(spark), str(copy), by_path=True, lock=None)
     assert sorted(row.entry_id for row in cut.read().collect()) == [*kept, *range(3, 9)], "from a checkpoint of either"
-    assert cut.append_here(rows_for(log, 9, 10))
+    assert append_here(cut, rows_for(log, 9, 10))
     assert cut.read().count() == len(kept) + 7
 
 
@@ -176,10 +179,10 @@ def test_of_what_columns_are_called_in_files_nobody_reads_another_one(spark: Spa
         f"CREATE TABLE {table.sql} (a INT, st STRUCT<x: INT, y: STRING>, b INT, day DATE NOT NULL) USING delta PARTITIONED BY (day) "
         "TBLPROPERTIES ('delta.columnMapping.mode' = 'id', 'delta.dataSkippingStatsColumns' = 'a,b')"
     )
-    state = table.own_state()
+    state = own_state(table)
     assert state is not None
     rows = pa.table([[1, None], [{"x": 1, "y": "a"}, None], [7, 8], [date(2026, 1, 1), date(2026, 1, 2)]], schema=state.schema)
-    assert table.append_here(rows.slice(0, 2))
+    assert append_here(table, rows.slice(0, 2))
     spark.sql(f"ALTER TABLE {table.sql} RENAME COLUMN a TO c")
     spark.sql(f"ALTER TABLE {table.sql} RENAME COLUMN b TO a")
     found = [row.asDict(recursive=True) for row in table.read().orderBy("day").collect()]
@@ -188,5 +191,5 @@ def test_of_what_columns_are_called_in_files_nobody_reads_another_one(spark: Spa
     ]  # fmt: skip
     assert table.read().where("a = 8 AND day = DATE'2026-01-02'").count() == 1
     assert table.read().where("a = 1").count() == 0
-    table.add_columns([StructField("n", cast(StructType, StructType.fromDDL("n TIMESTAMP_NTZ")).fields[0].dataType)])
+    add_columns(table, [StructField("n", cast(StructType, StructType.fromDDL("n TIMESTAMP_NTZ")).fields[0].dataType)])
     assert table.read().columns == ["c", "st", "a", "day", "n"]

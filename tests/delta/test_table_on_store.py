@@ -16,9 +16,11 @@ from deltalake import DeltaTable
 from pyspark.sql.types import DayTimeIntervalType, StructField, StructType
 
 from geo.delta import mirror
+from geo.delta.appending import append_rows, append_rows_once
 from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import checksum_file, commit_file
 from geo.delta.counted import Counted, counted
+from geo.delta.ddl import add_columns, create_table, remove_table, set_property, set_property_once
 from geo.delta.definition import columns_of
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.delta_state import require_state
@@ -29,6 +31,7 @@ from geo.delta.object_store import ObjectStore
 from geo.delta.predicate import ANY_ROW
 from geo.delta.put_commit import put_commit
 from geo.delta.scan import few_rows
+from geo.delta.spark_commits import commit_by_spark
 from geo.delta.table import Table
 from geo.delta.tail import Tail
 from geo.delta.writer import commit_files, forget_committed, write_files
@@ -45,7 +48,7 @@ NOW = datetime(2026, 11, 30, tzinfo=timezone.utc)
 @pytest.fixture
 def log(s3: S3) -> Table:
     log = _table(s3)
-    log.create(TOPIC_LOG)
+    create_table(log, TOPIC_LOG)
     return log
 
 
@@ -66,7 +69,7 @@ def test_a_table_is_made_once_and_then_is_as_it_is(log: Table) -> None:
     seen = log.look()
     assert seen is not None
     assert (seen.version, seen.columns.names) == (0, [column.name for column in TOPIC_LOG.columns])
-    log.create(TOPIC_LOG)
+    create_table(log, TOPIC_LOG)
     assert log.table_id() == seen.table_id
     assert log.properties()["geo.table"] == "topic-log"
 
@@ -77,7 +80,7 @@ def test_of_those_who_make_a_table_at_once_all_have_the_same(s3: S3) -> None:
     def make(_: int) -> str:
         table = _table(s3, place)
         together.wait()
-        table.create(OWNERS)
+        create_table(table, OWNERS)
         return table.table_id()
 
     with ThreadPoolExecutor(4) as pool:
@@ -85,11 +88,11 @@ def test_of_those_who_make_a_table_at_once_all_have_the_same(s3: S3) -> None:
 
 
 def test_what_is_no_table_is_not_written_over(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geo.delta.table._BEING_MADE_S", 0.0)
+    monkeypatch.setattr("geo.delta.ddl._BEING_MADE_S", 0.0)
     place = table_on(s3)
     place.store.put(str(place / "a-file-of-somebody"), b"x")
     with pytest.raises(RetryableError, match="something that is no Delta table is there"):
-        _table(s3, place).create(OWNERS)
+        create_table(_table(s3, place), OWNERS)
 
 
 def test_writers_who_append_at_once_lose_nothing(s3: S3, log: Table) -> None:
@@ -101,7 +104,7 @@ def test_writers_who_append_at_once_lose_nothing(s3: S3, log: Table) -> None:
         together.wait()
         for number in range(each):
             at = who * each + number
-            table.append_rows(_rows(at, at + 1), f"record {at}")
+            append_rows(table, _rows(at, at + 1), f"record {at}")
 
     with ThreadPoolExecutor(writers) as pool:
         list(pool.map(append, range(writers)))
@@ -115,23 +118,23 @@ def test_writers_who_append_at_once_lose_nothing(s3: S3, log: Table) -> None:
 def test_a_writer_goes_on_from_its_own_commit_and_meets_anothers(s3: S3, log: Table) -> None:
     assert log.log_folder is not None
     other = _table(s3, log.log_folder.parent)
-    log.append_rows(_rows(0, 1))
+    append_rows(log, _rows(0, 1))
     before = s3.counts()
-    log.append_rows(_rows(1, 2))
+    append_rows(log, _rows(1, 2))
     asked = s3.counts() - before
     assert (asked["PUT"], asked["LIST"], asked.total()) == (3, 0, 4), (
         "rows, commit, checksum, and whether the commit before is there"
     )
-    other.append_rows(_rows(2, 3))
-    log.append_rows(_rows(3, 4))
+    append_rows(other, _rows(2, 3))
+    append_rows(log, _rows(3, 4))
     assert _entries(other) == [0, 1, 2, 3]
 
 
 def test_a_fence_stops_who_read_the_table_before(s3: S3, log: Table) -> None:
     """The property takes the version away that the stale one would have: it asks again whether it is the owner."""
     assert log.log_folder is not None
-    log.append_rows(_rows(0, 1))
-    _table(s3, log.log_folder.parent).set_property("geo.fence.x", "token")
+    append_rows(log, _rows(0, 1))
+    set_property(_table(s3, log.log_folder.parent), "geo.fence.x", "token")
 
     def refuse() -> None:
         if "geo.fence.x" in log.properties():
@@ -145,7 +148,7 @@ def test_a_fence_stops_who_read_the_table_before(s3: S3, log: Table) -> None:
             refuse()
 
     with pytest.raises(UnsafeError, match="it is another's"):
-        log.append_rows(_rows(1, 2), refuse=refuse_once_fenced)
+        append_rows(log, _rows(1, 2), refuse=refuse_once_fenced)
     assert _entries(log) == [0]
 
 
@@ -154,27 +157,27 @@ def test_a_writer_follows_on_what_it_read_and_meets_what_came_since(s3: S3, log:
     assert log.log_folder is not None
     place, asked = log.log_folder.parent, list[int]()
     other, reader = _table(s3, place), _table(s3, place)
-    other.append_rows(_rows(0, 1))
+    append_rows(other, _rows(0, 1))
     assert _entries(reader) == [0]
     before = s3.counts()
-    reader.append_rows(_rows(1, 2))
+    append_rows(reader, _rows(1, 2))
     assert (s3.counts() - before)["LIST"] == 0, "what was read a moment ago"
     forget_committed(reader.log_folder)  # type: ignore[arg-type]  # it is there
     assert _entries(reader) == [0, 1]
-    other.append_rows(_rows(2, 3))
-    other.set_property("geo.fence.x", "token")
-    reader.append_rows(_rows(3, 4), refuse=lambda: asked.append(1))
+    append_rows(other, _rows(2, 3))
+    set_property(other, "geo.fence.x", "token")
+    append_rows(reader, _rows(3, 4), refuse=lambda: asked.append(1))
     assert (_entries(reader), len(asked)) == ([0, 1, 2, 3], 2)
     wider = replace(TOPIC_LOG, columns=(*TOPIC_LOG.columns, Column("more", "BIGINT", "new", added=True)))
-    other.add_columns(columns_of(wider))
-    reader.append_rows(_rows(4, 5).append_column("more", pa.array([5], pa.int64())))
+    add_columns(other, columns_of(wider))
+    append_rows(reader, _rows(4, 5).append_column("more", pa.array([5], pa.int64())))
     assert _entries(other) == [0, 1, 2, 3, 4]
 
 
 def test_a_number_of_a_transaction_is_used_once_whoever_asks(s3: S3) -> None:
     place, together = table_on(s3), Barrier(4)
     first = _table(s3, place)
-    first.create(OWNERS)
+    create_table(first, OWNERS)
 
     def claim(who: int) -> int | None:
         table = _table(s3, place)
@@ -189,7 +192,7 @@ def test_a_number_of_a_transaction_is_used_once_whoever_asks(s3: S3) -> None:
         }
         rows = rows_table(OWNERS.types, [{**row, "sequence": 0}])
         together.wait()
-        return table.append_rows_once(rows, str(who), ("geo.claims", 1))
+        return append_rows_once(table, rows, str(who), ("geo.claims", 1))
 
     with ThreadPoolExecutor(4) as pool:
         won = list(pool.map(claim, range(4)))
@@ -201,16 +204,16 @@ def test_a_number_of_a_transaction_is_used_once_whoever_asks(s3: S3) -> None:
 
 
 def test_columns_and_properties_come_without_spark(log: Table) -> None:
-    log.append_rows(_rows(0, 1))
+    append_rows(log, _rows(0, 1))
     wider = replace(TOPIC_LOG, columns=(*TOPIC_LOG.columns, Column("more", "BIGINT", "new", added=True)))
-    log.add_columns(columns_of(wider))
-    log.add_columns(columns_of(wider))
+    add_columns(log, columns_of(wider))
+    add_columns(log, columns_of(wider))
     assert (log.latest_version(), log.look().columns.names[-1]) == (2, "more")  # type: ignore[union-attr]  # it is there
-    log.set_property_once("k", "first")
-    log.set_property_once("k", "second")
+    set_property_once(log, "k", "first")
+    set_property_once(log, "k", "second")
     assert (log.properties()["k"], log.latest_version()) == ("first", 3)
     rows = _rows(1, 2).append_column("more", pa.array([5], pa.int64()))
-    log.append_rows(rows)
+    append_rows(log, rows)
     found = few_rows(log, log.latest_version())
     assert found is not None
     assert sorted(found["more"].to_pylist(), key=str) == [5, None]
@@ -219,12 +222,12 @@ def test_columns_and_properties_come_without_spark(log: Table) -> None:
 def test_a_column_that_this_program_could_not_append_to_is_refused_before_it_is_there(s3: S3, log: Table) -> None:
     spans = StructField("at", StructType([StructField("took", DayTimeIntervalType())]))
     with pytest.raises(UnsafeError, match="column 'at' has a field 'took', which is interval day to second, a type that Delta"):
-        log.add_columns([spans])
-    log.append_rows(_rows(0, 1))
+        add_columns(log, [spans])
+    append_rows(log, _rows(0, 1))
     assert _entries(log) == [0]
     other = _table(s3)
     with pytest.raises(UsageError, match=r"its column at is of a type .* Nothing was made"):
-        other.create(TOPIC_LOG, [spans])
+        create_table(other, TOPIC_LOG, [spans])
     assert not other.exists()
 
 
@@ -232,11 +235,11 @@ def test_what_was_put_below_a_cut_is_not_taken_for_the_next(s3: S3, log: Table) 
     """Its writer was halted before its put, and has not found out yet."""
     folder = log.log_folder
     assert folder is not None
-    log.append_rows(_rows(0, 1))
+    append_rows(log, _rows(0, 1))
     tail, halted = Tail.at_newest(log), require_state(folder)
     other = _table(s3, folder.parent)
     for at in range(1, 5):
-        other.append_rows(_rows(at, at + 1))
+        append_rows(other, _rows(at, at + 1))
     DeltaTable(str(folder.parent), storage_options=s3.options()).create_checkpoint()
     assert remove_below(folder, read_folder(folder), 5) == 5
     stray = write_files(folder.parent, halted, _rows(9, 10))
@@ -247,18 +250,18 @@ def test_what_was_put_below_a_cut_is_not_taken_for_the_next(s3: S3, log: Table) 
 
 def test_what_spark_alone_could_do_is_refused_by_name(log: Table) -> None:
     with pytest.raises(UnsafeError, match=r"commits of Spark's can be lost\. Nothing was written"):
-        log.commit(lambda: None)
+        commit_by_spark(log, lambda: None)
     with pytest.raises(UnsafeError, match="these rows are not as its columns are"):
-        log.append_rows(pa.table({"no_such_column": [1]}))
+        append_rows(log, pa.table({"no_such_column": [1]}))
 
 
 @pytest.mark.parametrize("lost", [(3,), (1, 2, 3), (0, 1, 2, 3)])
 def test_a_version_whose_writer_died_before_its_checksum_is_gone_on_from(s3: S3, log: Table, lost: tuple[int, ...]) -> None:
     folder = log.log_folder
     assert folder is not None
-    log.append_rows_once(_rows(0, 1), "token", ("app", 7))
-    log.set_property("k", "v")
-    log.append_rows(_rows(1, 3))
+    append_rows_once(log, _rows(0, 1), "token", ("app", 7))
+    set_property(log, "k", "v")
+    append_rows(log, _rows(1, 3))
     whole = require_state(folder)
     for version in lost:
         (folder / checksum_file(version)).delete()
@@ -267,8 +270,8 @@ def test_a_version_whose_writer_died_before_its_checksum_is_gone_on_from(s3: S3,
     assert _sorted(derived.checksum) == _sorted(plain)
     forget_committed(folder)
     other = _table(s3, folder.parent)
-    other.append_rows(_rows(3, 4))
-    assert other.append_rows_once(_rows(4, 5), "token", ("app", 7)) is None
+    append_rows(other, _rows(3, 4))
+    assert append_rows_once(other, _rows(4, 5), "token", ("app", 7)) is None
     assert _entries(log) == [0, 1, 2, 3]
 
 
@@ -308,9 +311,9 @@ def test_rows_that_were_deleted_one_by_one_are_counted() -> None:
 
 
 def test_a_checkpoint_is_written_when_it_is_due_and_what_it_holds_is_read(s3: S3, log: Table) -> None:
-    log.set_property("delta.checkpointInterval", "3")
+    set_property(log, "delta.checkpointInterval", "3")
     for at in range(5):
-        log.append_rows(_rows(at, at + 1))
+        append_rows(log, _rows(at, at + 1))
     folder = log.log_folder
     assert folder is not None
     assert [name for name in folder.names() if "checkpoint" in name] == [
@@ -330,11 +333,11 @@ def test_a_commit_that_was_cut_with_the_log_had_counted_and_its_files_stay(s3: S
     folder = log.log_folder
     assert folder is not None
     before = require_state(folder)
-    log.append_rows(_rows(0, 1))
+    append_rows(log, _rows(0, 1))
     files = [json.loads(line)["add"]["path"] for line in (folder / commit_file(1)).lines() if line.startswith('{"add"')]
     other = _table(s3, folder.parent)
     for at in range(1, 4):
-        other.append_rows(_rows(at, at + 1))
+        append_rows(other, _rows(at, at + 1))
     DeltaTable(str(folder.parent), storage_options=s3.options()).create_checkpoint()
     before_cut = s3.counts()
     assert remove_below(folder, read_folder(folder), 4) == 4
@@ -350,13 +353,13 @@ def test_a_commit_behind_the_end_of_another_log_does_not_count_and_is_removed(s3
     folder = log.log_folder
     assert folder is not None
     for at in range(2):
-        log.append_rows(_rows(at, at + 1))
+        append_rows(log, _rows(at, at + 1))
     before = require_state(folder)
     if what == "put back":  # an older copy, which has grown to the same version
         for name in (commit_file(2), checksum_file(2)):
             (folder / name).delete()
         forget_committed(folder)
-        _table(s3, folder.parent).append_rows(_rows(7, 8))
+        append_rows(_table(s3, folder.parent), _rows(7, 8))
     else:
         for name in folder.names():
             (folder / name).delete()
@@ -366,11 +369,11 @@ def test_a_commit_behind_the_end_of_another_log_does_not_count_and_is_removed(s3
 
 
 def test_an_erased_memory_of_a_table_that_is_made_anew_is_not_gone_on_from(log: Table) -> None:
-    log.append_rows(_rows(0, 1))
-    assert log.remove()
+    append_rows(log, _rows(0, 1))
+    assert remove_table(log)
     assert not log.exists()
-    log.create(TOPIC_LOG)
-    log.append_rows(_rows(5, 6))
+    create_table(log, TOPIC_LOG)
+    append_rows(log, _rows(5, 6))
     assert (log.latest_version(), _entries(log)) == (1, [5])
 
 
@@ -378,7 +381,7 @@ def test_an_erased_memory_of_a_table_that_is_made_anew_is_not_gone_on_from(log: 
 def journal(s3: S3, monkeypatch: pytest.MonkeyPatch) -> Table:
     monkeypatch.setattr(mirror, "_known", {})
     table = _table(s3)
-    table.create(OWNERS)
+    create_table(table, OWNERS)
     return table
 
 
@@ -393,7 +396,7 @@ def _runners(table: Table) -> list[str] | None:
 
 
 def test_what_was_read_of_a_small_table_is_kept_until_a_commit_comes(s3: S3, journal: Table) -> None:
-    journal.append_rows(_row("a"))
+    append_rows(journal, _row("a"))
     assert _runners(journal) == ["a"]
 
     def requests(ask: Callable[[], object]) -> int:
@@ -403,16 +406,16 @@ def test_what_was_read_of_a_small_table_is_kept_until_a_commit_comes(s3: S3, jou
 
     assert requests(lambda: _runners(journal)) == 1, "whether the next commit is there"
     other = _table(s3, journal.log_folder.parent)  # type: ignore[union-attr]  # it is there
-    other.append_rows(_row("b"))
+    append_rows(other, _row("b"))
     assert _runners(journal) == ["a", "b"]
-    other.set_property("k", "v")
+    set_property(other, "k", "v")
     assert _runners(journal) == ["a", "b"]
     assert requests(lambda: _runners(journal)) == 1
 
 
 def test_what_is_not_there_any_more_is_not_told_from_memory(journal: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror, "REMOTE_PRESENCE_S", 0.0)
-    journal.append_rows(_row("a"))
+    append_rows(journal, _row("a"))
     assert _runners(journal) == ["a"]
     folder = journal.log_folder
     assert folder is not None
@@ -425,7 +428,7 @@ def test_what_was_read_long_ago_is_told_of_the_commit_alone_of_which_it_was_read
     s3: S3, journal: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror, "REMOTE_FULL_LOOK_S", 0.0)
-    journal.append_rows(_row("a"))
+    append_rows(journal, _row("a"))
     assert _runners(journal) == ["a"]
     before = s3.counts()
     assert _runners(journal) == ["a"]
@@ -435,9 +438,9 @@ def test_what_was_read_long_ago_is_told_of_the_commit_alone_of_which_it_was_read
     for name in (commit_file(1), checksum_file(1)):
         (folder / name).delete()
     forget_committed(folder)
-    journal.append_rows(_row("b"))
+    append_rows(journal, _row("b"))
     assert (journal.latest_version(), _runners(journal)) == (1, ["b"])
-    journal.append_rows(_row("c"))
+    append_rows(journal, _row("c"))
     assert _runners(journal) == ["b", "c"]
 
 

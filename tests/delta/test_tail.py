@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from geo.delta import tail as tail_module
+from geo.delta.appending import append_frame
 from geo.delta.table import Table
 from geo.delta.tail import Tail
 from geo.errors import RetryableError
@@ -77,7 +78,7 @@ def test_commits_that_bring_no_row_are_passed(world: World) -> None:
 def test_rows_that_somebody_changed_removed_or_put_back_are_no_continuation(world: World, change: str) -> None:
     log, tail = world.log("eu"), Tail.at_newest(world.log("eu"))
     world.spark.sql(change.format(log.sql))
-    with pytest.raises(RetryableError, match=f"version {log.latest_version()} is a {change.split()[0]} by"):
+    with pytest.raises(RetryableError, match=f"version {log.latest_version()} is a {change.split(maxsplit=1)[0]} by"):
         _read(tail)
 
 
@@ -97,7 +98,7 @@ def test_an_older_copy_that_has_grown_again_is_another_log(world: World, tmp_pat
 
 def _other_rows(log: Table, world: World) -> None:
     for _ in range(2):
-        log.append(world.entries("us", 0, 2))
+        append_frame(log, world.entries("us", 0, 2))
 
 
 def test_a_place_that_was_cut_with_what_came_after_it_is_noticed_at_once(world: World) -> None:

@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from geo.delta.appending import append_frame, append_rows, append_written, write_feed, write_file_rows, write_frame
+from geo.delta.ddl import add_columns, create_table
 from geo.delta.driver import Driver
 from geo.delta.engines.spark import task_files
 from geo.delta.file_rows import FileRows
@@ -55,7 +57,7 @@ def log(spark: SparkSession, s3: S3) -> Table:
     place = table_on(s3)
     port = ObjectStore(place.store.bucket, s3.options())  # type: ignore[attr-defined]  # it is one
     table = Table(Driver.of(spark, find_port=lambda: port), str(place), by_path=True, lock=None)
-    table.create(TOPIC_LOG)
+    create_table(table, TOPIC_LOG)
     return table
 
 
@@ -76,7 +78,7 @@ def test_rows_come_as_they_are_in_one_commit(
 ) -> None:
     monkeypatch.setattr(task_files, "FILE_BYTES", file_bytes)
     rows = _rows(spark, 300)
-    log.append(rows, "record")
+    append_frame(log, rows, "record")
     found = few_rows(log, log.latest_version())
     assert found is not None
     wanted = sorted((row.asDict() for row in rows.collect()), key=lambda row: int(row["entry_id"]))
@@ -94,10 +96,10 @@ def test_rows_come_as_they_are_in_one_commit(
 
 
 def test_columns_of_every_type_come_as_they_are(spark: SparkSession, log: Table) -> None:
-    log.add_columns(cast(StructType, StructType.fromDDL(ALL_TYPES)).fields)
+    add_columns(log, cast(StructType, StructType.fromDDL(ALL_TYPES)).fields)
     rows, seen = rows_for(log, 0, 7), log.look()
     assert seen is not None
-    log.append(spark.createDataFrame(rows, seen.columns).repartition(2))
+    append_frame(log, spark.createDataFrame(rows, seen.columns).repartition(2))
     found, names = few_rows(log, 2), rows.column_names
     assert found is not None
     assert listed(found, names) == listed(rows, names)
@@ -106,33 +108,33 @@ def test_columns_of_every_type_come_as_they_are(spark: SparkSession, log: Table)
 def test_rows_in_files_come_as_they_are_and_what_cannot_be_read_is_left_to_spark(
     spark: SparkSession, s3: S3, log: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log.add_columns(cast(StructType, StructType.fromDDL(ALL_TYPES)).fields)
+    add_columns(log, cast(StructType, StructType.fromDDL(ALL_TYPES)).fields)
     made = rows_for(log, 0, 20)
-    log.append_rows(made)
+    append_rows(log, made)
     monkeypatch.setattr("geo.delta.engines.native.rows.MOST_ROWS", 9)
     found = added(log, 2, 2)
     assert isinstance(found, FileRows)
-    other = Table(log._driver, f"{log.name}2", by_path=True, lock=None)
-    other.create(TOPIC_LOG)
+    other = Table(log.driver, f"{log.name}2", by_path=True, lock=None)
+    create_table(other, TOPIC_LOG)
     wanted = replace(found, where=Compare("entry_id", ">=", 5))
-    assert other.write_files_of(wanted, ["entry_id"]) is None, "it has not all columns"
-    other.add_columns(cast(StructType, StructType.fromDDL(ALL_TYPES)).fields)
-    written = other.write_files_of(wanted, ["entry_id"])
+    assert write_file_rows(other, wanted, ["entry_id"]) is None, "it has not all columns"
+    add_columns(other, cast(StructType, StructType.fromDDL(ALL_TYPES)).fields)
+    written = write_file_rows(other, wanted, ["entry_id"])
     assert written is not None
-    other.append_written(written, "record")
+    append_written(other, written, "record")
     monkeypatch.undo()
     copied = few_rows(other, other.latest_version())
     assert copied is not None
     assert listed(copied, made.column_names) == listed(made.slice(5), made.column_names)
     assert log.log_folder is not None
     log.log_folder.store.delete(str(found.files[0].path))
-    assert other.write_files_of(wanted, ["entry_id"]) is None
+    assert write_file_rows(other, wanted, ["entry_id"]) is None
 
 
 def test_rows_that_lack_what_is_required_leave_nothing(spark: SparkSession, log: Table) -> None:
     bad = _rows(spark, 100).withColumn("ledger_id", F.when(F.col("entry_id") < 99, F.col("ledger_id")))
     with pytest.raises(UnsafeError, match="these rows are not as its columns are"):
-        log.append(bad)
+        append_frame(log, bad)
     assert (_data_files(log), log.latest_version()) == ([], 0)
 
 
@@ -141,13 +143,13 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, log: Table) -> No
         "key", F.when(F.col("entry_id") < 99, F.col("key")).otherwise(F.raise_error(F.lit("on purpose")))
     )
     with pytest.raises(Exception, match="on purpose"):
-        log.append(bad)
+        append_frame(log, bad)
     assert log.latest_version() == 0
 
 
 def test_a_change_feed_is_written_beside_the_table(spark: SparkSession, log: Table) -> None:
     told = _rows(spark, 6).withColumn("_change_type", F.lit("update_postimage"))
-    files = log.write_feed(told)
+    files = write_feed(log, told)
     assert files is not None
     assert {file.partition["publish_date"] for file in files} == {str(date(2026, 1, day)) for day in (1, 2, 3)}
     assert all(file.path.startswith("_change_data/publish_date=") for file in files)
@@ -167,18 +169,18 @@ def test_executors_that_do_not_reach_the_store_are_named_before_anything_is_comp
         with pytest.raises(
             RetryableError, match=f"on {socket.gethostname()}: S3 bucket .*AccessDenied; check the credential .*Nothing was"
         ):
-            log.append(rows)
+            append_frame(log, rows)
     finally:
         s3.refuse()
-    log.append(_rows(spark, 100))
+    append_frame(log, _rows(spark, 100))
     assert (len(_data_files(log)), log.latest_version()) == (6, 1)
 
 
 def test_executors_are_asked_once(spark: SparkSession, s3: S3, log: Table) -> None:
-    log.append(_rows(spark, 10))
+    append_frame(log, _rows(spark, 10))
     s3.refuse("AccessDenied", 403, "GET")  # what a question would meet
     try:
-        written = log.write_files(_rows(spark, 10))
+        written = write_frame(log, _rows(spark, 10))
     finally:
         s3.refuse()
     assert written is not None
@@ -188,7 +190,7 @@ def test_executors_are_asked_once(spark: SparkSession, s3: S3, log: Table) -> No
 def test_a_task_goes_on_with_keys_that_are_rotated_while_it_runs(spark: SparkSession, s3: S3, tmp_path: Path) -> None:
     cluster = keys_in_files(s3, tmp_path, "first")
     log = Table(Driver.of(spark, find_port=lambda: port_of(cluster)), f"{cluster.root}/log", by_path=True, lock=None)
-    log.create(TOPIC_LOG)
+    create_table(log, TOPIC_LOG)
     rows, files, rotates = _rows(spark, 300).coalesce(1), list(map(str, tmp_path.iterdir())), f"{s3.endpoint}/-/key/second"
 
     def rotate(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -201,7 +203,7 @@ def test_a_task_goes_on_with_keys_that_are_rotated_while_it_runs(spark: SparkSes
     before = s3.counts()["of another key"]
     s3.takes_only("first")
     try:
-        log.append(rows.mapInArrow(rotate, rows.schema))
+        append_frame(log, rows.mapInArrow(rotate, rows.schema))
         found = few_rows(log, log.latest_version())
         assert found is not None
         assert (len(found), log.latest_version()) == (300, 1)

@@ -14,6 +14,7 @@ from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engines.native.rows import small_rows
+from geo.delta.local_state import why_left_to_spark
 from geo.delta.table import Table
 
 pytestmark = pytest.mark.spark
@@ -38,7 +39,7 @@ def test_a_log_with_v2_checkpoints_is_read_and_cut_with_what_they_name(
     found = read_folder(on_disk(folder))
     assert found.checkpoints == (2, 4, 6)
     assert any(name.endswith(kind) for name in found.files[6] if ".checkpoint." in name)
-    assert table.why_left_to_spark() is None
+    assert why_left_to_spark(table) is None
     _has_all(folder)
     (newest,) = (name for name in found.files[6] if ".checkpoint." in name and not name.startswith("."))
     classic = tmp_path / "classic" / "_delta_log"

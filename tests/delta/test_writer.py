@@ -26,15 +26,19 @@ from geo.coordination.claiming import claim
 from geo.coordination.ownership import release
 from geo.coordination.runners import Runner
 from geo.crash import CrashPoint
-from geo.delta import table as table_module
-from geo.delta import writer
+from geo.delta import ddl, writer
+from geo.delta.appending import append_frame, append_here, append_rows, append_written, write_frame
 from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import Kind
+from geo.delta.ddl import create_table, set_property
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.delta_state import newest_state
 from geo.delta.disk_store import DiskStore, on_disk
 from geo.delta.driver import Driver, Reads
 from geo.delta.engines.native.rows import MOST_ROWS
+from geo.delta.frames import read_inserts
+from geo.delta.local_commits import commit_written
+from geo.delta.local_state import own_state
 from geo.delta.scan import few_added
 from geo.delta.store import Put, StorePath
 from geo.delta.sums import sum_of
@@ -87,7 +91,7 @@ def test_rows_of_every_kind_come_back_from_spark_and_from_the_files(spark: Spark
     def append(batch: list[dict[str, Any]]) -> None:
         rows = [row_of(len(kept) + at, **others) for at, others in enumerate(batch)]
         before = log.latest_version()
-        assert log.append_here(rows_table(TOPIC_LOG.types, rows), f"batch {before}")
+        assert append_here(log, rows_table(TOPIC_LOG.types, rows), f"batch {before}")
         kept.extend(rows)
         assert log.latest_version() == before + 1
 
@@ -99,7 +103,7 @@ def test_rows_of_every_kind_come_back_from_spark_and_from_the_files(spark: Spark
     few = few_added(log, 1, last)
     assert few is not None
     assert few.sort_by("entry_id").to_pylist() == expected
-    feed = log.read_inserts(1, last).select(*TOPIC_LOG.names).toArrow().sort_by("entry_id").to_pylist()
+    feed = read_inserts(log, 1, last).select(*TOPIC_LOG.names).toArrow().sort_by("entry_id").to_pylist()
     assert feed == expected
     assert log.read().where("entry_id = 3 AND publish_date > '2000-01-01'").count() == sum(
         row["entry_id"] == 3 and row["publish_date"] > date(2000, 1, 1) for row in kept
@@ -116,9 +120,9 @@ def test_an_append_says_what_deltas_own_says(spark: SparkSession, log: Table, wr
     rows = rows_table(TOPIC_LOG.types, listed)
     _append_by_delta(log, spark.createDataFrame(rows).coalesce(1), '{"a": "record"}')
     if written_by == "Spark":
-        log.append(spark.createDataFrame(rows).coalesce(1), '{"a": "record"}')
+        append_frame(log, spark.createDataFrame(rows).coalesce(1), '{"a": "record"}')
     else:
-        assert log.append_here(rows, '{"a": "record"}')
+        assert append_here(log, rows, '{"a": "record"}')
     theirs, ours = log.commits(1, 2)
     assert (ours.kind, ours.rows, ours.user_metadata, ours.operation) == (Kind.APPEND, 10, theirs.user_metadata, theirs.operation)
     assert ours.bytes > 1000
@@ -133,15 +137,15 @@ def test_an_append_says_what_deltas_own_says(spark: SparkSession, log: Table, wr
         assert told["minValues"].keys() >= {"origin", "ledger_id", "entry_id", "publish_time", "event_time"}
     newest = log.delta().history(1).collect()[0]
     assert (newest["version"], newest["userMetadata"], newest["isBlindAppend"]) == (2, '{"a": "record"}', True)
-    feeds = [log.read_inserts(version, version).select(*TOPIC_LOG.names).toArrow().sort_by("entry_id") for version in (1, 2)]
+    feeds = [read_inserts(log, version, version).select(*TOPIC_LOG.names).toArrow().sort_by("entry_id") for version in (1, 2)]
     assert feeds[0].to_pylist() == feeds[1].to_pylist() == rows.to_pylist()
-    assert log.own_state() is not None, "its checksum is that of the version"
+    assert own_state(log) is not None, "its checksum is that of the version"
     assert not list(Path(log.name).glob("_geo*"))
 
 
 def test_a_checksum_is_that_of_the_version_and_spark_goes_on_from_it(spark: SparkSession, log: Table) -> None:
     for number in range(3):
-        assert log.append_here(rows_of(number * 10, number * 10 + 10))
+        assert append_here(log, rows_of(number * 10, number * 10 + 10))
     found = _checksum(log, 3)
     detail = log.delta().detail().collect()[0]
     files = list(Path(log.name).glob("publish_date=*/*.parquet"))
@@ -155,7 +159,7 @@ def test_a_checksum_is_that_of_the_version_and_spark_goes_on_from_it(spark: Spar
     later = _checksum(log, 4)
     assert (later["numFiles"], len(later["allFiles"])) == (log.delta().detail().collect()[0]["numFiles"], later["numFiles"])
     assert sum(later["fileSizeHistogram"]["fileCounts"]) == later["numFiles"], "Spark derived its own from ours"
-    assert log.append_here(rows_of(40, 50)), "and we ours from Spark's"
+    assert append_here(log, rows_of(40, 50)), "and we ours from Spark's"
 
 
 @pytest.mark.parametrize("by_spark", [False, True])
@@ -164,9 +168,9 @@ def test_a_checkpoint_is_written_when_it_is_due_and_the_table_goes_on_from_it(
 ) -> None:
     if by_spark:
         monkeypatch.setattr(writer, "DeltaTable", None)  # as where the code came as a zip
-    log.set_property("delta.checkpointInterval", "5")
+    set_property(log, "delta.checkpointInterval", "5")
     for number in range(12):
-        log.append_rows(rows_of(number, number + 1))
+        append_rows(log, rows_of(number, number + 1))
     folder = on_disk(log_of(log))
     assert [path.name[15:20] for path in sorted(log_of(log).glob("[!.]*.checkpoint.parquet"))] == ["00005", "00010"]
     remove_below(folder, read_folder(folder), 10)
@@ -174,8 +178,8 @@ def test_a_checkpoint_is_written_when_it_is_due_and_the_table_goes_on_from_it(
     log.spark.catalog.clearCache()
     assert again.read().count() == 12
     assert again.delta().detail().collect()[0]["numFiles"] == 12
-    log.append(log.spark.createDataFrame(rows_of(12, 13)))
-    log.append_rows(rows_of(13, 15))
+    append_frame(log, log.spark.createDataFrame(rows_of(12, 13)))
+    append_rows(log, rows_of(13, 15))
     assert sorted(row["entry_id"] for row in log.read().collect()) == list(range(15))
     assert DeltaTable(log.name).count() == 15
 
@@ -188,35 +192,35 @@ _LEFT = {
 
 @pytest.mark.parametrize("sql", _LEFT.values(), ids=_LEFT.keys())
 def test_a_table_that_asks_more_of_a_writer_is_left_to_spark(spark: SparkSession, log: Table, sql: str) -> None:
-    log.append_rows(rows_of(0, 1))
+    append_rows(log, rows_of(0, 1))
     spark.sql(sql.format(log.sql))
     _is_left(log, rows_of(1, 2))
-    log.append_rows(rows_of(1, 2))
+    append_rows(log, rows_of(1, 2))
     assert log.read().count() == 2
 
 
 def _is_left(log: Table, rows: pa.Table) -> None:
     """Nothing happens without Spark."""
     before, files = log.latest_version(), sorted(Path(log.name).rglob("*.parquet"))
-    assert not log.append_here(rows)
+    assert not append_here(log, rows)
     assert (log.latest_version(), sorted(Path(log.name).rglob("*.parquet"))) == (before, files)
 
 
 def test_an_interval_of_0_that_another_writer_set_is_taken_as_deltas_own(log: Table) -> None:
-    log.append_rows(rows_of(0, 1))
+    append_rows(log, rows_of(0, 1))
     checksum = checksum_of(log, 1)
     said = json.loads(checksum.read_text())
     said["metadata"]["configuration"]["delta.checkpointInterval"] = "0"  # which Delta refuses to set
     checksum.write_text(json.dumps(said))
     sum_of(checksum).unlink()
-    state = log.own_state()
+    state = own_state(log)
     assert state is not None
     assert state.checkpoint_interval == 10
-    assert log.append_here(rows_of(1, 2))
+    assert append_here(log, rows_of(1, 2))
 
 
 def test_a_version_without_its_own_checksum_is_left_to_spark(log: Table) -> None:
-    log.append_rows(rows_of(0, 1))
+    append_rows(log, rows_of(0, 1))
     checksum = checksum_of(log, 1)
     text = checksum.read_text()
     for damaged in (None, "", text[:100], text.replace(json.loads(text)["txnId"], "another"), "[]"):
@@ -227,7 +231,7 @@ def test_a_version_without_its_own_checksum_is_left_to_spark(log: Table) -> None
         if damaged is None:
             checksum.write_text(text)
     checksum.write_text(text)
-    assert log.append_here(rows_of(1, 2))
+    assert append_here(log, rows_of(1, 2))
 
 
 def test_rows_that_are_not_the_tables_are_left_to_spark(log: Table) -> None:
@@ -237,9 +241,9 @@ def test_rows_that_are_not_the_tables_are_left_to_spark(log: Table) -> None:
     _is_left(log, rows.set_column(at, "entry_id", pa.array([1, 2, 3], pa.int32())))
     _is_left(log, rows.set_column(at, "entry_id", pa.array([1, None, 3], pa.int64())))
     _is_left(log, rows.drop_columns(["entry_id"]))
-    assert log.append_here(rows.drop_columns(["event_time"])), "a column that may be without a value may be left out"
+    assert append_here(log, rows.drop_columns(["event_time"])), "a column that may be without a value may be left out"
     before = log.latest_version()
-    assert log.append_here(rows.slice(0, 0)), "no row"
+    assert append_here(log, rows.slice(0, 0)), "no row"
     assert log.latest_version() == before, "and no commit"
 
 
@@ -248,26 +252,26 @@ def test_a_typed_table_is_appended_to_and_read(spark: SparkSession, tmp_path: Pa
     spark.sql(
         "SELECT CAST(1 AS TINYINT) AS b, CAST(2 AS SMALLINT) AS s, 3 AS i, 1.5D AS d, CAST(2.5 AS FLOAT) AS f, CAST(1.25 AS DECIMAL(9,3)) AS m, true AS t"
     ).write.format("delta").save(table.name)
-    state = table.own_state()
+    state = own_state(table)
     assert state is not None
     rows = pa.Table.from_pylist([{"b": 2, "s": 3, "i": 4, "d": 2.5, "f": None, "m": Decimal("-7.125"), "t": None}], state.schema)
-    assert table.append_here(rows)
+    assert append_here(table, rows)
     assert table.read().where("i = 4").toArrow().to_pylist() == rows.to_pylist()
     assert few_added(table, 1, 1) == rows
 
 
 def test_what_commits_added_is_read_or_left_to_spark(spark: SparkSession, log: Table) -> None:
-    log.append_rows(rows_of(0, 5))
-    log.append(spark.createDataFrame(rows_of(5, 10)).repartition(3))
-    log.set_property("geo.fence.test", "1")
+    append_rows(log, rows_of(0, 5))
+    append_frame(log, spark.createDataFrame(rows_of(5, 10)).repartition(3))
+    set_property(log, "geo.fence.test", "1")
     spark.sql(f"ALTER TABLE {log.sql} ADD COLUMNS (late INT)")
-    log.append_rows(rows_of(10, 12).append_column("late", pa.array([1, 2], pa.int32())))
+    append_rows(log, rows_of(10, 12).append_column("late", pa.array([1, 2], pa.int32())))
     last = log.latest_version()
 
     def added() -> list[dict[str, Any]]:
         few = few_added(log, 1, last)
         assert few is not None
-        feed = log.read_inserts(1, last).select(*few.column_names).toArrow()
+        feed = read_inserts(log, 1, last).select(*few.column_names).toArrow()
         found: list[dict[str, Any]] = few.sort_by("entry_id").to_pylist()
         assert found == feed.sort_by("entry_id").to_pylist()
         return found
@@ -279,7 +283,7 @@ def test_what_commits_added_is_read_or_left_to_spark(spark: SparkSession, log: T
     compaction = few_added(log, compacted, compacted)
     assert compaction is not None
     assert len(compaction) == 0, "a compaction adds no row"
-    log.append_rows(rows_of(20, 20 + MOST_ROWS + 1))
+    append_rows(log, rows_of(20, 20 + MOST_ROWS + 1))
     assert few_added(log, last, log.latest_version()) is None, "too many"
     spark.sql(f"DELETE FROM {log.sql} WHERE entry_id = 3")
     deleted = log.latest_version()
@@ -316,7 +320,7 @@ def test_processes_that_commit_without_any_lock_lose_nothing(log: Table) -> None
     records = [commit.user_metadata for commit in log.commits(1, 1000)]
     assert sorted(map(str, records)) == sorted(f"{name} {number}" for name in names for number in range(60))
     assert not list(log_of(log).glob("*.tmp"))
-    state = log.own_state()
+    state = own_state(log)
     assert state is not None
     assert (state.version, state.checksum["numFiles"]) == (180, 180)
 
@@ -327,13 +331,13 @@ def test_processes_that_commit_without_any_lock_lose_nothing(log: Table) -> None
     ids=lambda point: point.value,
 )
 def test_an_append_that_stops_here_is_there_whole_or_not_at_all(log: Table, point: CrashPoint) -> None:
-    log.append_rows(rows_of(0, 1))
+    append_rows(log, rows_of(0, 1))
     with dies_at(point):
-        log.append_rows(rows_of(1, 3))
+        append_rows(log, rows_of(1, 3))
     landed = point is CrashPoint.APPEND_COMMITTED
     assert log.read().count() == (3 if landed else 1)
     for first in (3, 5):  # the next one is Spark's where the checksum was not written, the one after it is not
-        log.append_rows(rows_of(first, first + 2))
+        append_rows(log, rows_of(first, first + 2))
     assert log.read().count() == (7 if landed else 5)
     assert _checksum(log, log.latest_version())["numFiles"] == log.delta().detail().collect()[0]["numFiles"]
 
@@ -357,11 +361,11 @@ def test_what_a_commit_may_name_stays_and_spark_does_not_commit_it_again(
         away.setattr(DiskStore, "put_if_absent", put_if_absent)
         away.setattr(StorePath, "unchecked", lambda place: gives_no_answer(place.store, place.location))
         with pytest.raises(UnknownAnswerError):
-            log.append_rows(rows_of(0, 3))
-        written = log.write_files(log.spark.createDataFrame(rows_of(3, 5)).coalesce(1)) if not is_made else None
+            append_rows(log, rows_of(0, 3))
+        written = write_frame(log, log.spark.createDataFrame(rows_of(3, 5)).coalesce(1)) if not is_made else None
         if written is not None:
             with pytest.raises(UnknownAnswerError):
-                log.append_written(written)
+                append_written(log, written)
     assert log.latest_version() == int(is_made)
     assert len(list(Path(log.name).rglob("part-*.parquet"))) == (1 if is_made else 2)
     assert log.read().count() == (3 if is_made else 0)
@@ -375,7 +379,7 @@ def test_whoever_may_not_append_leaves_nothing(log: Table) -> None:
         raise FencedError("replaced")
 
     with pytest.raises(FencedError):
-        log.append_here(rows_of(0, 1), refuse=refuse)
+        append_here(log, rows_of(0, 1), refuse=refuse)
     assert asked_at == [0]
     assert not list(Path(log.name).rglob("*.parquet"))
 
@@ -396,13 +400,13 @@ def test_where_another_commit_comes_between_it_is_asked_again_whether_the_rows_m
                 None,
             )
 
-    assert log.append_here(rows_of(0, 1), refuse=refuse)
+    assert append_here(log, rows_of(0, 1), refuse=refuse)
     assert asked == [0, 1]
     assert log.latest_version() == 2
 
 
 def test_a_disk_that_takes_nothing_is_told_by_spark_and_leaves_nothing(log: Table) -> None:
-    log.append_rows(rows_of(0, 1))
+    append_rows(log, rows_of(0, 1))
     place = Path(log.name) / f"publish_date={NOW.date()}"
     if os.getuid() == 0:
         (Path(log.name) / "publish_date=2026-11-25").write_text("no folder")
@@ -422,25 +426,25 @@ def test_times_of_any_year_are_appended_and_found_again(spark: SparkSession, log
     rows = spark.sql(f"SELECT explode(array({', '.join(at)})) AS event_time").toArrow()
     for number in range(len(_YEARS)):
         given = rows_of(number, number + 1).drop_columns(["event_time"])
-        assert log.append_here(given.append_column("event_time", rows["event_time"].slice(number, 1).combine_chunks()))
+        assert append_here(log, given.append_column("event_time", rows["event_time"].slice(number, 1).combine_chunks()))
     for sql in at:
         assert log.read().where(f"event_time = {sql}").count() == 1
     assert log.read().where(f"event_time >= {at[5]}").count() == 2
 
 
 def test_files_of_a_table_that_was_made_anew_meanwhile_are_not_added(log: Table) -> None:
-    state = log.own_state()
+    state = own_state(log)
     assert state is not None
     written = write_files(on_disk(Path(log.name)), state, rows_of(0, 1))
     shutil.rmtree(log.name)
-    log.create(TOPIC_LOG)
-    assert not log.commit_here(written)
+    create_table(log, TOPIC_LOG)
+    assert not commit_written(log, written)
     assert log.latest_version() == 0
 
 
 def test_a_path_that_is_taken_for_another_one_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     table = Table(Driver.of(spark), str(tmp_path / "a%20b"), by_path=True, lock=None)
-    table.create(TOPIC_LOG)
+    create_table(table, TOPIC_LOG)
     _is_left(table, rows_of(0, 1))
 
 
@@ -450,9 +454,9 @@ def test_checkpoints_that_cannot_be_written_are_left_to_spark(log: Table, monkey
             raise OSError(f"{folder}: no")
 
     monkeypatch.setattr(writer, "DeltaTable", Unable)
-    log.set_property("delta.checkpointInterval", "3")
+    set_property(log, "delta.checkpointInterval", "3")
     for number in range(8):
-        log.append_rows(rows_of(number, number + 1))
+        append_rows(log, rows_of(number, number + 1))
     found = [path.name[18:20] for path in sorted(log_of(log).glob("*.checkpoint.parquet"))]
     assert found == ["06", "09"], "after the first that was due"
     assert log.read().count() == 8
@@ -471,9 +475,9 @@ def test_where_a_log_store_is_configured_tables_are_made_and_commits_are_left_to
     configured = Configured(lambda: spark)
     _is_left(Table(configured, log.name, by_path=True, lock=None), rows_of(0, 1))
     assert asked == ["file"]
-    monkeypatch.setattr(table_module, "make", lambda *_: pytest.fail("it was made without Spark"))
+    monkeypatch.setattr(ddl, "make", lambda *_: pytest.fail("it was made without Spark"))
     another = Table(configured, str(tmp_path / "another"), by_path=True, lock=None)
-    another.create(TOPIC_LOG)
+    create_table(another, TOPIC_LOG)
     assert another.latest_version() == 0
 
 
@@ -494,7 +498,7 @@ def test_rows_that_were_written_are_committed_by_spark_where_that_is_due(log: Ta
     tables = connect(spark, Cluster("eu", root=str(tmp_path / "eu")))
     (ownership,) = claim(tables, [[Runner("p", "p", "p")]])
     try:
-        state = log.own_state()
+        state = own_state(log)
         assert state is not None
         written = write_files(on_disk(Path(log.name)), state, rows_of(0, 3))
         checksum_of(log, 0).unlink()

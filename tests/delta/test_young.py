@@ -11,11 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.delta import writer
+from geo.delta.appending import append_rows
 from geo.delta.change import Change
 from geo.delta.create import make_first
+from geo.delta.ddl import create_table
 from geo.delta.delta_state import DeltaState, require_newest, require_state
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
+from geo.delta.local_commits import change_here, commit_written
 from geo.delta.object_store import ObjectStore
 from geo.delta.process import this_process
 from geo.delta.scan import files_at
@@ -44,7 +47,7 @@ def log(s3: S3) -> Iterator[Table]:
     port = ObjectStore(place.store.bucket, s3.options())  # type: ignore[attr-defined]  # it is one
     driver = Driver(_no_spark, lambda: this_process(0), find_port=lambda: port)
     log = Table(driver, str(place), by_path=True, lock=None)
-    log.create(TOPIC_LOG)
+    create_table(log, TOPIC_LOG)
     yield log
     s3.go_on(0)
 
@@ -77,7 +80,7 @@ def test_files_are_committed_while_they_are_younger_than_a_quarter_of_the_retent
         clock_off(age_s),
         nullcontext() if is_young else pytest.raises(RetryableError, match=r"not committed: .*Nothing was written"),
     ):
-        assert log.commit_here(written)
+        assert commit_written(log, written)
     assert log.latest_version() == (1 if is_young else 0)
     assert _left(log) == ([file.path for file in written.files] if is_young else []), "nor is left what told the time"
 
@@ -86,7 +89,7 @@ def test_how_old_they_are_is_told_by_the_store_and_not_by_this_host(s3: S3, log:
     for day in (-40, 40):
         with clock_off(day * DAY_S):
             written = _written(log)
-        assert log.commit_here(written)
+        assert commit_written(log, written)
     assert log.latest_version() == 2
 
 
@@ -94,12 +97,12 @@ def test_a_file_that_is_gone_is_not_committed(log: Table) -> None:
     written = _written(log)
     (_folder(log) / written.files[0].path).delete()
     with clock_off(HOUR_S), pytest.raises(RetryableError, match="is gone"):
-        log.commit_here(written)
+        commit_written(log, written)
     assert log.latest_version() == 0
 
 
 def test_a_file_of_the_change_feed_that_is_gone_is_not_committed(log: Table) -> None:
-    log.append_rows(rows_of(0, 3))
+    append_rows(log, rows_of(0, 3))
     written, feed = _written(log), _written(log)
 
     def make(state: DeltaState) -> Change:
@@ -107,7 +110,7 @@ def test_a_file_of_the_change_feed_that_is_gone_is_not_committed(log: Table) -> 
 
     (_folder(log) / feed.files[0].path).delete()
     with clock_off(HOUR_S), pytest.raises(RetryableError, match="is gone"):
-        log.change_here(make)
+        change_here(log, make)
     assert log.latest_version() == 1
 
 
@@ -115,21 +118,21 @@ def test_a_file_of_the_change_feed_that_is_gone_is_not_committed(log: Table) -> 
 def test_a_host_that_was_halted_with_its_clocks_commits_no_file_that_is_gone(
     log: Table, knows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log.append_rows(rows_of(0, 1))
+    append_rows(log, rows_of(0, 1))
     written, before = _written(log), log.latest_version()
     with monkeypatch.context() as other:
         if not knows:
             other.setattr(writer, "_committed", {})
-        log.append_rows(rows_of(3, 4))
+        append_rows(log, rows_of(3, 4))
     (_folder(log) / written.files[0].path).delete()
     with pytest.raises(RetryableError, match="is gone"):
-        log.commit_here(written)
+        commit_written(log, written)
     assert log.latest_version() == before + 1
 
 
 def test_what_is_written_in_a_moment_asks_nothing_more(s3: S3, log: Table) -> None:
     written, before = _written(log), s3.counts()
-    assert log.commit_here(written)
+    assert commit_written(log, written)
     asked = s3.counts() - before
     assert (asked["PUT"], asked["HEAD"]) == (2, 0), "the commit and its checksum"
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from geo.delta.arrow_rows import plain_values
+from geo.delta.local_state import own_state, why_left_to_spark
 from geo.delta.table import Table
 from tests.delta.logs import rows_of
 
@@ -48,8 +49,8 @@ def _value(kind: pa.DataType, number: int) -> Any:
 
 def rows_for(table: Table, first: int, end: int) -> pa.Table:
     """Rows with values in all columns of the table, as it has them now."""
-    state = table.own_state()
-    assert state is not None, table.why_left_to_spark()
+    state = own_state(table)
+    assert state is not None, why_left_to_spark(table)
     rows = rows_of(first, end)
     for field in state.schema:
         if field.name not in rows.column_names:

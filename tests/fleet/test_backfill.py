@@ -20,6 +20,8 @@ from geo.coordination.owners import owners_of
 from geo.coordination.ownership import Ownership, release
 from geo.coordination.runners import filling_runners, origin_runners
 from geo.crash import CrashPoint
+from geo.delta.appending import append_frame
+from geo.delta.frames import bytes_of
 from geo.delta.scan import few_rows
 from geo.errors import AlreadyOwnedError, FencedError, OffsetFileError, UsageError
 from geo.fleet import backfill as backfill_module
@@ -167,7 +169,7 @@ def test_what_does_not_cross_stays_where_it_is_also_by_file(world: World) -> Non
         ],
         start=2,
     ):
-        world.log("us").append(rows.withColumns({"ledger_id": F.lit(ledger).cast("long"), **change}))
+        append_frame(world.log("us"), rows.withColumns({"ledger_id": F.lit(ledger).cast("long"), **change}))
     world.replicate("eu")
     filled = _filled(world, FILES)
     assert (filled.messages, filled.by_file) == (30 + 5, 30), "what names eu crosses, by rows"
@@ -267,7 +269,7 @@ def test_what_expires_while_it_looks_is_not_brought_twice(world: World) -> None:
     rows = world.entries("us", 0, 10).withColumn(
         "publish_time", F.lit(now) - F.expr("make_dt_interval(0, 0, 59, 0) - make_dt_interval(0, 0, 0, entry_id)")
     )
-    world.log("us").append(rows)
+    append_frame(world.log("us"), rows)
     world.replicate("eu")
     # From ten seconds before the first of them expires, in steps so small that a look at each log meets another part of them.
     clock = itertools.count(int((now.timestamp() + 50) * 1e6), 3_000_000)
@@ -346,7 +348,7 @@ def test_a_rate_bounds_the_steps_and_a_stop_ends_it_between_two(at_the_end: Worl
         steps.append(filled)
         stopped.set()
 
-    size = world.log("us").size()
+    size = bytes_of(world.log("us"))
     filled = _filled(world, Backfill(bytes_per_second=size // 30), on_step=step, stopped=stopped)
     assert len(steps) == 1
     assert 0 < filled.messages < 30

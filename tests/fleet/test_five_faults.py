@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.delta.appending import append_frame
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.replication.link_status import LinkStatus, link_statuses
@@ -68,7 +69,7 @@ def _made_anew(world: World) -> Iterator[None]:
     shutil.rmtree(world.log("us", MADE_ANEW).name)
     create_topic(world.tables("us"), MADE_ANEW)
     rows = world.entries("us", 0, 5).selectExpr("* EXCEPT (ledger_id)", "2L AS ledger_id")
-    world.log("us", MADE_ANEW).append(rows)
+    append_frame(world.log("us", MADE_ANEW), rows)
     yield
     (back,) = rebuild(world.spark, world.config, "us", "eu", str(MADE_ANEW))
     assert back.messages == 20

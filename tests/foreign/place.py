@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from geo.delta.appending import append_rows
 from geo.delta.arrow_rows import rows_frame, rows_table
 from geo.delta.table import Table
 from geo.log.ledgers import Batch, LedgerKey, SourceEnd, Span
@@ -66,7 +67,7 @@ def write(log: Table, entries: range, *origins: str) -> None:
     """Let the producers of these regions commit entries."""
     for origin in origins:
         for rows, record in batches(origin, entries):
-            log.append_rows(rows, record)
+            append_rows(log, rows, record)
 
 
 def arrow(rows: Iterable[Mapping[str, object]]) -> pa.Table:

@@ -13,14 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from geo.delta.appending import write_rows
+from geo.delta.ddl import set_property
 from geo.delta.delta_log import read_folder
-from geo.delta.delta_state import DeltaState
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.predicate import ANY_ROW
+from geo.delta.spark_commits import overwrite
 from geo.delta.table import Table
 from geo.delta.writer import Written
 from geo.journal import upkeep
@@ -35,8 +37,8 @@ from tests.rows import owner
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
 
-def _journal(spark: SparkSession, folder: Path, schema: TableSchema = OWNERS, kind: type[Table] = Table) -> Journal:
-    table = kind(Driver.of(spark), str(folder / schema.kind), by_path=True, lock=None)
+def _journal(spark: SparkSession, folder: Path, schema: TableSchema = OWNERS) -> Journal:
+    table = Table(Driver.of(spark), str(folder / schema.kind), by_path=True, lock=None)
     return Journal(table, schema)
 
 
@@ -124,45 +126,34 @@ def test_appends_do_nothing_but_append_and_cleaning_keeps_what_counts(spark: Spa
     assert len(read_folder(on_disk(folder)).commits) == 11, "nothing to do is no commit"
 
 
-class _Meeting(Table):
-    """A table of which whoever replaces the rows waits for somebody who opens the pipe: the plan is made, the snapshot it
-    reads is fixed, nothing is committed."""
+def _meet(monkeypatch: pytest.MonkeyPatch, pipe: Path, *, by_spark: bool) -> None:
+    """Whoever replaces rows waits for somebody who opens the pipe: the plan is made, the snapshot it reads is fixed, nothing is
+    committed."""
+    os.mkfifo(pipe)
 
-    pipe = ""
-    by_spark = False
+    def write(table: Table, rows: pa.Table) -> Written | None:
+        with open(pipe) as opened:  # returns once the other side opens it too
+            opened.read()  # and this once it closes it
+        return write_rows(table, rows)
 
-    def own_state(self) -> DeltaState | None:
-        return None if self.by_spark else super().own_state()
-
-    def write_files(self, rows: DataFrame) -> Written | None:
-        return super().write_files(self._meeting(rows))
-
-    def write_rows(self, rows: pa.Table) -> Written | None:
-        with open(self.pipe) as opened:
+    def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with open(pipe) as opened:
             opened.read()
-        return super().write_rows(rows)
+        yield from batches
 
-    def overwrite(self, rows: DataFrame) -> None:
-        super().overwrite(self._meeting(rows))
-
-    def _meeting(self, rows: DataFrame) -> DataFrame:
-        pipe = self.pipe
-
-        def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with open(pipe) as opened:  # returns once the other side opens it too
-                opened.read()  # and this once it closes it
-            yield from batches
-
-        return rows.mapInArrow(meet, rows.schema)
+    monkeypatch.setattr("geo.delta.rewrite.write_rows", write)
+    monkeypatch.setattr("geo.delta.rewrite.overwrite", lambda table, rows: overwrite(table, rows.mapInArrow(meet, rows.schema)))
+    if by_spark:
+        monkeypatch.setattr("geo.delta.rewrite.change_here", lambda *_: None)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("by_spark", [False, True])
-def test_an_append_in_the_middle_of_cleaning_is_not_lost(spark: SparkSession, tmp_path: Path, *, by_spark: bool) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    _Meeting.pipe, _Meeting.by_spark = str(pipe), by_spark
-    journal, other = _journal(spark, tmp_path, kind=_Meeting), _journal(spark, tmp_path)
+def test_an_append_in_the_middle_of_cleaning_is_not_lost(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_spark: bool
+) -> None:
+    _meet(monkeypatch, pipe := tmp_path / "pipe", by_spark=by_spark)
+    journal, other = _journal(spark, tmp_path), _journal(spark, tmp_path)
     for number in range(3):
         journal.append([owner("a", number)])
     done: list[int] = []
@@ -208,7 +199,7 @@ def test_old_commits_of_a_journal_go(spark: SparkSession, tmp_path: Path, monkey
     monkeypatch.setattr(upkeep, "KEEP_OF_JOURNAL", 3)
     journal = _journal(spark, tmp_path)
     journal.append([owner("a", 1)])
-    journal.table.set_property("delta.checkpointInterval", "4")
+    set_property(journal.table, "delta.checkpointInterval", "4")
     for number in range(2, 8):
         assert journal.append_once([owner("a", number)], ("geo.claims", number), f"{number}-0")
     assert upkeep.cut(journal) == 4
@@ -227,18 +218,18 @@ def test_an_upgrade_leaves_the_version_of_a_later_program_as_it_is(spark: SparkS
     journal.newest()
     upkeep.upgrade(journal)
     assert table.properties()[VERSION_PROPERTY] == str(known + 1)
-    table.set_property(VERSION_PROPERTY, str(known + 2))  # while this process runs, which looked before
+    set_property(table, VERSION_PROPERTY, str(known + 2))  # while this process runs, which looked before
     upkeep.upgrade(journal)
     assert table.properties()[VERSION_PROPERTY] == str(known + 2)
 
 
 @pytest.mark.spark
-def test_whoever_cleans_holds_up_nobody_while_the_rows_are_read(spark: SparkSession, tmp_path: Path) -> None:
-    pipe, lock = tmp_path / "pipe", tmp_path / "lock"
-    os.mkfifo(pipe)
-    _Meeting.pipe, _Meeting.by_spark = str(pipe), False
-    place = str(tmp_path / "locked")
-    journal = Journal(_Meeting(Driver.of(spark), place, by_path=True, lock=lock), OWNERS)
+def test_whoever_cleans_holds_up_nobody_while_the_rows_are_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _meet(monkeypatch, pipe := tmp_path / "pipe", by_spark=False)
+    place, lock = str(tmp_path / "locked"), tmp_path / "lock"
+    journal = Journal(Table(Driver.of(spark), place, by_path=True, lock=lock), OWNERS)
     other = Journal(Table(Driver.of(spark), place, by_path=True, lock=lock), OWNERS)
     for number in range(3):
         journal.append([owner("a", number)])

@@ -11,6 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructField
 
 from geo.cli.main import main
 from geo.crash import CrashPoint
+from geo.delta.ddl import add_columns
 from geo.errors import SchemaError, UsageError
 from geo.log.partitioned import create_partitions, grow_topic
 from geo.log.publish import publish
@@ -161,7 +162,7 @@ def test_a_type_that_two_want_otherwise_is_the_first_ones_in_all_partitions(worl
         grow_topic(tables, TOPIC, number)
     assert ["x" in tables.log(one).read().columns for one in parts] == [True, False, False]
     with pytest.raises(SchemaError, match="column 'x' is string as asked for and bigint there"):
-        tables.log(parts[0]).add_columns(text)
+        add_columns(tables.log(parts[0]), text)
     with pytest.raises(UsageError, match="bigint in clicks-partition-0"):
         grow_topic(tables, parts[2], text)
     rows = world.spark.sql("SELECT 1 AS n, 1L AS x")

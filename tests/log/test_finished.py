@@ -10,6 +10,7 @@ import pytest
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta.ddl import set_property
 from geo.delta.engines.native.engine import NativeEngine
 from geo.errors import SourceChangedError
 from geo.log import finished, ledger_writer
@@ -67,7 +68,7 @@ def test_a_finished_file_is_known_for_ever(world: World, folder: Path, monkeypat
     _write(folder, "d.jsonl", "d1")
     assert _published(world, folder) == 1
     ledgers = tables.journal(LEDGERS)
-    ledgers.table.set_property(VERSION_PROPERTY, "2")  # a root of before
+    set_property(ledgers.table, VERSION_PROPERTY, "2")  # a root of before
 
     assert move_ended(tables, datetime.now(timezone.utc)) == 3
     assert [Path(row["source"]).name for row in ledgers.newest()] == ["d.jsonl"]
@@ -133,7 +134,7 @@ def test_a_topic_that_is_made_again_knows_no_file_that_the_deleted_one_had_finis
 def test_a_program_of_before_is_refused_from_the_first_place_on_that_it_does_not_read(world: World, folder: Path) -> None:
     ledgers = world.tables("us").journal(LEDGERS)
     world.publish("us", 3, producer="rows")
-    ledgers.table.set_property(VERSION_PROPERTY, "2")  # a root of before
+    set_property(ledgers.table, VERSION_PROPERTY, "2")  # a root of before
     world.publish("us", 6, producer="rows")
     assert ledgers.table.properties()[VERSION_PROPERTY] == "2", "nothing of it is new to that program"
     _write(folder, "a.jsonl", "a1")

@@ -20,9 +20,12 @@ from geo.config.model import Config, Link, TopicPolicy
 from geo.coordination.claiming import claim
 from geo.coordination.ownership import release
 from geo.coordination.runners import origin_runners
+from geo.delta.appending import append_frame
+from geo.delta.ddl import set_property
 from geo.delta.delta_log import count_data_files, newest_version, read_folder, remove_below
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
+from geo.delta.frames import read_inserts, read_stream
 from geo.delta.sums import sum_of
 from geo.delta.table import Table
 from geo.journal.cluster import connect
@@ -54,7 +57,7 @@ class Log:
         """One row each, whose entry is the commit's version."""
         for _ in range(commits):
             version = self.table.latest_version() + 1
-            self.table.append(self._world.entries("us", version, version + 1), user_metadata)
+            append_frame(self.table, self._world.entries("us", version, version + 1), user_metadata)
 
     def cut(self, **options: Any) -> LogCut:
         done = LogCutter(self.us, self.config).cut(TOPIC, **options)
@@ -75,7 +78,7 @@ def grown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     root = tmp_path_factory.mktemp("grown")
     log = Log(spark, root)
     create_topic(log.us, TOPIC)
-    log.table.set_property("delta.checkpointInterval", "3")
+    set_property(log.table, "delta.checkpointInterval", "3")
     log.append(13)
     return root
 
@@ -114,7 +117,7 @@ def test_after_a_cut_the_table_is_as_good_as_before(log: Log, spark: SparkSessio
 
     log.append(1)
     assert log.entries() == [*everything, 15]
-    changes = log.table.read_inserts(10, 15).select("entry_id", "_commit_version").collect()
+    changes = read_inserts(log.table, 10, 15).select("entry_id", "_commit_version").collect()
     assert sorted(map(tuple, changes)) == [(version, version) for version in range(10, 16)]
     assert log.cut() == LogCut(0, 7), "there is nothing more to go"
 
@@ -146,7 +149,7 @@ def test_streams_follow_from_what_is_kept_and_fail_loudly_on_what_is_gone(log: L
     log.cut()
 
     def followed(version: int) -> list[int]:
-        rows = log.table.read_stream({"startingVersion": str(version)}).select("entry_id")
+        rows = read_stream(log.table, {"startingVersion": str(version)}).select("entry_id")
         place = tmp_path / f"from-{version}"
         query = (
             rows.writeStream.format("parquet")
@@ -161,7 +164,7 @@ def test_streams_follow_from_what_is_kept_and_fail_loudly_on_what_is_gone(log: L
     with pytest.raises(StreamingQueryException):
         followed(7)
     with pytest.raises((PySparkException, Py4JJavaError)):
-        log.table.read_inserts(7, 12).collect()
+        read_inserts(log.table, 7, 12).collect()
     with pytest.raises((PySparkException, Py4JJavaError)):
         log.table.read(7).collect()
 

@@ -7,6 +7,7 @@ from datetime import date, timedelta
 import pytest
 from pyspark.sql import functions as F
 
+from geo.delta.appending import append_frame
 from geo.delta.driver import Reads
 from geo.delta.engine import Scan
 from geo.delta.engines.native import engine as native
@@ -27,12 +28,12 @@ def test_the_ends_of_ledgers_are_the_same_with_and_without_spark(
     log, ledger = world.log("eu"), F.col("ledger_id")
     marker = world.entries("eu", 5, 6).withColumn("marker", F.lit("SNAPSHOT_REQUEST"))
     both = world.entries("eu", 6, 9).withColumn("ledger_id", F.lit(2)).unionByName(world.entries("us", 0, 20)).unionByName(marker)
-    log.append(both.coalesce(1))
+    append_frame(log, both.coalesce(1))
     day_ago = F.current_timestamp() - F.expr("INTERVAL 1 DAY")
     old = world.entries("eu", 0, 4).withColumns(
         {"ledger_id": ledger + 2, "publish_time": day_ago, "publish_date": F.to_date(day_ago)}
     )
-    log.append(old.coalesce(1))
+    append_frame(log, old.coalesce(1))
     by = {
         reads: connect_later(lambda: world.spark, world.config.cluster("eu"), reads=reads).log(TOPIC)
         for reads in (Reads.NONE, Reads.LITTLE)

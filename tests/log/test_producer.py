@@ -19,6 +19,8 @@ from pyspark.sql import functions as F
 
 from geo.coordination.owners import owned_now
 from geo.crash import CrashPoint
+from geo.delta.appending import append_frame
+from geo.delta.ddl import set_property
 from geo.errors import SourceChangedError, UnsafeError
 from geo.log.ledger_table import LedgerTable
 from geo.log.publish import publish
@@ -70,7 +72,7 @@ def test_a_record_names_the_producers_own_last_commit_and_says_whether_that_is_a
     world.publish("eu", 5)
     log = world.log("eu")
     own = log.commit_at(log.latest_version())
-    log.set_property("note", "by somebody else")
+    set_property(log, "note", "by somebody else")
     world.publish("eu", 5, producer="q")
     assert own is not None
     assert world.publish("eu", 5).rows == 0
@@ -198,7 +200,7 @@ def _put_back_and_grown(world: World) -> None:
     shutil.rmtree(log)
     shutil.copytree(world.folder / "copy", log)
     for first in (0, 10, 20):
-        world.log("eu").append(world.entries("eu", first, first + 10))
+        append_frame(world.log("eu"), world.entries("eu", first, first + 10))
 
 
 def _made_anew(world: World) -> None:

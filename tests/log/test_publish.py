@@ -17,6 +17,7 @@ from pyspark.sql.types import StringType, StructField
 import geo.log.publish as publish_module
 from geo.crash import CrashPoint
 from geo.delta import small_batch
+from geo.delta.ddl import add_columns, set_property
 from geo.errors import AlreadyOwnedError, RetryableError, SchemaError, SourceChangedError, UnsafeError, UsageError
 from geo.log.admission import own_columns
 from geo.log.publish import publish
@@ -247,7 +248,7 @@ def test_lines_fill_the_columns_of_a_typed_topic(world: World, monkeypatch: pyte
     ]
     if way != "here":
         return
-    world.log("eu").add_columns([StructField("more", StringType())])
+    add_columns(world.log("eu"), [StructField("more", StringType())])
     path.write_text(path.read_text() + '{"key": "e", "more": "m"}\n')
     with monkeypatch.context() as before:  # as if the column had come a moment later
         before.setattr(
@@ -385,8 +386,8 @@ def test_a_foreign_table_and_a_newer_version_are_refused(world: World) -> None:
     world.rows(0, 1).write.format("delta").save(log.name)
     with pytest.raises(SchemaError, match="is not a topic-log of delta-geo"):
         _publish(world, world.rows(0, 3), order_by="number")
-    log.set_property("geo.table", "topic-log")
-    log.set_property("geo.schema.version", "3")
+    set_property(log, "geo.table", "topic-log")
+    set_property(log, "geo.schema.version", "3")
     with pytest.raises(SchemaError, match="has schema version '3', this program knows up to 2"):
         _publish(world, world.rows(0, 3), order_by="number")
     assert log.read().count() == 1

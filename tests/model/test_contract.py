@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.delta.appending import append_frame, append_rows
 from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import Kind
+from geo.delta.ddl import create_table
 from geo.delta.driver import Driver
+from geo.delta.frames import read_inserts
 from geo.delta.table import Table
 from geo.ids import MessageId
 from geo.schemas import TOPIC_LOG
@@ -32,7 +35,7 @@ class _Both:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.log = Log()
         self.table = Table(Driver.of(spark), str(folder / "log"), by_path=True, lock=folder / "log.lock")
-        self.table.create(TOPIC_LOG)
+        create_table(self.table, TOPIC_LOG)
 
     def append(self, rows: Rows, record: str | None, *, by_spark: bool) -> None:
         self.log.append(rows, record)
@@ -45,9 +48,9 @@ class _Both:
         ]  # fmt: skip
         found = rows_table(TOPIC_LOG.types, listed)
         if by_spark:
-            self.table.append(self.table.spark.createDataFrame(found), record)
+            append_frame(self.table, self.table.spark.createDataFrame(found), record)
         else:
-            self.table.append_rows(found, record)
+            append_rows(self.table, found, record)
 
     def restore(self, version: int) -> None:
         self.log.restore(version)
@@ -81,5 +84,5 @@ def test_a_modelled_log_says_of_its_commits_what_a_table_says(spark: SparkSessio
     appends = [(c.rows, m.rows) for c, m in zip(real, modelled, strict=True) if c.kind is Kind.APPEND]
     assert [found for found, _ in appends] == [wanted for _, wanted in appends]
     assert len({c.commit_id for c in real}) == len(real)
-    added = {MessageId(r["origin"], r["ledger_id"], r["entry_id"]) for r in both.table.read_inserts(5, 5).collect()}
+    added = {MessageId(r["origin"], r["ledger_id"], r["entry_id"]) for r in read_inserts(both.table, 5, 5).collect()}
     assert added == set(both.log.brought(5, 5))

@@ -15,9 +15,14 @@ from pyspark.sql import SparkSession
 
 from geo import crash
 from geo.crash import CrashPoint
+from geo.delta.appending import append_here
 from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import EXPIRED, Kind
+from geo.delta.committing import alone
+from geo.delta.ddl import create_table
 from geo.delta.driver import Driver
+from geo.delta.frames import read_files
+from geo.delta.local_state import own_state
 from geo.delta.locks import without_waiting
 from geo.delta.table import Table
 from geo.errors import LockedError
@@ -36,7 +41,7 @@ DAYS = [from_us(_FIRST_US).date() + timedelta(days=day) for day in range(2)]
 def log(spark: SparkSession, tmp_path: Path) -> Table:
     """Four files: entries 6 and 7, 4 and 5, 2 and 3, 0 and 1, one of each two on the second day."""
     table = Table(Driver.of(spark), str(tmp_path / "log"), by_path=True, lock=tmp_path / "log.lock")
-    table.create(TOPIC_LOG)
+    create_table(table, TOPIC_LOG)
     for first in (6, 4, 2, 0):
         _append(table, first)
     return table
@@ -49,7 +54,7 @@ def _append(table: Table, first: int) -> None:
         {**same, "entry_id": first + at, "publish_time": time, "publish_date": time.date(), "payload": b"x" * first}
         for at, time in enumerate(times)
     ]
-    assert table.append_here(rows_table(TOPIC_LOG.types, rows))
+    assert append_here(table, rows_table(TOPIC_LOG.types, rows))
 
 
 @pytest.mark.parametrize("spelt", ["file://{}", "file:{}", "{}/../log"])
@@ -70,7 +75,7 @@ def _entries(table: Table) -> list[int]:
 
 def _assert_whole(table: Table) -> None:
     """Its checksum is that of the version: Spark and this process go on from it."""
-    detail, state = table.delta().detail().collect()[0], table.own_state()
+    detail, state = table.delta().detail().collect()[0], own_state(table)
     assert state is not None
     assert (state.checksum["numFiles"], state.checksum["tableSizeBytes"]) == (detail["numFiles"], detail["sizeInBytes"])
     assert len(state.checksum["allFiles"]) == detail["numFiles"] == sum(state.checksum["fileSizeHistogram"]["fileCounts"])
@@ -123,7 +128,7 @@ def test_the_files_of_a_date_become_one_in_the_order_of_ids_beside_who_appends_a
     assert {one["dataChange"] for one in (added, *_actions(log, "remove"))} == {False}
     told = json.loads(added["stats"])
     assert (told["minValues"]["entry_id"], told["maxValues"]["entry_id"], told["nullCount"]["marker"]) == (0, 8, 5)
-    rows = log.read_files([(added["path"], added["partitionValues"])]).collect()
+    rows = read_files(log, [(added["path"], added["partitionValues"])]).collect()
     assert [(row["entry_id"], len(row["payload"]), row["publish_date"]) for row in rows] == [
         (entry, entry, DAYS[0]) for entry in (0, 2, 4, 6, 8)
     ]
@@ -185,6 +190,6 @@ def test_a_change_of_a_log_that_was_put_back_meanwhile_is_made_anew(log: Table, 
 
 def test_a_change_that_does_not_wait_for_the_lock_leaves_no_file(log: Table) -> None:
     before = sorted(Path(log.name).rglob("*.parquet"))
-    with log.alone(), without_waiting(), pytest.raises(LockedError):
+    with alone(log), without_waiting(), pytest.raises(LockedError):
         compact_date(log, DAYS[0])
     assert sorted(Path(log.name).rglob("*.parquet")) == before

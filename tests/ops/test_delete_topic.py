@@ -10,6 +10,7 @@ import pytest
 
 from geo import crash
 from geo.crash import CrashPoint
+from geo.delta.ddl import create_table
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageError
 from geo.journal.journal import Journal
@@ -257,7 +258,7 @@ def test_a_producer_that_comes_and_goes_meanwhile_is_seen_also_where_there_was_n
     def come_and_go(point: CrashPoint) -> None:
         """It has asked the registry before."""
         if point is CrashPoint.DELETE_REGISTERED:
-            world.log("eu").create(TOPIC_LOG)
+            create_table(world.log("eu"), TOPIC_LOG)
             world.write("eu", 0, 5)
 
     with crash.watched(come_and_go), pytest.raises(RetryableError, match=r"committed to .* meanwhile"):

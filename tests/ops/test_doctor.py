@@ -19,6 +19,8 @@ from geo.config.model import Config
 from geo.coordination.claiming import claim
 from geo.coordination.ownership import release
 from geo.coordination.runners import broker_runner, producer_runner, version_sync_runner
+from geo.delta.appending import append_frame
+from geo.delta.local_state import own_state, why_left_to_spark
 from geo.delta.process import this_process
 from geo.journal.cluster import connect, connect_later
 from geo.names import Topic
@@ -134,9 +136,9 @@ def test_who_owns_something_and_is_dead_is_told_and_what_a_cluster_needs_is_an_e
 def test_a_log_that_is_left_to_spark_is_told_and_one_whose_properties_delta_rs_set_is_not(world: World) -> None:
     world.write("us", 0, 5)
     DeltaTable(world.log("us").name).alter.set_table_properties({"delta.logRetentionDuration": "interval 31 days"})
-    assert world.log("us").why_left_to_spark() is not None, "the newest commit has no checksum beside it"
-    world.log("us").append(world.entries("us", 5, 6))  # by Spark, which writes it
-    assert world.log("us").own_state() is not None
+    assert why_left_to_spark(world.log("us")) is not None, "the newest commit has no checksum beside it"
+    append_frame(world.log("us"), world.entries("us", 5, 6))  # by Spark, which writes it
+    assert own_state(world.log("us")) is not None
     told = "Spark reads and writes this log"
     assert not any(told in one.what for one in _examined(world.spark, world.config))
     world.leave_to_spark("us")

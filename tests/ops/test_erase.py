@@ -9,6 +9,7 @@ import pytest
 from geo import crash
 from geo.crash import CrashPoint
 from geo.delta.commits import Kind
+from geo.delta.local_state import own_state
 from geo.ops.erase import erase
 from geo.testing import dies_at
 from tests.delta.logs import actions_of
@@ -53,7 +54,7 @@ def test_an_erasure_changes_the_chosen_rows_alone_beside_who_appends(linked: Wor
     )
     told = sorted((row["_change_type"], row["entry_id"], row["payload"] is None) for row in feed.load(log.name).collect())
     assert told == [(f"update_{what}", entry, what == "postimage") for what in ("postimage", "preimage") for entry in (7, 9)]
-    state, detail = log.own_state(), log.delta().detail().collect()[0]
+    state, detail = own_state(log), log.delta().detail().collect()[0]
     assert state is not None
     assert (state.checksum["numFiles"], state.checksum["tableSizeBytes"]) == (detail["numFiles"], detail["sizeInBytes"])
     told_in = [feed["path"] for feed in actions_of(log, commit.version, "cdc")]

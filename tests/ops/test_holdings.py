@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from pyspark.sql import functions as F
 
+from geo.delta.appending import append_frame
 from geo.delta.driver import Reads
 from geo.delta.engines.native import engine as native
 from geo.journal.cluster import connect_later
@@ -32,7 +33,7 @@ def test_what_a_log_holds_is_the_same_with_and_without_spark(world: World) -> No
             "publish_time": F.current_timestamp() - hours * entry,
         }
     )
-    world.log("eu").append(other.coalesce(1))
+    append_frame(world.log("eu"), other.coalesce(1))
     version = world.log("eu").latest_version()
     world.write("eu", 10, 20)
 

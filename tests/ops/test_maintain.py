@@ -13,7 +13,9 @@ from pyspark.sql import functions as F
 
 from geo.config.cluster import Cluster
 from geo.coordination.storage_clock import renew
+from geo.delta.appending import append_frame
 from geo.delta.commits import Kind
+from geo.delta.ddl import set_property
 from geo.errors import UnsafeError
 from geo.journal.cluster import connect
 from geo.log import log_cutter
@@ -42,7 +44,7 @@ def _age(world: World, cluster: str, days: int, *, ledger: int = 2) -> None:
     """Ten messages of another ledger published `days` ago, as a producer would have written them then."""
     rows = world.entries(cluster, 0, 10).withColumn("ledger_id", F.lit(ledger).cast("bigint"))
     rows = rows.withColumn("publish_time", F.expr(f"publish_time - INTERVAL {days} DAYS"))
-    world.log(cluster).append(rows.withColumn("publish_date", F.to_date("publish_time")))
+    append_frame(world.log(cluster), rows.withColumn("publish_date", F.to_date("publish_time")))
 
 
 def _expiring(world: World, outage: str = "7 days") -> World:
@@ -182,7 +184,7 @@ def test_nothing_waits_for_a_cluster_in_which_the_topic_was_deleted(linked: Worl
 @pytest.mark.spark
 def test_a_log_is_cut_and_the_links_of_both_directions_go_on(linked: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world = linked
-    world.log("us").set_property("delta.checkpointInterval", "4")
+    set_property(world.log("us"), "delta.checkpointInterval", "4")
     for number in range(9):
         world.write("us", 20 + number, 21 + number)
     monkeypatch.setattr(log_cutter, "KEEP", 3)

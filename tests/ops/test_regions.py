@@ -28,6 +28,7 @@ from geo.coordination.signs import sign
 from geo.coordination.storage_clock import storage_now_us
 from geo.delta import mirror, put_commit, server_time
 from geo.delta.commits import commit_file
+from geo.delta.ddl import set_property
 from geo.delta.held_files import as_listed
 from geo.delta.mirror import may_be_old
 from geo.delta.writer import forget_committed
@@ -248,7 +249,7 @@ def test_ten_topics_at_rest_are_at_most_thirty_requests_and_what_changed_since_i
     newest = far.log("us", rewound).latest_version()
     _put_back(far, "us", rewound, newest - 1)
     _put_back(far, "eu", regrown, far.log("eu", regrown).latest_version() - 1)
-    far.log("eu", regrown).set_property("geo.test", "it has grown since")
+    set_property(far.log("eu", regrown), "geo.test", "it has grown since")
     port = there["us"].port
     assert port is not None
     port.delete_all([f"{far.log('us', remade).name}/{file}" for file in port.below(far.log("us", remade).name)])

@@ -24,6 +24,8 @@ from pyspark.sql.types import StructType
 
 from geo.config.cluster import Cluster
 from geo.config.model import Config, Link, TopicPolicy
+from geo.delta.appending import append_rows
+from geo.delta.ddl import create_table
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.errors import UsageError
@@ -90,7 +92,7 @@ class Mesh:
         maps = [column.name for column in schema if pa.types.is_map(column.type)]
         values = [{**one, **{name: list(one[name].items()) for name in maps if one.get(name)}} for one in messages]
         if values:
-            table.append_rows(pa.Table.from_pylist(values, schema))
+            append_rows(table, pa.Table.from_pylist(values, schema))
 
     def version(self, cluster: str, name: str) -> int:
         """Newest version of a log, found without Spark."""
@@ -125,11 +127,11 @@ class Mesh:
             self._unregistered[name], self._ends[name] = set(), []
 
     def _create(self, table: Table, extra: StructType) -> None:
-        """As `Table.create`, which is called once for each schema: copies of an empty table cost no second each."""
+        """As `create_table`, which is called once for each schema: copies of an empty table cost no second each."""
         name = str(self.root / f"empty-{len(extra)}")
         if name not in self._table_ids:
             empty = Table(Driver.of(self.spark), name, by_path=True, lock=None)
-            empty.create(TOPIC_LOG, extra.fields)
+            create_table(empty, TOPIC_LOG, extra.fields)
             self._table_ids[name] = empty.table_id()
         shutil.copytree(name, table.name)
         self._table_ids[table.name] = self._table_ids[name]

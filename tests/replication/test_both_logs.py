@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from geo.delta.appending import append_frame, append_rows
 from geo.delta.arrow_rows import rows_table
 from geo.delta.driver import Reads
 from geo.delta.engines.native import engine as native
@@ -60,7 +61,7 @@ def _write(world: World, cluster: str, random: Random, ledgers: dict[LedgerId, r
         random.shuffle(rows)
         written += rows
         if rows:
-            world.log(cluster).append_rows(rows_table(TOPIC_LOG.types, rows))
+            append_rows(world.log(cluster), rows_table(TOPIC_LOG.types, rows))
     return written
 
 
@@ -105,9 +106,9 @@ def test_what_a_link_finds_is_the_same_with_and_without_spark(world: World) -> N
     here = _write(world, "eu", random, {US_1: range(2), US_2: range(15), EU_2: range(3)})
     source = world.log("us")
     world.spark.sql(f"ALTER TABLE {source.sql} ALTER COLUMN entry_id DROP NOT NULL")
-    source.append(world.entries("us", 0, 1).withColumn("entry_id", F.expr("CAST(NULL AS BIGINT)")))
+    append_frame(source, world.entries("us", 0, 1).withColumn("entry_id", F.expr("CAST(NULL AS BIGINT)")))
     version = source.latest_version()
-    source.append(world.entries("us", 12, 14).withColumn("ledger_id", F.expr("explode(array(1L, 2L, 3L))")).coalesce(1))
+    append_frame(source, world.entries("us", 12, 14).withColumn("ledger_id", F.expr("explode(array(1L, 2L, 3L))")).coalesce(1))
     floors: list[Floors | None] = [None, {str(ledger): random.randrange(6) for ledger in (US_1, ASIA_1, US_2, ASIA_2)}]
     lost = []
     for origins, ttl_s in [({"us"}, None), ({"us", "asia"}, None), ({"us", "asia"}, 3600)]:

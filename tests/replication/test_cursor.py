@@ -12,6 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta.appending import append_frame
+from geo.delta.ddl import set_property
+from geo.delta.spark_commits import with_user_metadata
 from geo.log.topics import create_topic
 from geo.now import now_us
 from geo.replication import running_link
@@ -126,9 +129,9 @@ def test_a_target_put_back_before_its_link_was_recorded_is_filled_again(linked: 
 def test_what_a_rebuild_brings_back_is_not_doubled_where_it_was_kept(linked: World) -> None:
     """eu's retention was too short by mistake; us still holds what eu removed."""
     log = linked.log("eu")
-    log.append(linked.entries("eu", 20, 25).selectExpr("* EXCEPT (publish_date)", "publish_date - 30 AS publish_date"))
+    append_frame(log, linked.entries("eu", 20, 25).selectExpr("* EXCEPT (publish_date)", "publish_date - 30 AS publish_date"))
     linked.replicate("us")
-    expiring = log.saying('{"geo.expire":1}')
+    expiring = with_user_metadata(log, '{"geo.expire":1}')
     expiring.delta().delete("publish_date < current_date() - 7")
     assert linked.arrived("eu", "eu") == list(range(20))
     assert [done.messages for done in rebuild(linked.spark, linked.config, "eu", "us")] == [5]
@@ -183,9 +186,9 @@ def test_what_a_restore_brings_back_into_a_stream_is_looked_at_before_it_is_appe
     old = linked.entries("us", 20, 25).selectExpr("* EXCEPT (publish_date)", "publish_date - 30 AS publish_date")
     log = linked.log("us")
     with running(linked, "eu", queries=True) as links, mock.patch.object(timetable, "SOURCE_LOOK_S", 3600.0):
-        log.append(old)
+        append_frame(log, old)
         links.until(lambda: len(linked.arrived("eu", "us")) == 25)
-        log.saying('{"geo.expire":1}').delta().delete("publish_date < current_date() - 7")
+        with_user_metadata(log, '{"geo.expire":1}').delta().delete("publish_date < current_date() - 7")
         log.delta().restoreToVersion(log.latest_version() - 1)
         links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
         assert "RESTORE" in (links.last(TOPIC)[1] or "")
@@ -212,10 +215,10 @@ def test_a_restore_that_undoes_an_expiry_of_the_source_is_no_new_message(linked:
     """The rows come back by a commit of adds only, which a stream would read as new ones."""
     old = linked.entries("us", 20, 25).selectExpr("* EXCEPT (publish_date)", "publish_date - 30 AS publish_date")
     log = linked.log("us")
-    log.append(old)
+    append_frame(log, old)
     linked.replicate("eu")
     before = log.latest_version()
-    log.saying('{"geo.expire":1}').delta().delete("publish_date < current_date() - 7")
+    with_user_metadata(log, '{"geo.expire":1}').delta().delete("publish_date < current_date() - 7")
     linked.write("us", 25, 26)
     assert linked.ended("eu")[0] is State.STOPPED, "an expiry is passed over"
     log.delta().restoreToVersion(before)
@@ -426,13 +429,13 @@ def test_what_a_link_leaves_out_as_expired_is_counted_once_and_shown(world: Worl
     create_topic(world.tables("us"), TOPIC)
     if not first:
         world.replicate("eu")
-    world.log("us").append(_of_last_week(world.entries("us", 0, 5)), record_of(0, 5, now_us() - 8 * 86_400_000_000))
+    append_frame(world.log("us"), _of_last_week(world.entries("us", 0, 5)), record_of(0, 5, now_us() - 8 * 86_400_000_000))
     world.write("us", 5, 8)
     (report,) = world.replicate("eu")
     assert (report.state, report.replicated, report.expired) == (State.STOPPED, 3, 5)
     assert world.link_state("eu", "us").expired == 5
     world.write("us", 8, 9)
-    world.log("us").set_property("note", "nothing of the messages")
+    set_property(world.log("us"), "note", "nothing of the messages")
     (report,) = world.replicate("eu")
     assert (report.replicated, report.expired) == (1, 0)
     assert world.link_state("eu", "us").expired == 5, "since the link began"

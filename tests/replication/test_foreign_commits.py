@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from geo.delta.appending import append_rows
+from geo.delta.ddl import set_property
 from geo.delta.table import Table
 from geo.delta.tail import Tail
 from geo.errors import RetryableError
@@ -94,7 +96,7 @@ def test_rows_that_delta_rs_changed_in_a_source_fail_the_link_and_those_it_took_
     DeltaTable(world.log("eu").name).delete("origin = 'us' AND entry_id >= 15")
     assert world.brought("eu") == (State.STOPPED, 5)
     assert world.arrived("eu") == list(range(20))
-    world.log("us").set_property("delta.enableChangeDataFeed", "false")
+    set_property(world.log("us"), "delta.enableChangeDataFeed", "false")
     DeltaTable(world.log("us").name).update(new_values={"key": "'changed'"}, predicate="entry_id < 5")
     world.write("us", 20, 25)
     world.fails("eu", "messages were changed: UPDATE")
@@ -155,7 +157,7 @@ def test_what_somebody_appended_before_its_producer_published_it_does_not_come_a
         assert (report.state, report.replicated) == (State.DELAYED, 0)
         assert "somebody else appended messages in eu that us has not published: us:1:20-21." in (report.reason or "")
     spans = (Span(LedgerKey("", None), 1, 20, 24),)
-    linked.log("us").append_rows(coming, Batch("w", now_us(), spans, {}).encode())
+    append_rows(linked.log("us"), coming, Batch("w", now_us(), spans, {}).encode())
     (report,) = linked.replicate("eu")
     assert (report.state, report.replicated, report.reason) == (State.STOPPED, 3, None)
     linked.write("us", 25, 30)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from geo.cli.main import main
 from geo.crash import CrashPoint
+from geo.delta.appending import append_frame
 from geo.journal.event_rate import EventKind
 from geo.journal.events import SETTING, flush_all, read_events
 from geo.log.ledgers import Batch, LedgerKey, Span
@@ -42,7 +43,7 @@ def _forge(world: World, first: int, end: int, *, by_producer: bool = False) -> 
     """Somebody appends rows of the year 2200, or a producer whose storage had a wrong clock."""
     late = world.entries("us", first, end).withColumn("publish_time", F.lit(LATE))
     batch = Batch("w", in_us(LATE), (Span(LedgerKey("", None), 1, first, end - 1),), {})
-    world.log("us").append(late, batch.encode() if by_producer else None)
+    append_frame(world.log("us"), late, batch.encode() if by_producer else None)
 
 
 def _status(world: World) -> LinkStatus:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint
+from geo.delta.appending import append_frame
 from geo.ops.verify.report import Category
 from geo.replication.link_target import newest_commit
 from geo.replication.repair import reconcile_links
@@ -175,7 +176,7 @@ def test_messages_deleted_and_vacuumed_before_they_were_read_fail_the_link_with_
 ) -> None:
     linked.rewrite(("eu", "us"), ttl=ttl)
     rows = linked.entries("us", 20, 25).withColumn("publish_date", F.expr("publish_date - 1"))
-    linked.log("us").append(rows)
+    append_frame(linked.log("us"), rows)
     linked.write("us", 25, 30)
     _vacuum(linked, lambda: linked.log("us").delta().delete("publish_date < current_date()"))
     linked.fails("eu", "us:1:20-24", "geo reconcile")

@@ -52,7 +52,8 @@ def test_many_rows_pass_by_no_plan_of_sparks(
     assert world.brought("eu") == (State.STOPPED, 8)
     with monkeypatch.context() as patched:
         patched.setattr("geo.delta.engines.native.rows.MOST_ROWS", 9)
-        patched.setattr(Table, "read_added", refuses)
+        patched.setattr("geo.replication.running_link.read_added", refuses)
+        patched.setattr("geo.delta.tail.read_added", refuses)
         published(300)
         assert world.brought("eu") == (State.STOPPED, 240)
     wanted = [row for row in as_listed("us") if row["replicate_to"] != ["elsewhere"]]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from geo.delta.appending import append_frame
 from geo.delta.driver import Reads
 from geo.delta.engines.native import engine as native
 from geo.delta.engines.native.rows import MOST_ROWS
@@ -50,8 +51,8 @@ def _source(world: World) -> None:
             "publish_date": F.when(entry == 20, F.current_date() - 1).otherwise(F.col("publish_date")),
         }
     )  # fmt: skip
-    world.log("us").append(rows.coalesce(1))
-    world.log("us").append(world.log("us").read().where("entry_id IN (20, 33)"))  # somebody put them in once more
+    append_frame(world.log("us"), rows.coalesce(1))
+    append_frame(world.log("us"), world.log("us").read().where("entry_id IN (20, 33)"))  # somebody put them in once more
 
 
 def _rows(step: object) -> pa.Table:
@@ -62,7 +63,7 @@ def test_what_is_missing_is_the_same_with_and_without_spark(world: World) -> Non
     _source(world)
     world.write("eu", 0, 3)
     here = world.entries("us", 18, 34).withColumn("ledger_id", F.expr("IF(entry_id > 30, 2L, 1L)"))
-    world.log("eu").append(here.where("entry_id NOT IN (20, 33)").coalesce(1))
+    append_frame(world.log("eu"), here.where("entry_id NOT IN (20, 33)").coalesce(1))
     cases: list[tuple[Floors | None, int | None]] = [(None, None), ({"us:1": 15}, 3600), ({}, 3600)]
     for floors, ttl_s in cases:
         found = {}
@@ -96,7 +97,7 @@ def test_a_log_with_many_rows_is_left_to_spark(world: World, monkeypatch: pytest
 def test_rows_that_are_small_in_a_file_and_large_in_memory_are_left_to_spark(world: World) -> None:
     world.write("us", 0, 1)
     same = world.entries("us", 1, 200).withColumn("payload", F.expr("CAST(repeat('x', 1000000) AS BINARY)"))
-    world.log("us").append(same.coalesce(1))
+    append_frame(world.log("us"), same.coalesce(1))
     log = world.log("us")
     assert few_rows(log, log.latest_version()) is None
     assert few_added(log, log.latest_version(), log.latest_version()) is None

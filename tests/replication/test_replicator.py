@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from geo.delta.appending import append_frame
 from geo.errors import UsageError
 from geo.log.partitioned import create_partitions, create_single, partitions
 from geo.log.publish import publish
@@ -122,11 +123,11 @@ def test_columns_added_to_a_typed_topic_cross_while_its_link_runs(world: World) 
         links.until(lambda: world.count("eu", ORDERS) == 5)
         world.spark.sql(f"ALTER TABLE {world.log('us', ORDERS).sql} ADD COLUMNS (note STRING)")
         rows = world.entries("us", 5, 9).selectExpr("*", "entry_id AS number", "'new' AS note")
-        world.log("us", ORDERS).append(rows)
+        append_frame(world.log("us", ORDERS), rows)
         links.until(lambda: world.count("eu", ORDERS) == 9)
         world.spark.sql(f"ALTER TABLE {world.log('us', ORDERS).sql} ADD COLUMNS (place STRING)")
         rows = world.entries("us", 9, 12).selectExpr("*", "entry_id AS number", "'new' AS note", "'here' AS place")
-        world.log("us", ORDERS).append(rows)
+        append_frame(world.log("us", ORDERS), rows)
         links.until(lambda: world.count("eu", ORDERS) == 12)
     assert world.log("eu", ORDERS).read().where("note = 'new'").count() == 7
     assert world.log("eu", ORDERS).read().where("note IS NULL").count() == 5

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from geo.delta.columns import Clash, sql_type
+from geo.delta.ddl import create_table
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.errors import NoSparkError, RetryableError, SchemaError
@@ -88,7 +89,7 @@ def _place(*names: str) -> StructField:
 def test_each_sources_types_are_accepted_for_themselves_and_none_that_spark_casts_by_place_or_without_a_text(s3: S3) -> None:
     target = opened_on(s3)
     there = StructType([StructField("n", LongType()), _place("lon", "lat"), StructField("b", StringType())])
-    target.create(TOPIC_LOG, there)
+    create_table(target, TOPIC_LOG, there)
     for kind, source in ((StringType(), "us"), (DoubleType(), "asia")):
         shape_for(target, there, [StructField("n", kind)], "a link", source, accept=True)
     kept = {name: text for name, text in target.properties().items() if name.startswith(ACCEPTED_PROPERTY)}

@@ -28,6 +28,8 @@ from geo.coordination.signs import signs
 from geo.coordination.storage_clock import renew
 from geo.crash import CrashPoint
 from geo.delta import process as processes
+from geo.delta.appending import append_frame
+from geo.delta.committing import alone
 from geo.delta.driver import Driver
 from geo.delta.process import Process
 from geo.delta.table import Table
@@ -129,7 +131,7 @@ def test_a_plan_made_before_a_takeover_and_run_after_it_fails(linked: World) -> 
     _taken_over(linked)
     before = log.latest_version()
     with pytest.raises((PySparkException, Py4JError)):
-        log.append(rows)
+        append_frame(log, rows)
     assert log.latest_version() == before
     ownership.abandon()
     linked.settle("us")
@@ -383,7 +385,7 @@ def test_whoever_begins_waits_for_a_commit_that_is_under_way_whatever_is_known_o
     (clean,) = claim(link.target, [link.runners])
     assert not clean.in_flight
     fencing = threading.Thread(target=clean.fence, args=(log,))
-    with log.alone():
+    with alone(log):
         fencing.start()
         fencing.join(0.3)
         assert fencing.is_alive()

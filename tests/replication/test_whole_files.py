@@ -19,11 +19,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField
 
 from geo.crash import CrashPoint, reach
+from geo.delta.appending import append_rows
 from geo.delta.arrow_rows import rows_table
 from geo.delta.data_file import DataFile
+from geo.delta.ddl import add_columns, create_table
 from geo.delta.delta_state import DeltaState
 from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
+from geo.delta.local_commits import commit_written
+from geo.delta.local_state import own_state
 from geo.delta.object_store import ObjectStore
 from geo.delta.predicate import All, Compare, Predicate, TimeUs
 from geo.delta.process import this_process
@@ -220,11 +224,11 @@ def logs(s3: S3) -> tuple[Table, Table]:
         found.append(
             Table(Driver(_no_spark, lambda: this_process(0), find_port=partial(_same, port)), str(place), by_path=True, lock=None)
         )
-        found[-1].create(TOPIC_LOG)
+        create_table(found[-1], TOPIC_LOG)
     source, target = found
     for first in (0, 10, 20):
         rows = [{**_row(entry), "publish_time": from_us(NOW)} for entry in range(first, first + 10)]
-        source.append_rows(rows_table(TOPIC_LOG.types, rows))
+        append_rows(source, rows_table(TOPIC_LOG.types, rows))
     return source, target
 
 
@@ -241,7 +245,7 @@ def _brought(source: Table, target: Table) -> list[Whole]:
     if files:
         written = copied(files, target, plain_state(target, "target"))
         reach(CrashPoint.BACKFILL_COPIED)
-        assert target.commit_here(written)
+        assert commit_written(target, written)
         reach(CrashPoint.BACKFILL_APPENDED)
     return files
 
@@ -260,7 +264,7 @@ def test_files_cross_from_bucket_to_bucket_and_nothing_of_them_passes_here(s3: S
     written = copied(files, target, plain_state(target, "target"))
     asked = s3.counts() - before
     assert (asked["PUT"], asked["HEAD"]) == (3, 3), "a copy by the store, and what came of it"
-    assert target.commit_here(written)
+    assert commit_written(target, written)
     assert target.count_files() == 3
     assert few_rows(target, 1) == few_rows(source, 3)
 
@@ -270,15 +274,15 @@ def test_files_that_were_looked_at_ahead_are_not_read_again_but_for_a_target_wit
 ) -> None:
     source, target = logs
     ahead = look_ahead(source, 3, WANTED)
-    source.append_rows(rows_table(TOPIC_LOG.types, [{**_row(30), "publish_time": from_us(NOW)}]))
+    append_rows(source, rows_table(TOPIC_LOG.types, [{**_row(30), "publish_time": from_us(NOW)}]))
     found = all_files(source, 3, target, WANTED)
     before = s3.counts()
     assert (all_files(source, 3, target, WANTED, ahead), s3.counts() - before) == (found, Counter())
     newer = all_files(source, 4, target, WANTED, ahead)
     assert newer is not None
     assert [(one.first, one.last) for one in newer] == [(0, 9), (10, 19), (20, 29), (30, 30)], "and those of a later version are"
-    target.add_columns([StructField("more", StringType())])
-    state = target.own_state()
+    add_columns(target, [StructField("more", StringType())])
+    state = own_state(target)
     assert state is not None
     assert [ahead.of(file, state) for file in ahead.files] == [None] * 3
     assert all_files(source, 3, target, WANTED, ahead) == found
@@ -313,7 +317,7 @@ def test_copies_that_grew_old_are_not_committed_and_are_copied_again(s3: S3, log
     try:
         s3.go_on(8 * 86_400)
         with clock_off(8 * 86_400), pytest.raises(RetryableError, match="files that were written are not committed"):
-            target.commit_here(written)
+            commit_written(target, written)
     finally:
         s3.go_on(0)
     assert (_entries(target), len(_brought(source, target))) == ([], 3)

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 import pytest
 from pyspark.sql import functions as F
 
+from geo.delta.appending import append_frame, append_rows
 from geo.delta.arrow_rows import rows_table
 from geo.errors import UnsafeError
 from geo.log.topics import create_topic
@@ -45,7 +46,7 @@ def forge(world: World, entry: int, payload: bytes, *, origin: str = "us", name:
         "origin": origin, "ledger_id": 5, "entry_id": entry, "publish_time": now, "producer": "forger", "key": key_of(TOPIC, name),
         "payload": payload, "publish_date": now.date(),
     }  # fmt: skip
-    log.append_rows(rows_table(TOPIC_LOG.types, [row]))
+    append_rows(log, rows_table(TOPIC_LOG.types, [row]))
 
 
 def test_a_start_is_refused_where_a_record_is_of_a_newer_program_and_nothing_is_written(consumed: World) -> None:
@@ -113,18 +114,18 @@ def test_rows_that_no_producer_can_have_written_stop_no_link_and_no_consumer_and
             "entry_id": F.expr("IF(entry_id = 20, -1L, entry_id)"), "ledger_id": F.expr("IF(entry_id = 21, 0L, ledger_id)"),
             "publish_time": F.expr("IF(entry_id = 22, TIMESTAMP'2200-01-01', publish_time)"),
         })  # fmt: skip
-        linked.log(cluster).append(rows)
+        append_frame(linked.log(cluster), rows)
     (report,) = linked.replicate("us")
     assert (report.replicated, report.impossible) == (1, 3)
     linked.write("us", 24, 25)
     (report,) = linked.replicate("eu")
     assert (report.replicated, report.impossible) == (2, 3), "another commit beside it, both brought by Spark"
-    linked.log("eu").append(linked.entries("eu", 25, 26).withColumn("publish_time", late))
+    append_frame(linked.log("eu"), linked.entries("eu", 25, 26).withColumn("publish_time", late))
     forge_late = linked.entries("us", 0, 1).withColumns({
         "publish_time": late, "key": F.lit(key_of(TOPIC, NAME)), "payload": F.lit(encode(AckState(acked=MessageSet.of(LEFT)))),
     })  # fmt: skip
     create_topic(linked.tables("eu"), TOPIC.acks)
-    linked.log("eu", TOPIC.acks).append(forge_late)
+    append_frame(linked.log("eu", TOPIC.acks), forge_late)
     create(linked.spark, linked.config, "eu", TOPIC, NAME, "earliest")
     given = consume(linked, "eu")
     here = [*ids("eu", 0, 20), *ids("us", 0, 20), *ids("eu", 22, 24), *ids("us", 23, 25)]

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta.appending import append_frame
 from geo.errors import RetryableError, UsageError
 from geo.ids import MessageId
 from geo.log.topics import create_topic
@@ -138,7 +139,7 @@ def test_a_sink_in_a_catalog(world: World) -> None:
             assert reset_here == 20
         world.rewrite(("eu", "us"), [])
         create_topic(world.tables("us"), TOPIC)
-        world.log("us").append(world.log("eu").read())
+        append_frame(world.log("us"), world.log("eu").read())
         consume(world, "us", lambda messages: append_once(messages, "sinks.bills"))
         assert world.spark.table("sinks.bills").count() == 20
     finally:
@@ -253,7 +254,7 @@ def test_after_a_restore_the_sink_gets_what_it_lost(world: World) -> None:
     assert _there(world) == EU[:10]
     world.rewrite(("eu", "us"), [])
     create_topic(world.tables("us"), TOPIC)
-    world.log("us").append(world.log("eu").read())
+    append_frame(world.log("us"), world.log("eu").read())
     consume(world, "us", lambda messages: append_once(messages, _sink(world)))
     assert _there(world) == EU
 

@@ -28,6 +28,7 @@ from pyspark.sql import functions as F
 
 from geo.delta.arrow_rows import arrow_type, map_in_arrow
 from geo.delta.delta_state import DeltaState
+from geo.delta.local_state import state_with
 from geo.delta.small_batch import fetch_if_small
 from geo.delta.store import WritePath
 from geo.delta.table import Table
@@ -80,7 +81,7 @@ class Workspace:
 def workspace_of(folder: str, log: Table, columns: Collection[str], held: ExitStack) -> Workspace | None:
     """Where a batch of `log`, which has these columns, can be held and written by this process; None if Spark is to write it. `folder` is for
     this batch alone; `held` removes it at its end."""
-    local, table, state = local_path(folder), log.log_folder, log.state_with(columns)
+    local, table, state = local_path(folder), log.log_folder, state_with(log, columns)
     if local is None or table is None or state is None:
         return None
     held.callback(shutil.rmtree, local, ignore_errors=True)

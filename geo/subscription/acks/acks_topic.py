@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from geo.delta.ddl import find_checked
 from geo.delta.scan import scan
 from geo.errors import UnsafeError
 from geo.journal.cluster import ClusterTables
@@ -82,7 +83,7 @@ def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = N
     """
     key = None if subscription is None else key_of(topic, check_subscription(subscription))
     log_table = tables.log(topic.acks)
-    if log_table.find_checked(TOPIC_LOG) is None:
+    if find_checked(log_table, TOPIC_LOG) is None:
         return Known({}, {}, None)
     version = log_table.latest_version()  # before the cursors: they may know more, never less
     only = {} if subscription is None else {"topic": str(topic), "subscription": subscription}

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
+from geo.delta.ddl import find_checked
 from geo.delta.predicate_arrow import kept
 from geo.delta.scan import scan
 from geo.delta.tail import REMOTE_PRESENCE_S, TURN_COMMITS, Tail, Turn, look_every_s
@@ -301,7 +302,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         if day != today:
             try:
                 log_table = self._tables.log(topic)
-                there = log_table.find_checked(TOPIC_LOG) is not None
+                there = find_checked(log_table, TOPIC_LOG) is not None
                 held = frozenset(ledger_parts(log_table, log_table.latest_version())) if there else None
             except FAULTS as error:
                 log.warning("%s: nothing of %s is forgotten, its log cannot be read: %s", self, topic, first_line(error))

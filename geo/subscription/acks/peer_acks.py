@@ -17,6 +17,7 @@ import pyarrow as pa
 from geo.asking import ask_all
 from geo.config.model import Config, Link
 from geo.coordination.storage_clock import storage_now_us
+from geo.delta.ddl import find_checked
 from geo.delta.history import parted
 from geo.delta.tail import Tail, least_look_s
 from geo.journal.cluster import ClusterTables
@@ -86,7 +87,7 @@ class PeerAcks:
             return None, []
         log_table = self._there.log(self._acks)
         seen = log_table.look()
-        if seen is None or log_table.find_checked(TOPIC_LOG) is None:
+        if seen is None or find_checked(log_table, TOPIC_LOG) is None:
             return None, []
         crosses = partial(self._crossing, None if state is None else state.floors)
         cursor = None if state is None else state.cursor

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructField, StructType
 
 from geo.coordination.clock import CLOCKS_APART_US
 from geo.delta.columns import growth
+from geo.delta.ddl import find_columns
 from geo.errors import UsageError
 from geo.ids import MessageId
 from geo.log.admission import MAX_HEADER_BYTES, header_bytes
@@ -67,7 +68,7 @@ class DeadLetters:
         some. Raises UsageError, with nothing published, if the dead letter topic cannot have their columns."""
         own, log = user_columns(rows.schema), self._settings.tables.log(self.topic)
         message_id = F.concat_ws(":", *ID)
-        there = log.find(TOPIC_LOG)
+        there = find_columns(log, TOPIC_LOG)
         if there is not None:
             oldest = rows.agg(F.unix_micros(F.min("publish_time"))).collect()[0][0]
             if oldest is None:

@@ -7,6 +7,7 @@ from geo.coordination.runners import version_sync_runner
 from geo.delta.commits import Commit, Kind
 from geo.delta.scan import added_where
 from geo.delta.table import Table
+from geo.delta.versions import committed_at
 from geo.journal.cluster import ClusterTables
 from geo.now import utc_now
 from geo.schemas import MARKERS
@@ -30,7 +31,7 @@ def unread_of(tables: ClusterTables, one: VersionSubscription, newest: int, freq
     read_to = -1 if row is None or row["table_id"] != log.table_id() else row["read_to"]
     commits = log.commits(read_to + 1, newest)
     added = next((commit.version for commit in commits if _is_told(log, commit, tables.cluster.name)), None)
-    came = None if added is None else log.committed_at(added)
+    came = None if added is None else committed_at(log, added)
     if came is None:
         return None
     waits_s = (utc_now() - max(came, one.created_at)).total_seconds()

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint
+from geo.delta.appending import append_frame
 from geo.delta.arrow_rows import collected, rows_frame
 from geo.delta.driver import Reads
 from geo.delta.engines.native.engine import NativeEngine
@@ -166,7 +167,7 @@ def test_records_expire_only_once_they_are_in_younger_compact_records(consumed: 
     log = consumed.tables("eu").log(TOPIC.acks)
     old = log.read().withColumn("publish_time", F.expr("publish_time - INTERVAL 20 DAYS"))
     old = old.withColumn("publish_date", F.to_date("publish_time")).withColumn("ledger_id", F.lit(77).cast("bigint"))
-    log.append(old.cache())
+    append_frame(log, old.cache())
     with consumed.path.open("a") as file:
         file.write('topics:\n  - {match: "persistent://*/*/__acks", message_ttl: 10 days}\n')
     consumed.reload()
@@ -199,7 +200,7 @@ def test_what_has_expired_is_forgotten_in_each_cluster_and_what_a_log_still_hold
         .localCheckpoint()
     )
     records.delta().delete()
-    records.append(old)
+    append_frame(records, old)
     consumed.log("eu").delta().delete("origin = 'eu'")
     consumed.publish("eu", 5)
     assert len(consume(consumed, "eu").ids) == 5, "a ledger of now"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from geo.delta.appending import append_rows
 from geo.delta.arrow_rows import rows_table
 from geo.ids import LedgerId
 from geo.log.topics import create_topic
@@ -117,7 +118,7 @@ def test_a_hundred_of_the_worst_in_a_peers_log_stop_no_start_no_link_no_consumer
         while row["key"] == KEY and _counts(row["payload"]):  # none of this subscription's may
             row["payload"] = _worst(random, state)
     create_topic(linked.tables("us"), TOPIC.acks)
-    linked.log("us", TOPIC.acks).append_rows(rows_table(TOPIC_LOG.types, rows))
+    append_rows(linked.log("us", TOPIC.acks), rows_table(TOPIC_LOG.types, rows))
     linked.replicate("eu")
     for cluster in ("eu", "us"):
         folded = Folding(spark, linked.config, cluster).run()

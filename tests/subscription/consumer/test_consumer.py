@@ -19,6 +19,8 @@ from geo import crash
 from geo.coordination.runners import producer_runner
 from geo.crash import CrashPoint
 from geo.delta import tail
+from geo.delta.appending import append_frame
+from geo.delta.ddl import add_columns
 from geo.delta.history import LOOK_BACK
 from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, SchemaError, UsageError
 from geo.ids import MessageId
@@ -84,7 +86,7 @@ def test_a_subscription_begins_at_the_earliest_message_at_the_latest_or_at_a_tim
     assert consume(backlog, "eu", name="late", start="latest").ids == []
     moment = datetime.now(timezone.utc)
     backlog.write("eu", 20, 30)
-    backlog.log("eu").append(backlog.entries("us", 0, 5))
+    append_frame(backlog.log("eu"), backlog.entries("us", 0, 5))
     news = [*ids("eu", 20, 30), *ids("us", 0, 5)]
     assert consume(backlog, "eu", name="early").ids == [*EU, *news]
     assert consume(backlog, "eu", name="late", start="earliest").ids == news, "it begins where it was begun, once"
@@ -94,24 +96,24 @@ def test_a_subscription_begins_at_the_earliest_message_at_the_latest_or_at_a_tim
 def test_what_was_published_elsewhere_before_a_subscription_began_at_the_latest_is_left_out_when_it_comes(backlog: World) -> None:
     reset(backlog.spark, backlog.config, "eu", TOPIC, "worn", "latest")
     hour_ago = F.expr("current_timestamp() - INTERVAL 1 HOUR")
-    backlog.log("eu").append(backlog.entries("de", 0, 5).withColumn("publish_time", hour_ago))
-    backlog.log("eu").append(backlog.entries("de", 5, 8))
-    backlog.log("eu").append(backlog.entries("eu", 20, 22).withColumn("publish_time", hour_ago))
+    append_frame(backlog.log("eu"), backlog.entries("de", 0, 5).withColumn("publish_time", hour_ago))
+    append_frame(backlog.log("eu"), backlog.entries("de", 5, 8))
+    append_frame(backlog.log("eu"), backlog.entries("eu", 20, 22).withColumn("publish_time", hour_ago))
     assert consume(backlog, "eu", name="worn").ids == [*ids("eu", 20, 22), *ids("de", 5, 8)]
     with consuming(backlog, "eu", name="worn") as worn:
-        backlog.log("eu").append(backlog.entries("de", 8, 9))
+        append_frame(backlog.log("eu"), backlog.entries("de", 8, 9))
         worn.until_given(*ids("de", 8, 9))
-        backlog.log("eu").append(backlog.entries("us", 0, 5).withColumn("publish_time", hour_ago))
-        backlog.log("eu").append(backlog.entries("us", 5, 6))
+        append_frame(backlog.log("eu"), backlog.entries("us", 0, 5).withColumn("publish_time", hour_ago))
+        append_frame(backlog.log("eu"), backlog.entries("us", 5, 6))
         worn.until_given(*ids("us", 5, 6))
     assert worn.given.ids == [*ids("de", 8, 9), *ids("us", 5, 6)]
 
 
 def test_messages_come_in_publish_order_without_our_columns_and_without_markers(backlog: World) -> None:
     log = backlog.log("eu")
-    log.append(backlog.entries("us", 0, 5))
-    log.append(backlog.entries("eu", 20, 22).withColumn("marker", F.lit("SNAPSHOT_REQUEST")))
-    log.append(backlog.entries("eu", 22, 25))
+    append_frame(log, backlog.entries("us", 0, 5))
+    append_frame(log, backlog.entries("eu", 20, 22).withColumn("marker", F.lit("SNAPSHOT_REQUEST")))
+    append_frame(log, backlog.entries("eu", 22, 25))
     given = consume(backlog, "eu")
     assert given.ids == [*EU, *ids("us", 0, 5), *ids("eu", 22, 25)]
     ours = [name for name in log.read().columns if name not in ("marker", "publish_date")]
@@ -121,19 +123,19 @@ def test_messages_come_in_publish_order_without_our_columns_and_without_markers(
 
 def test_a_message_that_is_in_the_log_twice_is_delivered_once(backlog: World) -> None:
     log = backlog.log("eu")
-    log.append(backlog.entries("eu", 0, 20))
+    append_frame(log, backlog.entries("eu", 0, 20))
     given = consume(backlog, "eu")
     assert sorted(given.ids) == EU, "in one batch"
     assert len(given.batches) == 1
-    log.append(backlog.entries("eu", 10, 26))
-    log.append(backlog.entries("eu", 22, 30))
+    append_frame(log, backlog.entries("eu", 10, 26))
+    append_frame(log, backlog.entries("eu", 22, 30))
     given = consume(backlog, "eu", batch_rows=3)
     assert sorted(given.ids) == ids("eu", 20, 30), "over batches and runs"
     assert max(map(len, given.batches)) <= 3
 
 
 def test_a_backlog_comes_in_batches_of_at_most_so_many_and_up_to_a_limit_in_publish_order(backlog: World) -> None:
-    backlog.log("eu").append(backlog.entries("de", 0, 5))
+    append_frame(backlog.log("eu"), backlog.entries("de", 0, 5))
     given = consume(backlog, "eu", batch_rows=7, limit=16)
     assert given.ids == EU[:16]
     assert [len(batch) for batch in given.batches] == [7, 7, 2]
@@ -286,7 +288,7 @@ def test_a_stop_lets_the_running_batch_end_and_publishes_what_it_acknowledged(ba
 
 def test_a_batch_has_no_more_bytes_than_it_may_and_a_larger_message_comes_alone(backlog: World) -> None:
     large = backlog.entries("eu", 20, 21).withColumn("payload", F.expr("CAST(repeat('x', 1000) AS BINARY)"))
-    backlog.log("eu").append(large)
+    append_frame(backlog.log("eu"), large)
     backlog.write("eu", 21, 23)
     each = len(b"euwk0payload 0") + 5 * 8  # numbers and times; and from the eleventh on two more
     consumer = subscription(backlog, "eu", max_batch_bytes=5 * each)
@@ -310,7 +312,7 @@ def test_a_commit_of_more_bytes_than_a_batch_may_have_comes_in_parts_while_the_c
     with consuming(backlog, "eu") as eu:
         eu.until_given(*EU)
         eu.given.batches.clear()
-        backlog.log("eu").append(large.coalesce(1))
+        append_frame(backlog.log("eu"), large.coalesce(1))
         eu.until_given(*ids("eu", 20, 80))
     assert [len(batch) for batch in eu.given.batches] == [52, 8], "50 MiB"
 
@@ -455,7 +457,7 @@ def test_acknowledgements_that_arrive_before_their_messages_and_again_after_are_
     backlog.replicate("us", topics=acks)
     assert log.latest_version() == version, "they are there"
     records = log.read()
-    log.append(backlog.spark.createDataFrame(records.toArrow()).select(*records.columns))
+    append_frame(log, backlog.spark.createDataFrame(records.toArrow()).select(*records.columns))
     assert known(backlog, "us") == state, "a record that comes twice says what it said"
     assert consume(backlog, "us").counts == {EU[7]: [1]}
 
@@ -497,7 +499,9 @@ def test_a_letter_that_is_older_than_its_message_is_found(world: World) -> None:
     """By a clock that is ahead, as far as a link lets one be."""
     ahead = F.current_timestamp() + F.expr("INTERVAL 23 HOURS")
     world.write("eu", 0, 1)
-    world.log("eu").append(world.entries("eu", 1, 2).withColumns({"publish_time": ahead, "publish_date": F.to_date(ahead)}))
+    append_frame(
+        world.log("eu"), world.entries("eu", 1, 2).withColumns({"publish_time": ahead, "publish_date": F.to_date(ahead)})
+    )
     consume(world, "eu", "entry_id = 0", max_redeliveries=0)
     with dies_at(CrashPoint.CONSUME_DEAD_LETTERED):
         consume(world, "eu", NONE, max_redeliveries=0)
@@ -526,11 +530,11 @@ def test_deliveries_are_counted_over_runs_and_clusters_until_a_message_is_a_dead
 
 def test_a_dead_letter_topic_gets_the_columns_that_its_topic_got(backlog: World) -> None:
     log = backlog.log("eu")
-    log.add_columns([StructField("kind", StringType())])
+    add_columns(log, [StructField("kind", StringType())])
     with consuming(backlog, "eu", "entry_id NOT IN (3, 22)", redelivery_delay_s=0.2, max_redeliveries=0) as consumer:
         consumer.until(lambda: consumer.subscription.done.dead_lettered == 1)
-        log.add_columns([StructField("note", StringType())])
-        log.append(backlog.entries("eu", 20, 25).selectExpr("*", "'k' AS kind", "concat('n', entry_id) AS note"))
+        add_columns(log, [StructField("note", StringType())])
+        append_frame(log, backlog.entries("eu", 20, 25).selectExpr("*", "'k' AS kind", "concat('n', entry_id) AS note"))
         consumer.until(lambda: consumer.subscription.done.dead_lettered == 2)
     assert [(row["key"], row["note"]) for row in letters(backlog, "eu")] == [("k22", "n22"), ("k3", None)]
 
@@ -583,7 +587,7 @@ def test_a_column_that_is_added_while_a_consumer_runs_comes_with_the_messages(ba
         consumer.until_given(*EU)
         consumer.given.done = "note['a'] = 23"
         backlog.spark.sql(f"ALTER TABLE {log.sql} ADD COLUMNS (note MAP<STRING, BIGINT>)")
-        log.append(backlog.entries("eu", 20, 25).withColumn("note", F.expr("map('a', entry_id)")))
+        append_frame(log, backlog.entries("eu", 20, 25).withColumn("note", F.expr("map('a', entry_id)")))
         consumer.until_given(*ids("eu", 20, 25))
     assert consumer.given.columns[-2:] == ["note", "redelivery_count"]
     assert known(backlog, "eu").acked == MessageSet.of([*EU, MessageId("eu", 1, 23)])
@@ -695,7 +699,7 @@ def test_a_consumer_notices_that_its_log_was_replaced_by_an_older_copy(
         consumer.until_given(*ids("eu", 0, 30))
         log.rename(aside / "replaced")
         (aside / "copy").rename(log)
-        backlog.log("eu").append(backlog.entries("us", 0, 3))
+        append_frame(backlog.log("eu"), backlog.entries("us", 0, 3))
         consumer.until_given(*ids("us", 0, 3))
     assert len(consumer.given.ids) == 33, "nothing came twice"
 

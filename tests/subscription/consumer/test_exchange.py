@@ -14,6 +14,7 @@ from geo.coordination.claiming import claim
 from geo.coordination.ownership import release
 from geo.coordination.runners import consumer_runner
 from geo.crash import CrashPoint
+from geo.delta.appending import append_frame
 from geo.errors import AlreadyOwnedError, FencedError, UnsafeError, UsageError
 from geo.ids import LedgerId
 from geo.replication.link_state import LinkState
@@ -141,7 +142,7 @@ def test_a_peer_whose_log_is_damaged_or_full_of_nonsense_holds_up_nobody(linked:
         ("payload", "CAST('x' AS BINARY)"),
         ("key", "'no key'"),
     ):
-        log.append(nonsense.withColumn(name, F.expr(value)))
+        append_frame(log, nonsense.withColumn(name, F.expr(value)))
     with consuming(linked, "us", NONE) as us:
         us.until(lambda: us.subscription.state.acked == MessageSet.of(BOTH))
         commit_of(log, log.latest_version() + 1).write_text("{ no commit\n")
@@ -229,7 +230,7 @@ def test_each_message_comes_to_the_one_consumer_of_its_share_and_all_of_a_key_to
         with pytest.raises(AlreadyOwnedError):
             consume(linked, "eu", key_range=(1, 2))
         log = linked.log("eu")
-        log.append(linked.entries("eu", 30, 40).withColumn("key", F.lit(None).cast("string")))
+        append_frame(log, linked.entries("eu", 30, 40).withColumn("key", F.lit(None).cast("string")))
         without = set(ids("eu", 30, 40))
         first.until(lambda: without <= {*first.given.ids, *second.given.ids})
     assert len(first.given.ids) + len(second.given.ids) == 60, "each once"

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from geo.coordination.claiming import claim
 from geo.coordination.ownership import release
 from geo.coordination.runners import filling_runners, version_sync_runner
+from geo.delta.appending import append_frame
 from geo.ids import Position
 from geo.replication.link_state import LinkRecord
 from geo.schemas import MARKERS
@@ -122,7 +123,7 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     held = linked.link_state("us", "eu").cursor
     assert held is not None
     compared = LinkRecord("ap->us", ("ap",), str(TOPIC), held, 1, "of a test", reconciling=True)
-    log.append(linked.entries("eu", 20, 21).withColumn("origin", F.lit("ap")), compared.encode())
+    append_frame(log, linked.entries("eu", 20, 21).withColumn("origin", F.lit("ap")), compared.encode())
     linked.write("us", 21, 22)
     tail = Tailing(linked, monkeypatch)
     rows = tail.round()
@@ -179,7 +180,9 @@ def test_of_two_clusters_that_answer_the_first_waits_for_the_second_but_not_for_
         one = SnapshotResponse(f"us:{TOPIC}:{snapshot}", "us", cluster, Position(1, 0))
         entry = 100 + linked.log("us").latest_version()
         rows = linked.entries(cluster, entry, entry + 1)
-        linked.log("us").append(rows.withColumns({"marker": F.lit(one.kind.value), "payload": F.lit(bytearray(encode(one)))}))
+        append_frame(
+            linked.log("us"), rows.withColumns({"marker": F.lit(one.kind.value), "payload": F.lit(bytearray(encode(one)))})
+        )
 
     answer("eu", 1)
     assert tail.round() == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from geo.delta import mirror, put_commit
+from geo.delta.ddl import set_property
 from geo.delta.mirror import may_be_old
 from geo.log.topic_policies import set_replication_clusters
 from geo.log.topics import known_topics
@@ -96,7 +97,7 @@ def test_a_look_that_failed_is_none(far: Far, s3: S3) -> None:
     _look(peer)
     wait([peer.asked], 60)
     read_at = peer.said_at
-    tables.journal(TOPICS).table.set_property("geo.test", "this process was here")
+    set_property(tables.journal(TOPICS).table, "geo.test", "this process was here")
     s3.refuse("AccessDenied", 403, "PUT")
     with pytest.raises(PermissionError):
         missing.append([{}])

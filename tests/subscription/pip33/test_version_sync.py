@@ -24,6 +24,8 @@ from geo import crash
 from geo.coordination.claiming import claim
 from geo.coordination.runners import version_sync_runner
 from geo.crash import CrashPoint
+from geo.delta.appending import append_frame
+from geo.delta.frames import read_added
 from geo.errors import AlreadyOwnedError, RetryableError
 from geo.log.partitioned import create_single
 from geo.names import Topic
@@ -220,7 +222,7 @@ def test_whoever_goes_on_at_the_version_misses_nothing(synced: World) -> None:
     assert [one and one.told_by for one in (start(synced, "eu", "us"), start(synced, "eu", "eu"))] == ["us", "us"]
     synced.write("us", 21, 25)
     synced.replicate("eu")
-    rest = ids(synced.log("eu").read_added(first_version(synced, "eu", "eu"), synced.log("eu").latest_version()))
+    rest = ids(read_added(synced.log("eu"), first_version(synced, "eu", "eu"), synced.log("eu").latest_version()))
     wanted = {("eu", 1, entry) for entry in range(30)} | {("us", 1, entry) for entry in range(25)}
     assert seen | rest == there(synced, "eu") == wanted
     assert seen & rest <= {("us", 1, 20)}, "at most what came since the snapshot was begun"
@@ -250,7 +252,7 @@ def test_each_marker_is_written_once_whatever_stops_a_topic_at_rest_gets_none_an
     for name in LATE:
         create(us, TOPIC, name)
     sync(synced)
-    synced.log("us").append(synced.entries("us", 0, 1).withColumns(wrong))
+    append_frame(synced.log("us"), synced.entries("us", 0, 1).withColumns(wrong))
     for at, point in enumerate(SYNC_POINTS):
         synced.write("us", 20 + at, 21 + at)
         finish_all(synced, "us")
@@ -413,7 +415,7 @@ def test_of_three_clusters_one_goes_and_comes_back_and_a_delta_stream_that_is_st
     for target in ("ap", "us"):
         world.replicate(target)
         log = world.log(target)
-        rest = ids(log.read_added(first_version(world, target, "eu"), log.latest_version()))
+        rest = ids(read_added(log, first_version(world, target, "eu"), log.latest_version()))
         assert done | rest == there(world, target) == {(c, 1, n) for c in clusters for n in range(11 if c == "eu" else 6)}
         assert done & rest <= {("eu", 1, 8)}, "at most what came since the snapshot was begun comes again"
     tables = {name: world.tables(name) for name in clusters}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.delta.appending import append_frame
 from geo.delta.driver import Driver
 from geo.delta.files import SmallFiles
 from geo.errors import RetryableError, UsageError
@@ -83,7 +84,7 @@ def few_kept(spark: SparkSession) -> Iterator[None]:
 
 def two_files(world: World, first: int) -> None:
     """A commit in eu with two files, entries `first` and the next one."""
-    world.log("eu").append(world.entries("eu", first, first + 2).repartition(2))
+    append_frame(world.log("eu"), world.entries("eu", first, first + 2).repartition(2))
 
 
 @pytest.mark.spark

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from geo.delta.appending import append_frame
 from geo.ops.maintain import maintain
 from geo.subscription.versions.version_reader import query, stream_code
 from tests.world import World
@@ -38,7 +39,7 @@ def test_a_real_stream_of_it_goes_on_behind_an_expiry_and_gets_no_marker(world: 
     old = world.entries("eu", 0, 4).withColumns(
         {"ledger_id": F.lit(2).cast("bigint"), "publish_time": F.col("publish_time") - days, "publish_date": F.current_date() - 9}
     )
-    log.append(old)
+    append_frame(log, old)
     read: list[tuple[int, int]] = []
 
     def batch(rows: DataFrame, number: int) -> None:
@@ -55,6 +56,6 @@ def test_a_real_stream_of_it_goes_on_behind_an_expiry_and_gets_no_marker(world: 
     maintain(world.spark, world.config, "eu")
     assert log.read().where("ledger_id = 2").isEmpty(), "they have expired"
     world.write("eu", 3, 5)
-    log.append(world.entries("eu", 0, 1).withColumns({"ledger_id": F.lit(3).cast("bigint"), "marker": F.lit("SNAPSHOT")}))
+    append_frame(log, world.entries("eu", 0, 1).withColumns({"ledger_id": F.lit(3).cast("bigint"), "marker": F.lit("SNAPSHOT")}))
     assert run() == [(1, 3), (1, 4)]
     assert {row["entry_id"] for row in world.spark.sql(query(log.sql)).collect()} == set(range(5))

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from geo.coordination.claiming import claim
 from geo.coordination.ownership import release
 from geo.coordination.runners import version_sync_runner
+from geo.delta.appending import append_frame
 from geo.delta.driver import Reads
 from geo.delta.process import Process
 from geo.errors import UsageError
@@ -52,7 +53,7 @@ def standing(world: World, cluster: str = "eu") -> VersionStanding:
 def write_for(world: World, cluster: str, first: int, end: int, to: str, ledger: int = 2) -> None:
     """Entries of another ledger, for the clusters named (SQL)."""
     rows = world.entries(cluster, first, end).withColumns({"replicate_to": F.expr(to), "ledger_id": F.lit(ledger).cast("bigint")})
-    world.log(cluster).append(rows)
+    append_frame(world.log(cluster), rows)
 
 
 @contextmanager
@@ -123,9 +124,9 @@ def test_nothing_is_known_before_a_snapshot_and_what_holds_it_up_is_named(moving
             assert (standing(moving).unread or "").startswith(begins)
         assert standing(moving).unread is None
         answer = {"marker": F.lit("SNAPSHOT_RESPONSE"), "payload": F.lit(b""), "ledger_id": F.lit(9).cast("bigint")}
-        moving.log("eu").append(moving.entries("eu", 0, 1).withColumns(answer))
+        append_frame(moving.log("eu"), moving.entries("eu", 0, 1).withColumns(answer))
         assert standing(moving).unread is None, "of its own answer to others its controller need not hear"
-        moving.log("eu").append(moving.entries("us", 0, 1).withColumns(answer))
+        append_frame(moving.log("eu"), moving.entries("us", 0, 1).withColumns(answer))
         assert (standing(moving).unread or "").startswith("its log is read up to version 2 of 4 only, and version 4 waits for ")
     for cluster in ("eu", "us"):
         found_refused(moving, cluster, {"malformed": 3})

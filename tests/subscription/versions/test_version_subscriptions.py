@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from geo.delta.ddl import remove_table
 from geo.errors import SchemaError, UnsafeError, UsageError
 from geo.names import Topic
 from geo.schemas import VERSION_SUBSCRIPTIONS
@@ -81,7 +82,7 @@ def test_versions_of_a_log_that_was_made_anew_mean_nothing(world: World) -> None
     world.write("eu", 0, 1)
     eu = world.tables("eu")
     one = create(eu, TOPIC, NAME)
-    world.log("eu").remove()
+    remove_table(world.log("eu"))
     world.write("eu", 0, 1)
     fresh = world.tables("eu")
     changes_of_it: list[Callable[[], object]] = [
