@@ -29,9 +29,10 @@ from geo.coordination.ownership import Ownership, giving_back
 from geo.coordination.runners import broker_runner
 from geo.errors import FencedError, UsageError
 from geo.faults import Tried, reason_of
+from geo.fleet.bundle_states import Activity
 from geo.fleet.config_file import ConfigFile
 from geo.fleet.health_events import HealthEvents
-from geo.fleet.member import Activity, Member
+from geo.fleet.member import Member
 from geo.fleet.turns import LinkTurns, turns_of
 from geo.journal.cluster import connect
 from geo.journal.event_rate import EventKind
