@@ -8,7 +8,8 @@ from geo.cli.arguments import Verbs, add_running
 from geo.cli.output import Output
 from geo.cli.running import LOOKS_S, load_for, name_missing_sources, noting_health, start_spark, stop_on_signals, with_disk
 from geo.cli.signals import at_signal
-from geo.fleet.broker import TRIGGER, Broker, BrokerReport, WorkKind
+from geo.fleet.broker import TRIGGER, Broker
+from geo.fleet.work_reports import BrokerReport, WorkKind
 from geo.now import utc_now
 from geo.streams.life import State
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger

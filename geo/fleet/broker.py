@@ -1,47 +1,42 @@
 """The broker of a cluster: all that writes its logs, in one Spark application (design section 8; Kafka's ReplicaManager).
 
-It is the supervisor with works of every kind: the publications of the configuration, the inbound links, the folding of
-acknowledgements, where version subscriptions may go on. What runs is decided here; how, by each kind's own room.
+It is the supervisor with works of every kind: publications, inbound links, folds of acknowledgements, and where version subscriptions may go
+on. A configuration becomes groups of works in `work_groups.py`; what is reported of them is in `work_reports.py`.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from geo.config.model import NUM_FETCHERS, Config, DispatchRate, Link
 from geo.config.placement import Placement
-from geo.config.publication import Publication
 from geo.coordination.claiming import claim
 from geo.coordination.heartbeat import restart_housekeeper
 from geo.coordination.ownership import Ownership, giving_back
 from geo.coordination.runners import broker_runner
-from geo.errors import FencedError, UsageError
+from geo.errors import FencedError
 from geo.faults import Tried, reason_of
 from geo.fleet.bundle_states import Activity
 from geo.fleet.config_file import ConfigFile
 from geo.fleet.health_events import HealthEvents
 from geo.fleet.member import Member
-from geo.fleet.turns import LinkTurns, turns_of
+from geo.fleet.turns import LinkTurns
+from geo.fleet.work_groups import WorkGroups
+from geo.fleet.work_reports import BrokerReport, WorkKind, WorkReports, report_of
 from geo.journal.cluster import connect
 from geo.journal.event_rate import EventKind
 from geo.journal.events import events_of
 from geo.log.housekeeping import open_for_writing
-from geo.log.publish import PublishOptions, publish_source
-from geo.log.publish_stream import SourceStream
-from geo.log.publish_work import OneProducer, PublishWork
-from geo.names import ALL_TOPICS, Topic, check_broker
+from geo.log.publish_work import OneProducer
+from geo.names import check_broker
 from geo.progress import Counts, rates
 from geo.reasons import Reason
 from geo.replication.absent_regions import refuse_to_recreate
@@ -53,50 +48,12 @@ from geo.streams.life_events import LifeEvents
 from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Group, lag_words
-from geo.subscription.acks.namespace_folds import Namespaces
-from geo.subscription.pip33.version_sync import Versions
+from geo.streams.work import Group
 from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)
 
 TRIGGER = "1 second"
-
-VERSIONS_TRIGGER = "200 milliseconds"
-"""A snapshot takes four batches of controllers, one after the other."""
-
-FOLD_TRIGGER, REMOTE_FOLD_TRIGGER = "30 seconds", "2 minutes"
-"""Nobody waits for a fold: consumers read the records that are not folded yet. (The second: where a look is a request.)"""
-
-
-class WorkKind(str, Enum):
-    """Kind of work that a broker runs."""
-
-    PUBLISHER = "publisher"
-    LINK = "link topic"
-    FOLD = "fold"
-    VERSIONS = "version sync"
-
-
-_KINDS = {OneProducer: WorkKind.PUBLISHER, LinkTopics: WorkKind.LINK, Namespaces: WorkKind.FOLD, Versions: WorkKind.VERSIONS}
-"""Kinds by the class of the group."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerReport:
-    """Report of one piece of work, or of a group that cannot be asked what it has. `name` is for people, `fields` are the same for programs: of a
-    link those of `geo replicate`, of a publisher those of `geo publish`. `brought`: how many messages it has published or replicated, of a fold how
-    many cursors it has written, of the version sync how many markers.
-    """
-
-    kind: WorkKind
-    name: str
-    state: State
-    reason: str | None
-    brought: int
-    fields: Mapping[str, object]
-    behind: int | None = None
-    """Commits of a link's source, of a topic, that it has not replicated, at least."""
 
 
 class Broker:
@@ -132,28 +89,24 @@ class Broker:
         parse_trigger(trigger)
         self._file = ConfigFile(config_path)
         config = self._file.config
-        self._spark, self._cluster, self._trigger, self._take_over = spark, cluster, trigger, take_over
+        self._cluster, self._trigger = cluster, trigger
         self._tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
         refuse_to_recreate(config, self._tables)
         self._ownership: Ownership | None = None
         self._on_event, self._say = on_event, say
         self._member = None if config.placement is None or trigger == AVAILABLE_NOW else self._as_member(config.placement, name)
-        self._parts: list[tuple[object, Group[Any]]] = []
-        """Groups, each with what it was made from."""
-        self._lives: dict[tuple[int, str], tuple[Group[Any], Any, Life]] = {}
-        """Lives of works, by group and name, and of each group, by an empty name."""
+        self._reports = WorkReports()
         self._events, self._subject = events_of(self._tables), f"broker of {cluster}"
         self._life_events = LifeEvents(self._events)
         self._health = health or HealthEvents(cluster, self._events, say)
-        self._brought: Counter[WorkKind] = Counter()
-        """Counts of groups that are gone."""
-        self._changing = threading.Lock()
         self._status_at = self._asked_at = time.monotonic()
         self._counted: Counts = {}
         """Counts at its last line about how all is."""
         self._is_leaving = self._has_begun = False
         once = trigger == AVAILABLE_NOW
-        self._parts = self._made_of(config)
+        share: Share = ALL if self._member is None else self._member
+        self._groups = WorkGroups(spark, self._tables, trigger, share, take_over)
+        self._parts = self._groups.made_of(config, [], config)
         self._supervisor = Supervisor[Any](
             [group for _, group in self._parts],
             once=once,
@@ -194,8 +147,8 @@ class Broker:
         return sorted(reports, key=lambda report: (kinds.index(report.kind), report.name))
 
     def _run_alone(self) -> list[BrokerReport]:
-        (ownership,) = claim(self._tables, [[broker_runner(self._tables)]], take_over=self._take_over)
-        self._ownership, self._take_over = ownership, False  # who begins later takes nobody's place
+        (ownership,) = claim(self._tables, [[broker_runner(self._tables)]], take_over=self._groups.take_over)
+        self._ownership, self._groups.take_over = ownership, False  # who begins later takes nobody's place
         with giving_back([ownership]):
             return self._run_all()
 
@@ -229,7 +182,7 @@ class Broker:
 
     def _run_shared(self, member: Member) -> list[BrokerReport]:
         """Runs as one of several. What it ran is its own no longer once it has ended."""
-        take_over, self._take_over = self._take_over, False
+        take_over, self._groups.take_over = self._groups.take_over, False
         member.begin(take_over=take_over)
         try:
             member.start()
@@ -239,79 +192,7 @@ class Broker:
             member.abandon()
         return reports
 
-    def _activities(self) -> list[Activity]:
-        """Activities for each topic."""
-        told = [(work, report_of(group, work, life)) for group, work, life in self._supervisor.works()]
-        return [Activity(work.topic, one.state, 0 if one.kind is WorkKind.FOLD else one.brought) for work, one in told]
-
-    @property
-    def _share(self) -> Share:
-        return ALL if self._member is None else self._member
-
     # -- what runs ---------------------------------------------------------------------------------------------------
-
-    def _made_of(self, config: Config) -> list[tuple[object, Group[Any]]]:
-        """The groups of a configuration, with what each was made from; those of which nothing has changed are those that run."""
-        if config.cluster(self._cluster) != self._tables.cluster:
-            raise UsageError(
-                f"it changes cluster {self._cluster} itself (where its tables are, or how they are reached): stop this broker, and start it again."
-            )
-        if (config.placement is None) != (self._file.config.placement is None):
-            raise UsageError(
-                "it changes whether brokers share the cluster (placement): stop all brokers of the cluster, and start them again."
-            )
-        # Whoever writes a log asks who reads it, where else it is, and for how long: routes, peers, expiry. How fast links are
-        # changes while they run.
-        routes = tuple(
-            replace(link, num_fetchers=NUM_FETCHERS, dispatch_rate=DispatchRate(), expect_every_s=None) for link in config.links
-        )
-        world = (config.clusters, routes, tuple(replace(policy, dispatch_rate=None) for policy in config.policies))
-        wanted: list[tuple[object, Callable[[], Group[Any]]]] = [
-            ((WorkKind.PUBLISHER, one, config.kafka.get(one.kafka or ""), world), partial(self._publisher, config, one))
-            for one in config.published_in(self._cluster)
-        ]
-        wanted += [
-            ((WorkKind.LINK, link.name, world), partial(self._link, config, link)) for link in config.inbound(self._cluster)
-        ]
-        wanted.append(((WorkKind.FOLD, world), partial(self._folds, config)))
-        wanted.append(((WorkKind.VERSIONS, world, config.snapshots), partial(self._versions, config)))
-        return [(made_from, self._running(made_from) or make()) for made_from, make in wanted]
-
-    def _forget_those_gone(self) -> None:
-        """Drop the works of groups that an earlier change ended; the sum of their counts is kept."""
-        running = {id(group) for _, group in self._parts}
-        with self._changing:
-            for key, told in list(self._lives.items()):
-                if key[0] not in running:
-                    del self._lives[key]
-                    report = report_of(*told)
-                    self._brought[report.kind] += report.brought
-
-    def _running(self, made_from: object) -> Group[Any] | None:
-        return next((group for before, group in self._parts if before == made_from), None)
-
-    def _publisher(self, config: Config, what: Publication) -> OneProducer:
-        def begin(take_over: bool, stopped: Callable[[], bool]) -> SourceStream:
-            options = PublishOptions(trigger=self._trigger, take_over=take_over, again=False, stopped=stopped)
-            return publish_source(self._spark, config, what, options=options)
-
-        work = PublishWork(begin, what, once=self._trigger == AVAILABLE_NOW, take_over=self._take_over)
-        return OneProducer(work, self._share)
-
-    def _link(self, config: Config, link: Link) -> LinkTopics:
-        source, turns = connect(self._spark, config.cluster(link.source)), turns_of(link, config)
-        return LinkTopics(
-            self._tables, source, config, link, ALL_TOPICS, self._trigger, turns, take_over=self._take_over, share=self._share
-        )
-
-    def _folds(self, config: Config) -> Namespaces:
-        every = FOLD_TRIGGER if self._tables.port is None else REMOTE_FOLD_TRIGGER
-        trigger = self._trigger if self._trigger == AVAILABLE_NOW else every
-        return Namespaces(self._tables, config, trigger, take_over=self._take_over, share=self._share)
-
-    def _versions(self, config: Config) -> Versions:
-        trigger = self._trigger if self._trigger == AVAILABLE_NOW else VERSIONS_TRIGGER
-        return Versions(self._tables, config, trigger, take_over=self._take_over, share=self._share)
 
     def _regroup(self) -> Sequence[Group[Any]] | None:
         """The groups of a changed configuration; None while it is as it was."""
@@ -319,7 +200,7 @@ class Broker:
         if (seconds := now - self._status_at) >= timetable.STATUS_S:
             self._say(self.status(self._counted, seconds))
             self._status_at, self._counted = now, self.counts()
-            self._health.look(self._file.config, self._behind(), regions=self._is_source_away())
+            self._health.look(self._file.config, self._reports.behind(), regions=self._reports.is_source_away())
         if self._member is not None:
             if self._member.fault is not None:
                 raise self._member.fault
@@ -334,7 +215,7 @@ class Broker:
         """The groups of the configuration as it is now; None if it is wrong, and what runs goes on."""
         with Tried() as tried:
             config = self._file.config
-            parts = self._made_of(config)
+            parts = self._groups.made_of(config, self._parts, self._file.config)
             if self._member is not None and config.placement is not None:
                 self._member.refuse(config.placement)
             restart_housekeeper(open_for_writing(self._tables, config))
@@ -351,7 +232,7 @@ class Broker:
                 group.turns.change(link.num_fetchers, partial(config.dispatch_rate, link))
         if self._member is not None and config.placement is not None:
             self._member.change(config.placement)
-        self._forget_those_gone()
+        self._reports.drop_all_but([group for _, group in self._parts])
         self._parts = parts
         self._file.take()
         self._events.note(EventKind.CONFIG, str(self._file), "taken")
@@ -369,65 +250,25 @@ class Broker:
     # -- what is said of it --------------------------------------------------------------------------------------------
 
     def _changed(self, group: Group[Any], work: Any, life: Life) -> None:
-        with self._changing:
-            self._lives[id(group), "" if work is None else str(work)] = group, work, life
-        self._on_event(report_of(group, work, life))
+        self._on_event(self._reports.note(group, work, life))
         if isinstance(group, LinkTopics):
             note_link(self._life_events, group, work, life)
         else:
             self._life_events.note_work(group, work, life)
 
-    def _behind(self) -> set[tuple[str, Topic]]:
-        """The topics of links, by their sources, that are not at the end of their source for sure, or left out what nobody has accepted."""
-        with self._changing:
-            told = list(self._lives.values())
-        found = set()
-        for group, work, life in told:
-            if not isinstance(group, LinkTopics) or work is None:
-                continue
-            with Tried():  # whether it is at the end is not known
-                is_at_end = life.state is State.STOPPED or (life.state is State.RUNNING and not work.is_behind)
-                if is_at_end and work.replicator.row.not_accepted == 0:
-                    continue
-            found.add((group.link.source, work.topic))
-        return found
-
-    def _is_source_away(self) -> bool:
-        """Tells whether the source of a link cannot be asked what it has."""
-        with self._changing:
-            told = list(self._lives.values())
-        return any(
-            isinstance(group, LinkTopics) and work is None and life.state in (State.DELAYED, State.FAILED)
-            for group, work, life in told
-        )
+    def _activities(self) -> list[Activity]:
+        """Activities for each topic."""
+        reports = [(work, report_of(group, work, life)) for group, work, life in self._supervisor.works()]
+        return [Activity(work.topic, one.state, 0 if one.kind is WorkKind.FOLD else one.brought) for work, one in reports]
 
     def counts(self) -> Counts:
         """Counts of all works since the start."""
-        with self._changing:
-            told = [report_of(*one) for one in self._lives.values()]
-        brought = self._brought + Counter({kind: sum(one.brought for one in told if one.kind is kind) for kind in WorkKind})
-        published, replicated, written = (brought[kind] for kind in (WorkKind.PUBLISHER, WorkKind.LINK, WorkKind.VERSIONS))
-        return {"messages published": published, "replicated": replicated, "markers written": written}
+        return self._reports.counts()
 
     def status(self, before: Counts = MappingProxyType({}), seconds: float = 0.0) -> str:
         """One line: how many works of each kind are in which state, and the counts of all since the start. With rates, if the counts were `before` so
         many seconds ago.
         """
-        running = {id(group) for _, group in self._parts}
-        with self._changing:
-            told = [report_of(*one) for one in self._lives.values() if id(one[0]) in running]
-        counts = Counter((one.kind, one.state) for one in told)
-        states = [
-            f"{kind.value}s " + ", ".join(f"{counts[kind, state]} {state.value}" for state in State if counts[kind, state])
-            for kind in WorkKind
-            if any(of == kind for of, _ in counts)
-        ]
+        words = self._reports.words([group for _, group in self._parts])
         shared = "" if self._member is None else f"; {self._member.line}"
-        lag = lag_words(one.behind for one in told if one.state is State.RUNNING)
-        return f"{self._cluster}: {'; '.join(states) or 'nothing runs yet'}{lag}{shared}; {rates(self.counts(), before, seconds)}"
-
-
-def report_of(group: Any, work: Any, life: Life) -> BrokerReport:
-    """Reports a piece of work, or a group that cannot be asked what it has."""
-    told = group.told(work)
-    return BrokerReport(_KINDS[type(group)], told.name, life.state, life.reason, told.brought, told.fields, told.behind)
+        return f"{self._cluster}: {words}{shared}; {rates(self.counts(), before, seconds)}"

@@ -1,7 +1,7 @@
 """The bundles of one broker, each in one state: claimed and worked for, drained, and released once all of its works have ended.
 
-The meaning of a state and an event is one table. What is claimed and given up is decided elsewhere (`placement/handover.py`); whatever a
-process believes, its works append only under claims of their own, which the next owner takes.
+The meaning of a state and an event is one table. What is claimed and given up is decided in `placement/handover.py`. Whatever a process
+believes, its works append only under claims of their own, which the next owner takes.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Held:
 class BundleStates:
     """The bundles of the broker, and its share: those for whose topics it works.
 
-    Guarantees: a bundle is in the share only while this broker holds its claim; the claim is released only after all works of the bundle's
+    Guarantees: a bundle is in the share only while this broker holds its claim. The claim is released only after all works of the bundle's
     topics have ended here. One thread changes them; the share may be read by any.
     """
 
@@ -137,8 +137,8 @@ class BundleStates:
                 self._held[bundle].is_known = self._share_again()
 
     def claim(self, steps: Sequence[BeginBundle], claims: Mapping[str, Claim]) -> None:
-        """Claim bundles in one commit. If that is refused, since another process has one of them, they are claimed one by one, in a
-        round each: a claim may take seconds, and signs of life are given between rounds."""
+        """Claim bundles in one commit. Where another process has one of them that is refused, and they are claimed one by one, in a round each.
+        (A claim may take seconds, and signs of life are given between rounds.)"""
         taken_over = {step.bundle for step in steps if step.over and not claims[step.bundle].released}
         runners = {step.bundle: bundle_runner(self._tables, step.bundle) for step in steps}
         try:
@@ -192,8 +192,8 @@ class BundleStates:
             self._after(bundle, BundleEvent.ENDED)
 
     def unclean(self) -> set[str]:
-        """The bundles of this broker's, of topics of which something is still owned by this process: nobody knows how it ended, so whoever
-        continues it fences it first. The leader has such a bundle taken over; released, what it lacks would look alive."""
+        """The bundles of which this process still owns something at a topic. Nobody knows how that ended, so whoever continues it fences it
+        first. The leader has such a bundle taken over; released, what it lacks would look alive."""
         mine, of_others, me = set[str](), set[str](), self._tables.me.encode()
         for one in owned_now(self._tables):
             name = RunnerName.parse(one.runner)

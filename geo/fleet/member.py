@@ -1,8 +1,7 @@
 """A broker among several of a cluster: which bundles are its own, what it says of itself, and what it decides while it leads.
 
-The tables say what is to be, `placement/handover.py` what follows from it, and the claims of bundles who may: what runs for the topics of a
-bundle begins after its claim and has ended before it is released. Whatever a process believes, its works append only under claims of
-their own, which the next owner takes.
+The tables say what is to be, `placement/handover.py` what follows from it, and the claims of bundles who may (`bundle_states.py`). That the
+broker lives and how busy it is its reports say (`presence.py`).
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ LEAST_ROUNDS = 3
 class Member:
     """One broker's part, and the share of topics that it works for (`geo.streams.share.Share`).
 
-    Guarantees: it names a topic its own only while it holds the claim of the topic's bundle; it releases that claim only after all works
-    of the bundle's topics have ended here.
+    Guarantees: those of `BundleStates`.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class Member:
         self._leaves_at: float | None = None
         """Until when it waits for others to take what it has; None: it does not leave."""
         self.fault: BaseException | None = None
-        """Why it shares no longer: its name was taken by another broker, a fault of this program, or the end of Spark."""
+        """The fault by which it shares no longer: its name was taken by another broker, a fault of this program, or the end of Spark."""
         self._bundles: Mapping[str, Bundles] = {}
         self._assigned = 0
         """Count of bundles that are assigned, to whomever."""

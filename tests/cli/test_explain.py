@@ -18,7 +18,7 @@ from geo.config.model import Config, Link, TopicPolicy
 from geo.config.reader import parse
 from geo.delta.actions import Actions, Effect
 from geo.delta.commits import Commit
-from geo.fleet.broker import BrokerReport, WorkKind
+from geo.fleet.work_reports import BrokerReport, WorkKind
 from geo.journal.event_rate import Event, EventKind
 from geo.log.kept_policies import kept
 from geo.log.ledgers import Batch, LedgerKey, Span

@@ -10,9 +10,10 @@ import yaml
 
 from geo.config.model import DispatchRate
 from geo.errors import AlreadyOwnedError, FencedError, SourceChangedError
-from geo.fleet import broker as broker_module
-from geo.fleet.broker import Broker, BrokerReport, WorkKind
+from geo.fleet import work_groups
+from geo.fleet.broker import Broker
 from geo.fleet.turns import LinkTurns
+from geo.fleet.work_reports import BrokerReport, WorkKind
 from geo.log.partitioned import create_single
 from geo.log.publish import publish_json_lines
 from geo.log.topics import registered_topics
@@ -59,7 +60,7 @@ def _soon() -> Iterator[None]:
         mock.patch.object(timetable, "SOURCE_LOOK_S", 0.5),
         mock.patch.object(timetable, "CONFIG_LOOK_S", 0.2),
         mock.patch.object(timetable, "OWNED_LOOK_S", 0.5),
-        mock.patch.object(broker_module, "FOLD_TRIGGER", TRIGGER),
+        mock.patch.object(work_groups, "FOLD_TRIGGER", TRIGGER),
     ):
         yield
 
