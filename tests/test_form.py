@@ -74,14 +74,12 @@ def _classes() -> Iterator[tuple[str, ast.ClassDef]]:
 
 
 LONG_FILES: dict[str, int] = {
-    "geo/delta/writer.py": 427,
     "geo/subscription/consumer/dispatcher.py": 417,
     "geo/subscription/pip33/marker_tail.py": 483,
 }
 """Lines of each file that is too long: no other may be, and none of these may grow."""
 
 LONG_CLASSES: dict[str, tuple[int, int]] = {
-    "ObjectStore": (252, 34),
     "Dispatcher": (346, 30),
     "Run": (314, 21),
     "MarkerTail": (341, 22),

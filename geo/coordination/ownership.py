@@ -61,9 +61,9 @@ from geo.crash import CrashPoint, reach
 from geo.delta.appending import append_frame, append_rows, append_written
 from geo.delta.committing import wait_for_commits
 from geo.delta.ddl import set_property
+from geo.delta.row_files import Written
 from geo.delta.store import ask_all
 from geo.delta.table import Table
-from geo.delta.writer import Written
 from geo.errors import FencedError, RetryableError
 from geo.faults import faults_here, spark_errors_here
 from geo.journal.cluster import ClusterTables

@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from geo.delta.hand import Hand, take
 from geo.delta.held_files import Below
+from geo.delta.object_reads import modified_us
 from geo.delta.object_store import ObjectStore
 from geo.delta.process import Process
 from geo.delta.store import read_each
@@ -98,7 +99,9 @@ def came_us(tables: ClusterTables) -> int | None:
 def signs(tables: ClusterTables) -> dict[str, tuple[int, Process | None]]:
     """When each process gave its last sign, by name, by the storage's clock; and the process, where it is known whose it is."""
     if (port := tables.port) is not None:
-        return {name: (at_us, tables.me.beside(name)) for name, at_us in port.modified_us(_folder(tables)).items()}
+        return {
+            name: (at_us, tables.me.beside(name)) for name, at_us in modified_us(port.s3, port.lists, _folder(tables)).items()
+        }
     rows = tables.journal(PROCESSES).newest()
     return {row["process"]: (in_us(row["renewed_at"]), Process.decode(row["holder"])) for row in rows}
 

@@ -17,14 +17,9 @@ from geo.delta.file_rows import FileRows
 from geo.delta.frames import read_written
 from geo.delta.local_commits import add_written, commit_written, remove_written
 from geo.delta.local_state import state_for, state_to_follow, state_with
+from geo.delta.row_files import Added, Written, fits, write_files
 from geo.delta.spark_commits import CHANGED, UNLIKE, leave_rows, save
-from geo.delta.writer import (
-    Added,
-    Written,
-    fits,
-    is_for_spark,
-    write_files,
-)
+from geo.delta.writer import is_for_spark
 from geo.disk import full_at
 from geo.late import spark_types
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from geo.delta.commits import commit_file
 from geo.delta.delta_state import DeltaState
+from geo.delta.row_files import Added, Written
 from geo.delta.store import ReadPath, WritePath
-from geo.delta.writer import Added, Written, commit_actions, is_for_spark, may_add
+from geo.delta.writer import commit_actions, is_for_spark, may_add
 from geo.now import now_us
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from geo.crash import CrashPoint, reach
 from geo.delta.driver import Driver
+from geo.delta.object_reads import has_any
 from geo.delta.store import Put
 from geo.disk import local_path, sync
 from geo.late import spark_errors
@@ -178,7 +179,7 @@ class SmallFiles:
     def is_partly_removed(self, location: str) -> bool:
         """Tells whether a process died that was removing this folder of a table, or something else of it is there."""
         port = self._driver.port_at(location)
-        return is_partly_removed(location) if port is None else port.has_any(location)
+        return is_partly_removed(location) if port is None else has_any(port.s3, location)
 
     def _rows(self, path: str, of: Callable[[DataFrame], DataFrame], **options: str) -> list[Row] | None:
         """Rows of the lines of a file, or of all in a folder; None if there is none."""

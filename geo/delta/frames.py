@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from geo.delta.engines.spark.files import no_pattern
 from geo.delta.protocol import is_mapped
-from geo.delta.writer import (
-    Written,
-)
+from geo.delta.row_files import Written
 from geo.errors import RetryableError
 from geo.late import F, spark_sql, spark_types
 from geo.session import own_session

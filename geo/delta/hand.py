@@ -40,7 +40,7 @@ class Hand:
         found: dict[str, tuple[str, bytes]] = {}
         left = HAND_BYTES
         for path in _wanted(store, location, self._last):
-            held = store.held(path) or self._last.get(path)
+            held = store.held.get(path) or self._last.get(path)
             if held is not None and len(held[1]) <= left:
                 found[path] = held
                 left -= len(held[1])
@@ -59,8 +59,8 @@ def take(store: ObjectStore, packed: bytes) -> None:
 
     with suppress(pa.ArrowException, KeyError, TypeError, ValueError):
         for one in pq.read_table(pa.BufferReader(packed)).to_pylist():
-            if store.held(one["path"]) is None:
-                store.hold(one["path"], one["tag"], one["content"])
+            if store.held.get(one["path"]) is None:
+                store.held.keep(one["path"], one["tag"], one["content"])
 
 
 def _wanted(store: ObjectStore, location: str, last: dict[str, tuple[str, bytes]]) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _wanted(store: ObjectStore, location: str, last: dict[str, tuple[str, bytes]
         checksum = f"{log}/{checksum_file(newest)}"
         yield checksum
         yield from (f"{log}/{commit_file(version)}" for version in range(newest, max(-1, newest - _COMMITS), -1))
-        if _is_system(log, location) and (held := store.held(checksum) or last.get(checksum)) is not None:
+        if _is_system(log, location) and (held := store.held.get(checksum) or last.get(checksum)) is not None:
             with suppress(ValueError, KeyError, TypeError):
                 yield from (str(log.parent / unquote(file["path"])) for file in json.loads(held[1])["allFiles"])
 

@@ -14,15 +14,10 @@ from geo.delta.committing import COMMIT_ATTEMPTS, committing
 from geo.delta.delta_log import commit_stamp
 from geo.delta.delta_state import DeltaState
 from geo.delta.local_state import forget_state, own_state, state_to_follow
+from geo.delta.row_files import Added, Written, remove_files
 from geo.delta.spark_commits import leave_to_spark
 from geo.delta.store import WritePath
-from geo.delta.writer import (
-    Added,
-    Written,
-    commit_files,
-    may_add,
-    remove_files,
-)
+from geo.delta.writer import commit_files, may_add
 from geo.delta.young import refuse_gone
 from geo.disk import full_at
 from geo.errors import GeoError, RetryableError, UnknownAnswerError

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 from geo.delta.delta_state import DeltaState, newest_state, require_state
 from geo.delta.engine import UnsupportedError, attempt
 from geo.delta.store import WritePath
-from geo.delta.writer import (
-    forget_committed,
-    last_committed,
-)
+from geo.delta.writer import forget_committed, last_committed
 from geo.delta.writer import state_to_follow as state_of_log_to_follow
 
 if TYPE_CHECKING:

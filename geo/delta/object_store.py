@@ -16,9 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from geo.delta.held_files import Below, HeldFiles, ListedFiles
-from geo.delta.object_files import NewFile, PartsReader
-from geo.delta.s3_bucket import NO_END, REFUSED, S3Bucket
-from geo.delta.store import PIECE_BYTES, WHOLE_BYTES, Head, Put, ReadPath
+from geo.delta.object_files import NewFile
+from geo.delta.object_reads import has_any, objects_below, open_object, put_us
+from geo.delta.s3_bucket import REFUSED, S3Bucket
+from geo.delta.store import PIECE_BYTES, Head, Put, ReadPath
 from geo.locations import authority_of, storage_of
 from geo.text import first_line
 
@@ -32,14 +33,6 @@ _NEW_PARTS_AT_ONCE = 6
 
 _streams = threading.BoundedSemaphore(_STREAMS_AT_ONCE)
 
-_END_BYTES = 1024 * 1024
-"""Bytes of the end of a file that are asked for first when it is opened."""
-
-
-def _us(found: Mapping[str, Any]) -> int:
-    """When an object was put, in microseconds since 1970."""
-    return int(found["last_modified"].timestamp() * 1_000_000)
-
 
 class ObjectStore:
     """One bucket, with the keys of one cluster. Stores keep sums of their own, so nothing is held to any here."""
@@ -49,7 +42,9 @@ class ObjectStore:
     def __init__(self, bucket: str, said: Mapping[str, str], find_options: Callable[[], Mapping[str, str]] | None = None) -> None:
         """Arguments as `S3Bucket`."""
         self.s3 = S3Bucket(bucket, said, find_options)
-        self._held, self._lists = HeldFiles(), ListedFiles(self, bucket)
+        self.held = HeldFiles()
+        """Small files as this process read or put them last: whoever wants one is given it only while a list tells its tag."""
+        self.lists = ListedFiles(self, bucket)
         self._closed = set[str]()
         """Buckets from which these keys may not copy."""
 
@@ -58,20 +53,16 @@ class ObjectStore:
         return ObjectStore, self.s3.given
 
     @property
-    def bucket(self) -> str:
-        return self.s3.bucket
-
-    @property
     def options(self) -> Mapping[str, str]:
         return self.s3.options
 
     def holds(self, path: str) -> bool:
         """Tells whether a location is in this bucket."""
-        return storage_of(path) == "s3a" and authority_of(path) == self.bucket
+        return storage_of(path) == "s3a" and authority_of(path) == self.s3.bucket
 
     def get(self, path: str) -> bytes:
         """One that was read before is not asked for again if a list has just said that it is the same."""
-        if (held := self._held.get(path)) is not None and (told := self._lists.told(path)) is not None and told[0] == held[0]:
+        if (held := self.held.get(path)) is not None and (told := self.lists.told(path)) is not None and told[0] == held[0]:
             return held[1]
 
         def ask(o: Any) -> tuple[str | None, bytes]:
@@ -79,72 +70,44 @@ class ObjectStore:
             return found.meta["e_tag"], bytes(found.bytes())
 
         tag, content = self.s3.ask(ask)
-        self._held.keep(path, tag, content)
+        self.held.keep(path, tag, content)
         return content
-
-    def held(self, path: str) -> tuple[str, bytes] | None:
-        """Tag and content of a small file as this process read or put it last; None: it holds none."""
-        return self._held.get(path)
-
-    def hold(self, path: str, tag: str, content: bytes) -> None:
-        """Hold a small file as if it had been read: whoever wants it is given it only while a list tells this tag."""
-        self._held.keep(path, tag, content)
 
     def open(self, path: str) -> pa.NativeFile:
         """A small file is one request, a larger one two, and in memory then; of a large one what is read is asked for. It is always asked
         for: whether a commit that was put counts follows from what is there now. But for a file of rows that is held: its name was drawn
         for it, so nobody puts another one there, and whether it is of the table its log says."""
-        if path.endswith(".parquet") and "/_delta_log/" not in path and (held := self._held.get(path)) is not None:
+        if path.endswith(".parquet") and "/_delta_log/" not in path and (held := self.held.get(path)) is not None:
             return pa.BufferReader(held[1])
-        return self.s3.ask(lambda o: self._opened(o, path))
+        return self.s3.ask(lambda o: open_object(o, self.s3, self.held, path))
 
     def pieces(self, path: str) -> Iterator[bytes]:
         found = self.s3.ask(lambda o: o.get(self.s3.store, self.s3.key(path)).stream(min_chunk_size=PIECE_BYTES))
         while piece := self.s3.ask(lambda o: next(found, None)):
             yield bytes(piece)
 
-    def _opened(self, o: Any, path: str) -> pa.NativeFile:
-        key = self.s3.key(path)
-        try:
-            found = o.get(self.s3.store, key, options={"range": {"suffix": _END_BYTES}})
-        except o.exceptions.GenericError as error:
-            if not NO_END.search(str(error)):
-                raise
-            found = o.get(self.s3.store, key)
-        size, content = found.meta["size"], bytes(found.bytes())
-        if size > WHOLE_BYTES:
-            return pa.PythonFile(PartsReader(lambda first, last: self._range(path, first, last), size, content), mode="r")
-        if len(content) < size:  # whole from one answer: in its place may be another one by now
-            found = o.get(self.s3.store, key)
-            content = bytes(found.bytes())
-        self._held.keep(path, found.meta["e_tag"], content)
-        return pa.BufferReader(content)
-
-    def _range(self, path: str, first: int, last: int) -> Any:
-        return self.s3.ask(lambda o: o.get_range(self.s3.store, self.s3.key(path), start=first, end=last))
-
     def head(self, path: str) -> Head | None:
         try:
             found = self.s3.ask(lambda o: o.head(self.s3.store, self.s3.key(path)))
         except FileNotFoundError:
             return None
-        modified_us = _us(found)
+        modified_us = put_us(found)
         return Head(found["size"], modified_us, (found["e_tag"], found["version"], found["size"], modified_us))
 
     def came_us(self, path: str) -> int | None:
-        if (told := self._lists.told(path)) is not None:
+        if (told := self.lists.told(path)) is not None:
             return told[1]
         return None if (found := self.head(path)) is None else found.modified_us
 
     def is_there(self, path: str) -> bool:
-        if (below := self._lists.below(path)) is not None:
+        if (below := self.lists.below(path)) is not None:
             return path[len(below.folder) + 1 :] in below.files
         return self.head(path) is not None
 
     def names(self, folder: str, after: str) -> list[str]:
         """From the first, a list of this folder alone; after a name, a list that begins there and has what is in folders below it. Raises
         OSError where there is no bucket."""
-        if (below := self._lists.below(folder)) is not None:
+        if (below := self.lists.below(folder)) is not None:
             return sorted(name for name in below.inside(folder) if "/" not in name and name > after)
         key = self.s3.key(folder)
 
@@ -154,48 +117,27 @@ class ObjectStore:
             objects: list[Mapping[str, Any]] = o.list_with_delimiter(self.s3.store, key)["objects"]
             return objects
 
-        found = {one["path"].removeprefix(f"{key}/"): (one["e_tag"], _us(one)) for one in self.s3.ask(listed)}
+        found = {one["path"].removeprefix(f"{key}/"): (one["e_tag"], put_us(one)) for one in self.s3.ask(listed)}
         # The order and the beginning are the port's: not every store keeps to them.
         names = sorted(name for name in found if "/" not in name and name > after)
-        self._lists.note(folder, after, names, found)
+        self.lists.note(folder, after, names, found)
         return names
 
     def below(self, folder: str, *, least_bytes: int = 0) -> list[str]:
         """The paths of all files in a folder and in those below it, from that folder on, that have at least so many bytes."""
-        return sorted(name for name, one in self._all_below(folder) if one["size"] >= least_bytes)
-
-    def modified_us(self, folder: str) -> dict[str, int]:
-        """When each file in a folder was written last, by name: microseconds since 1970, of whole seconds."""
-        if (below := self._lists.below(folder)) is not None:
-            return {name: came_us for name, (_, came_us, _) in below.inside(folder).items()}
-        return {name: _us(one) for name, one in self._all_below(folder)}
+        return sorted(name for name, one in objects_below(self.s3, folder) if one["size"] >= least_bytes)
 
     def all_below(self, folder: str) -> Below:
         """Lists what is in a folder, and in those below it, at once: a request for each thousand files."""
         asked_at = time.monotonic()
-        files = {name: (one["e_tag"], _us(one), one["size"]) for name, one in self._all_below(folder)}
+        files = {name: (one["e_tag"], put_us(one), one["size"]) for name, one in objects_below(self.s3, folder)}
         return Below(self, folder, asked_at, files)
-
-    def _all_below(self, folder: str) -> list[tuple[str, Mapping[str, Any]]]:
-        """Each object in a folder, or in one below it, by its name from there."""
-        key = self.s3.key(folder)
-        found = self.s3.ask(lambda o: [one for some in o.list(self.s3.store, key) for one in some])
-        return [(one["path"].removeprefix(f"{key}/"), one) for one in found]
-
-    def folders(self, folder: str) -> set[str]:
-        """The names of the folders in a folder."""
-        found = self.s3.ask(lambda o: o.list_with_delimiter(self.s3.store, self.s3.key(folder))["common_prefixes"])
-        return {one.rstrip("/").rpartition("/")[2] for one in found}
-
-    def has_any(self, folder: str) -> bool:
-        """Tells whether there is a file in a folder, or in one below it."""
-        return bool(self.s3.ask(lambda o: next(iter(o.list(self.s3.store, self.s3.key(folder), chunk_size=1)), [])))
 
     def delete_all(self, paths: Sequence[str]) -> None:
         for path in paths:
-            self._held.drop(path)
+            self.held.drop(path)
         if paths:
-            with self._lists.changes():
+            with self.lists.changes():
                 self.s3.ask(lambda o: o.delete(self.s3.store, list(map(self.s3.key, paths))))
 
     def check(self, path: str) -> None:
@@ -203,9 +145,9 @@ class ObjectStore:
             raise FileNotFoundError(path)
 
     def put(self, path: str, content: bytes) -> None:
-        with self._lists.changes():
+        with self.lists.changes():
             made = self.s3.ask(lambda o: o.put(self.s3.store, self.s3.key(path), content))
-        self._held.keep(path, made["e_tag"], content)
+        self.held.keep(path, made["e_tag"], content)
 
     def put_if_absent(self, path: str, content: bytes) -> Put:
         """UNKNOWN is what is said of any answer from which nothing follows, such as none within its time."""
@@ -214,7 +156,7 @@ class ObjectStore:
 
         try:
             # Other keys are tried once more: what was refused was not done.
-            with self._lists.changes():
+            with self.lists.changes():
                 made = self.s3.by_keys(lambda: put(self.s3.once, self.s3.key(path), content, mode="create", use_multipart=False))
         except AlreadyExistsError:
             return Put.THERE
@@ -222,7 +164,7 @@ class ObjectStore:
             if isinstance(error, FileNotFoundError) or REFUSED.search(str(error)):
                 raise self.s3.as_os_error(error) from None
             return Put.UNKNOWN
-        self._held.keep(path, made["e_tag"], content)
+        self.held.keep(path, made["e_tag"], content)
         return Put.MADE
 
     @contextmanager
@@ -232,7 +174,7 @@ class ObjectStore:
         def put(o: Any) -> None:
             o.put(self.s3.store, self.s3.key(path), new.pieces(), chunk_size=PIECE_BYTES, max_concurrency=_NEW_PARTS_AT_ONCE)
 
-        with self._lists.changes(), ThreadPoolExecutor(1) as sending:
+        with self.lists.changes(), ThreadPoolExecutor(1) as sending:
             new = NewFile(lambda: sending.submit(self.s3.ask, put))
             try:
                 yield pa.PythonFile(new, mode="w")
@@ -249,8 +191,8 @@ class ObjectStore:
         """An answer says that it is durable."""
 
     def delete(self, path: str) -> None:
-        self._held.drop(path)
-        with self._lists.changes(), suppress(FileNotFoundError):
+        self.held.drop(path)
+        with self.lists.changes(), suppress(FileNotFoundError):
             self.s3.ask(lambda o: o.delete(self.s3.store, self.s3.key(path)))
 
     def copy(self, source: ReadPath, to: str) -> None:
@@ -258,19 +200,21 @@ class ObjectStore:
         that is too large for that, in pieces.
         """
         there = source.store
-        if isinstance(there, ObjectStore) and self.s3.endpoint == there.s3.endpoint and there.bucket not in self._closed:
+        if isinstance(there, ObjectStore) and self.s3.endpoint == there.s3.endpoint and there.s3.bucket not in self._closed:
             try:
-                with self._lists.changes():
-                    self.s3.ask(lambda o: o.copy(self.s3.into_this(there.bucket), self.s3.key(source.location), self.s3.key(to)))
+                with self.lists.changes():
+                    self.s3.ask(
+                        lambda o: o.copy(self.s3.into_this(there.s3.bucket), self.s3.key(source.location), self.s3.key(to))
+                    )
                 return
             except OSError as error:
                 log.info("%s: is copied in pieces: %s", source, first_line(error))
                 if isinstance(error, PermissionError):
-                    self._closed.add(there.bucket)
+                    self._closed.add(there.s3.bucket)
 
         with (
             _streams,
-            self._lists.changes(),
+            self.lists.changes(),
             ThreadPoolExecutor(1) as reading,
         ):  # the library asks for pieces where it cannot be asked itself
 
@@ -283,7 +227,7 @@ class ObjectStore:
 
     def begin_log(self, folder: str) -> bool:
         """There are no folders to make: asked is whether anything is below the table."""
-        return not self.has_any(folder.rpartition("/")[0])
+        return not has_any(self.s3, folder.rpartition("/")[0])
 
     def end_log(self, folder: str) -> None:
         pass

@@ -7,9 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from geo.delta.delta_log import commit_stamp
-from geo.delta.writer import (
-    last_committed,
-)
+from geo.delta.writer import last_committed
 
 if TYPE_CHECKING:
     from geo.delta.table import Table

@@ -20,6 +20,7 @@ from geo.config.secret import Secret, keep_silent
 from geo.delta.catalog_table import table_in_catalog
 from geo.delta.driver import Driver, Reads
 from geo.delta.files import SmallFiles, check_folder
+from geo.delta.object_reads import folders_in
 from geo.delta.object_store import ObjectStore
 from geo.delta.process import Process
 from geo.delta.s3_store import port_of
@@ -190,7 +191,7 @@ class ClusterTables:
         """Those of the system tables that are there; all, where not one list tells it."""
         if self.port is None or self.cluster.root is None:
             return schemas
-        folders = self.port.folders(f"{self.cluster.root}/system")
+        folders = folders_in(self.port.s3, f"{self.cluster.root}/system")
         return [schema for schema in schemas if schema.kind in folders]
 
     # -- its identity --------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from geo.crash import CrashPoint, reach
 from geo.delta.ddl import create_table, find_checked, refuse_columns, set_property, set_property_once
 from geo.delta.engine import Seen
 from geo.delta.mirror import LOOKED_S, may_be_old
+from geo.delta.object_reads import has_any
 from geo.delta.store import meanwhile
 from geo.disk import local_path
 from geo.errors import InvalidNameError, RetryableError, UnsafeError
@@ -179,7 +180,7 @@ def gone_error(tables: ClusterTables, readers: Sequence[str], who: str = "") -> 
 def _has_logs(tables: ClusterTables) -> bool:
     """True if a log of a topic is there, whatever the registry says; False also where that cannot be looked for."""
     if tables.port is not None and tables.location is not None:
-        return tables.port.has_any(f"{tables.location}/topics")
+        return has_any(tables.port.s3, f"{tables.location}/topics")
     return any(tables.log(topic).exists() for topic in _topics_by_folder(tables))
 
 

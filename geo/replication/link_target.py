@@ -18,8 +18,8 @@ from geo.coordination.ownership import Ownership
 from geo.delta.engine import Seen
 from geo.delta.history import CommitName
 from geo.delta.local_state import own_state, state_to_follow
+from geo.delta.row_files import Written
 from geo.delta.table import Table
-from geo.delta.writer import Written
 from geo.errors import GeoError, RetryableError, UnknownAnswerError
 from geo.log.topic_log import ID
 from geo.names import Topic

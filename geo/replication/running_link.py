@@ -23,9 +23,9 @@ from geo.delta.commits import Commit, Kind
 from geo.delta.file_rows import FileRows
 from geo.delta.frames import read_added
 from geo.delta.history import CommitName, turn_of
+from geo.delta.row_files import Written
 from geo.delta.scan import added, keep_where
 from geo.delta.tail import look_every_s
-from geo.delta.writer import Written
 from geo.log.ledgers import Batch
 from geo.reasons import Reason
 from geo.replication.link_row import RENEW_COMMITS

@@ -20,10 +20,10 @@ from geo.delta.delta_state import DeltaState
 from geo.delta.local_state import state_to_follow
 from geo.delta.predicate import IsNull, Predicate, may_hold
 from geo.delta.predicate_arrow import mask
+from geo.delta.row_files import Added, Written, new_name, remove_files, statistics, write_out
 from geo.delta.scan import data_files
 from geo.delta.store import AT_ONCE, ReadPath, ReadStore, WritePath, parquet, read_each
 from geo.delta.table import Table
-from geo.delta.writer import Added, Written, new_name, remove_files, statistics, write_out
 from geo.errors import DamagedError, UnsafeError
 from geo.ids import LEDGER_ID_LIMIT, LedgerId
 from geo.replication.gaps import Gap

@@ -48,7 +48,7 @@ def keys_in_files(s3: S3, folder: Path, keys: str) -> Cluster:
 def opened_on(s3: S3, place: Any = None) -> Table:
     """A table, a new one unless its folder is given, as another process without Spark opens it."""
     place = table_on(s3) if place is None else place
-    port = ObjectStore(place.store.bucket, s3.options())
+    port = ObjectStore(place.store.s3.bucket, s3.options())
     driver = Driver(no_spark, lambda: this_process(0), find_port=lambda: port)
     return Table(driver, str(place), by_path=True, lock=None)
 

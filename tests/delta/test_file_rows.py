@@ -9,7 +9,7 @@ from datetime import date, datetime, timezone
 import pyarrow as pa
 import pytest
 
-from geo.delta import writer
+from geo.delta import row_files
 from geo.delta.create import make_first
 from geo.delta.delta_state import require_state
 from geo.delta.engine import UnsupportedError
@@ -19,8 +19,9 @@ from geo.delta.engines.spark import task_files
 from geo.delta.engines.spark.task_files import shared, written_in_order
 from geo.delta.file_rows import FileRows
 from geo.delta.predicate import Compare
+from geo.delta.row_files import write_files
 from geo.delta.store import StorePath, WritePath, parquet
-from geo.delta.writer import commit_files, write_files
+from geo.delta.writer import commit_files
 from geo.schemas import TOPIC_LOG
 from tests.delta.memory_store import MemoryStore
 
@@ -30,7 +31,7 @@ _ORDER = ("publish_date", "origin", "ledger_id", "entry_id")
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> WritePath:
     """Its files have groups of some ten rows, and nine are many."""
-    monkeypatch.setattr(writer, "_GROUP_BYTES", 2_000)
+    monkeypatch.setattr(row_files, "ROW_GROUP_BYTES", 2_000)
     monkeypatch.setattr(rows, "MOST_ROWS", 9)
     place = StorePath(MemoryStore(), "memory://bucket/t")
     make_first(place / "_delta_log", TOPIC_LOG, (), {})
@@ -75,7 +76,7 @@ def test_shares_of_a_file_have_each_row_once(table: WritePath, most: int) -> Non
 def test_of_large_rows_few_are_in_memory_whether_they_are_in_one_group_or_in_many(
     table: WritePath, monkeypatch: pytest.MonkeyPatch, group_bytes: int
 ) -> None:
-    monkeypatch.setattr(writer, "_GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(row_files, "ROW_GROUP_BYTES", group_bytes)
     _append(table, range(60), size=50_000)
     found = _added(table)
     (file,) = found.files

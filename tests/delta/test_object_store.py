@@ -42,7 +42,7 @@ def test_one_writer_of_each_name_believes_that_it_won_whatever_answers_are_lost(
     together = Barrier(writers)
 
     def commit(who: int) -> list[bool]:
-        own = StorePath(ObjectStore(log.store.bucket, s3.options()), log.location)  # type: ignore[attr-defined]  # as another process
+        own = StorePath(ObjectStore(log.store.s3.bucket, s3.options()), log.location)  # type: ignore[attr-defined]  # as another process
 
         def one(version: int) -> bool:
             if who == 0:
@@ -170,7 +170,7 @@ def test_a_store_that_passes_the_condition_by_is_refused(s3: S3, log: WritePath)
 
 
 def test_what_another_has_put_in_its_place_is_read_once_a_list_says_so(s3: S3, log: WritePath) -> None:
-    other = StorePath(ObjectStore(log.store.bucket, s3.options()), log.location)  # type: ignore[attr-defined]  # as another process
+    other = StorePath(ObjectStore(log.store.s3.bucket, s3.options()), log.location)  # type: ignore[attr-defined]  # as another process
     place = log / "0.json"
     log.store.put(str(place), b"first")
     assert (log.names(), place.get()) == (["0.json"], b"first")
@@ -218,7 +218,7 @@ def test_many_threads_hold_no_more_than_is_said(log: WritePath, monkeypatch: pyt
 
 
 def test_keys_that_were_rotated_are_found_again_and_those_that_are_not_there_are_a_refusal(s3: S3, log: WritePath) -> None:
-    bucket = log.store.bucket  # type: ignore[attr-defined]
+    bucket = log.store.s3.bucket  # type: ignore[attr-defined]
     found: list[dict[str, str]] = [s3.options() | {"aws_access_key_id": "second"}]
 
     def find() -> dict[str, str]:
@@ -268,7 +268,7 @@ _LARGE = 20 * 1024 * 1024
 
 @pytest.mark.slow
 def test_a_large_file_is_sent_while_it_is_written_and_whole_though_keys_are_rotated_meanwhile(s3: S3, log: WritePath) -> None:
-    store = ObjectStore(log.store.bucket, s3.options(), lambda: s3.options() | {"aws_access_key_id": "second"})  # type: ignore[attr-defined]
+    store = ObjectStore(log.store.s3.bucket, s3.options(), lambda: s3.options() | {"aws_access_key_id": "second"})  # type: ignore[attr-defined]
     parts, before, place = [bytes([at]) * 2**20 for at in range(30)], s3.counts(), str(log.parent / "large")
     try:
         with store.create(place) as file:
@@ -357,7 +357,7 @@ def test_what_cannot_be_copied_whole_is_not_there(s3: S3, tmp_path: Path, monkey
 
 @pytest.mark.slow
 def test_of_a_large_file_what_is_read_is_asked_for(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geo.delta.object_store.WHOLE_BYTES", 1000)
+    monkeypatch.setattr("geo.delta.object_reads.WHOLE_BYTES", 1000)
     place, rows = table_on(s3) / "file", pa.table({"n": range(200_000), "text": [f"text {n}" for n in range(200_000)]})
     with place.store.create(str(place)) as file:
         pq.write_table(rows, file, row_group_size=50_000, write_page_checksum=True)

@@ -13,7 +13,7 @@ import pytest
 from geo.delta.disk_store import on_disk
 from geo.delta.engine import UnsupportedError
 from geo.delta.engines.native.active_files import described
-from geo.delta.writer import statistics
+from geo.delta.row_files import statistics
 
 KINDS = {"n": "long", "s": "string", "d": "date", "t": "timestamp", "f": "double", "day": "date"}
 COLUMNS = {name: {"type": kind} for name, kind in KINDS.items()} | {"x": {"type": {"type": "struct", "fields": []}}}

@@ -23,8 +23,9 @@ from geo.delta.engine import UnsupportedError
 from geo.delta.engines.native.active_files import active_files, described
 from geo.delta.engines.native.rows import added_rows
 from geo.delta.put_commit import put_checksum, put_commit
+from geo.delta.row_files import remove_files, write_files
 from geo.delta.store import PIECE_BYTES, Put, StorePath, WritePath, ask_all, meanwhile, parquet, parquet_checked, read_each
-from geo.delta.writer import commit_files, remove_files, write_files
+from geo.delta.writer import commit_files
 from geo.errors import DamagedError, UnknownAnswerError
 from tests.delta.memory_store import MemoryStore
 from tests.delta.on_s3 import table_on

@@ -30,11 +30,12 @@ from geo.delta.mirror import rows_now
 from geo.delta.object_store import ObjectStore
 from geo.delta.predicate import ANY_ROW
 from geo.delta.put_commit import put_commit
+from geo.delta.row_files import write_files
 from geo.delta.scan import few_rows
 from geo.delta.spark_commits import commit_by_spark
 from geo.delta.table import Table
 from geo.delta.tail import Tail
-from geo.delta.writer import commit_files, forget_committed, write_files
+from geo.delta.writer import commit_files, forget_committed
 from geo.errors import RetryableError, UnknownAnswerError, UnsafeError, UsageError
 from geo.schemas import OWNERS, TOPIC_LOG
 from geo.schemas.table import Column

@@ -55,7 +55,7 @@ _ROW = (
 @pytest.fixture
 def log(spark: SparkSession, s3: S3) -> Table:
     place = table_on(s3)
-    port = ObjectStore(place.store.bucket, s3.options())  # type: ignore[attr-defined]  # it is one
+    port = ObjectStore(place.store.s3.bucket, s3.options())  # type: ignore[attr-defined]  # it is one
     table = Table(Driver.of(spark, find_port=lambda: port), str(place), by_path=True, lock=None)
     create_table(table, TOPIC_LOG)
     return table

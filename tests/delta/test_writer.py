@@ -39,11 +39,12 @@ from geo.delta.engines.native.rows import MOST_ROWS
 from geo.delta.frames import read_inserts
 from geo.delta.local_commits import commit_written
 from geo.delta.local_state import own_state
+from geo.delta.row_files import Added, write_files
 from geo.delta.scan import few_added
 from geo.delta.store import Put, StorePath
 from geo.delta.sums import sum_of
 from geo.delta.table import Table
-from geo.delta.writer import Added, commit_files, write_files
+from geo.delta.writer import commit_files
 from geo.errors import FencedError, UnknownAnswerError
 from geo.journal.cluster import connect
 from geo.now import now_us
@@ -299,7 +300,8 @@ import sys
 from pathlib import Path
 from geo.delta.delta_state import newest_state
 from geo.delta.disk_store import on_disk
-from geo.delta.writer import Added, commit_files
+from geo.delta.row_files import Added
+from geo.delta.writer import commit_files
 from geo.now import now_us
 folder, name = on_disk(Path(sys.argv[1])), sys.argv[2]
 for number in range(60):

@@ -21,10 +21,11 @@ from geo.delta.driver import Driver
 from geo.delta.local_commits import change_here, commit_written
 from geo.delta.object_store import ObjectStore
 from geo.delta.process import this_process
+from geo.delta.row_files import Written, write_files
 from geo.delta.scan import files_at
 from geo.delta.store import WritePath
 from geo.delta.table import Table
-from geo.delta.writer import Written, commit_files, write_files
+from geo.delta.writer import commit_files
 from geo.delta.young import RETENTION, retention_us
 from geo.errors import RetryableError
 from geo.schemas import TOPIC_LOG
@@ -44,7 +45,7 @@ def _no_spark() -> SparkSession:
 @pytest.fixture
 def log(s3: S3) -> Iterator[Table]:
     place = table_on(s3)
-    port = ObjectStore(place.store.bucket, s3.options())  # type: ignore[attr-defined]  # it is one
+    port = ObjectStore(place.store.s3.bucket, s3.options())  # type: ignore[attr-defined]  # it is one
     driver = Driver(_no_spark, lambda: this_process(0), find_port=lambda: port)
     log = Table(driver, str(place), by_path=True, lock=None)
     create_table(log, TOPIC_LOG)

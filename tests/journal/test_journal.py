@@ -22,9 +22,9 @@ from geo.delta.disk_store import on_disk
 from geo.delta.driver import Driver
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.predicate import ANY_ROW
+from geo.delta.row_files import Written
 from geo.delta.spark_commits import overwrite
 from geo.delta.table import Table
-from geo.delta.writer import Written
 from geo.journal import upkeep
 from geo.journal.cached_view import fingerprint, is_unchanged
 from geo.journal.journal import Journal

@@ -220,7 +220,7 @@ def logs(s3: S3) -> tuple[Table, Table]:
     found = []
     for _ in range(2):
         place = table_on(s3)
-        port = ObjectStore(place.store.bucket, s3.options())  # type: ignore[attr-defined]  # it is one
+        port = ObjectStore(place.store.s3.bucket, s3.options())  # type: ignore[attr-defined]  # it is one
         found.append(
             Table(Driver(_no_spark, lambda: this_process(0), find_port=partial(_same, port)), str(place), by_path=True, lock=None)
         )

@@ -29,10 +29,10 @@ from pyspark.sql import functions as F
 from geo.delta.arrow_rows import arrow_type, map_in_arrow
 from geo.delta.delta_state import DeltaState
 from geo.delta.local_state import state_with
+from geo.delta.row_files import Written, remove_files, write_files
 from geo.delta.small_batch import fetch_if_small
 from geo.delta.store import WritePath
 from geo.delta.table import Table
-from geo.delta.writer import Written, remove_files, write_files
 from geo.disk import local_path
 from geo.errors import UsageError
 from geo.log.admission import ERROR

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from geo.delta.delta_state import DeltaState
 from geo.delta.disk_store import DiskPath, path_of
+from geo.delta.row_files import Added, Written, remove_files, statistics, write_out
 from geo.delta.sums import sum_of
-from geo.delta.writer import Added, Written, remove_files, statistics, write_out
 from geo.disk import local_path
 from geo.now import now_s
 

@@ -28,8 +28,8 @@ from geo.delta.engines.native.rows import read_groups
 from geo.delta.file_rows import FileRows, RowsFile
 from geo.delta.predicate import Predicate
 from geo.delta.predicate_arrow import kept
+from geo.delta.row_files import Added, FileWriter, Written, fits, parted, remove_files
 from geo.delta.store import ReadPath, ReadStore, WritePath, read_each
-from geo.delta.writer import Added, FileWriter, Written, fits, parted, remove_files
 from geo.errors import RetryableError, SetupError
 from geo.late import arrow_types, spark_errors
 from geo.slices import slices
