@@ -75,14 +75,12 @@ def _classes() -> Iterator[tuple[str, ast.ClassDef]]:
 
 LONG_FILES: dict[str, int] = {
     "geo/subscription/consumer/dispatcher.py": 417,
-    "geo/subscription/pip33/marker_tail.py": 483,
 }
 """Lines of each file that is too long: no other may be, and none of these may grow."""
 
 LONG_CLASSES: dict[str, tuple[int, int]] = {
     "Dispatcher": (346, 30),
     "Run": (314, 21),
-    "MarkerTail": (341, 22),
 }
 """Lines and methods of each class, likewise."""
 
@@ -102,7 +100,7 @@ QUESTIONED: dict[str, int] = {
     "schemas": 1,
     "session": 1,
     "streams": 12,
-    "subscription": 55,
+    "subscription": 48,
     "text": 1,
 }
 LONG_SENTENCES: dict[str, int] = {
@@ -126,7 +124,7 @@ LONG_SENTENCES: dict[str, int] = {
     "session": 3,
     "sql_text": 1,
     "streams": 16,
-    "subscription": 94,
+    "subscription": 91,
     "times": 2,
 }
 WORN: dict[str, int] = {

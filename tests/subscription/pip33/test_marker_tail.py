@@ -16,7 +16,7 @@ from geo.ids import Position
 from geo.replication.link_state import LinkRecord
 from geo.schemas import MARKERS
 from geo.streams import timetable
-from geo.subscription.pip33 import marker_tail
+from geo.subscription.pip33 import topic_feed
 from geo.subscription.pip33.controller_rows import (
     Again,
     FinishedUpTo,
@@ -50,7 +50,7 @@ class Tailing:
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(timetable, "MARKERS_LOOK_S", 0.0)
         monkeypatch.setattr(timetable, "MARKERS_PEERS_LOOK_S", 0.0)
-        monkeypatch.setattr(marker_tail, "now_us", lambda: round(self.now * 1e6))
+        monkeypatch.setattr(topic_feed, "now_us", lambda: round(self.now * 1e6))
         us = world.tables("us")
         self.notes = Notes()
         (ownership,) = claim(us, [[version_sync_runner(us)]], take_over=True)
