@@ -73,15 +73,10 @@ def _classes() -> Iterator[tuple[str, ast.ClassDef]]:
         yield from ((file, node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 
-LONG_FILES: dict[str, int] = {
-    "geo/subscription/consumer/dispatcher.py": 417,
-}
+LONG_FILES: dict[str, int] = {}
 """Lines of each file that is too long: no other may be, and none of these may grow."""
 
-LONG_CLASSES: dict[str, tuple[int, int]] = {
-    "Dispatcher": (346, 30),
-    "Run": (314, 21),
-}
+LONG_CLASSES: dict[str, tuple[int, int]] = {}
 """Lines and methods of each class, likewise."""
 
 QUESTIONED: dict[str, int] = {
@@ -100,7 +95,7 @@ QUESTIONED: dict[str, int] = {
     "schemas": 1,
     "session": 1,
     "streams": 12,
-    "subscription": 48,
+    "subscription": 45,
     "text": 1,
 }
 LONG_SENTENCES: dict[str, int] = {
@@ -124,7 +119,7 @@ LONG_SENTENCES: dict[str, int] = {
     "session": 3,
     "sql_text": 1,
     "streams": 16,
-    "subscription": 91,
+    "subscription": 90,
     "times": 2,
 }
 WORN: dict[str, int] = {

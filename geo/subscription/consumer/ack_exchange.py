@@ -29,7 +29,7 @@ from geo.subscription.acks.gathered import by_key
 from geo.subscription.acks.peer_acks import PeerAcks, fold_peers, peers_of
 from geo.subscription.acks.record import key_of, told_unreadable
 from geo.subscription.acks.subscription_state import SubscriptionState
-from geo.subscription.consumer.dispatcher import Dispatcher
+from geo.subscription.consumer.acknowledgements import Acknowledgements
 from geo.subscription.consumer.settings import Settings
 from geo.text import first_line
 
@@ -44,8 +44,8 @@ class ConsumerPart:
     for messages each `every_s` seconds.
     """
 
-    def __init__(self, settings: Settings, ownership: Ownership, dispatcher: Dispatcher, every_s: float) -> None:
-        self.settings, self.ownership, self.dispatcher, self.every_s = settings, ownership, dispatcher, every_s
+    def __init__(self, settings: Settings, ownership: Ownership, acks: Acknowledgements, every_s: float) -> None:
+        self.settings, self.ownership, self.acks, self.every_s = settings, ownership, acks, every_s
         self.key = key_of(settings.topic, settings.name)
         self.kept: SubscriptionState | None = None
         """State that is not known to be published: told again it changes nothing."""
@@ -62,11 +62,11 @@ class ConsumerPart:
     def begin(self, state: SubscriptionState) -> None:
         """Take in what is known of the subscription at the start, then what was heard while it was read: heard first, what a peer
         tells of before a reset would be taken for where the subscription begins, and told here."""
-        self.dispatcher.received(state)
+        self.acks.received(state)
         with self._lock:
             early, self._early = self._early or [], None
         for records, elsewhere in early:
-            self.dispatcher.hear(records, elsewhere=elsewhere)
+            self.acks.handle(records, elsewhere=elsewhere)
 
     def keep(self, state: SubscriptionState) -> None:
         """To be published with the next flush."""
@@ -81,7 +81,7 @@ class ConsumerPart:
 
     def collect(self) -> None:
         """Keep what the consumer has found out; nothing once another one has taken the subscription over."""
-        if (unpublished := self.dispatcher.take_unpublished()) is not None:
+        if (unpublished := self.acks.take_unpublished()) is not None:
             self.keep(unpublished)
         now = time.monotonic()
         if self.kept is not None or now - self._looked_at >= timetable.CONSUMER_LOOK_S:
@@ -97,7 +97,7 @@ class ConsumerPart:
             if self._early is not None:
                 self._early.append((records, elsewhere))
                 return
-        self.dispatcher.hear(records, elsewhere=elsewhere)
+        self.acks.handle(records, elsewhere=elsewhere)
 
 
 class AckExchange:
@@ -276,9 +276,9 @@ class AckExchange:
         of_key = by_key(records)
         for member in self._now():
             if member.key in of_key:
-                was_regional = member.dispatcher.is_regional
+                was_regional = member.acks.is_regional
                 member.hear(of_key[member.key], elsewhere=elsewhere)
-                if was_regional and not member.dispatcher.is_regional:
+                if was_regional and not member.acks.is_regional:
                     for peer in self._peers:  # what they told meanwhile was not heard
                         peer.missed = True
 
@@ -291,7 +291,7 @@ class AckExchange:
 
     def _shared_keys(self) -> set[str]:
         """Keys of subscriptions that something which peers know may concern."""
-        return {member.key for member in self._now() if not member.dispatcher.is_regional}
+        return {member.key for member in self._now() if not member.acks.is_regional}
 
     def _follow_own(self, failed: bool) -> float:
         """After a fault, or when the log is not what it was, all that is known is taken in."""
@@ -300,7 +300,7 @@ class AckExchange:
             self._tail = AckTail(Tail.at_newest(self._own))
             known = read_known(self._tables, self._topic)
             for member in self._now():
-                member.dispatcher.received(known.all_of(member.settings.topic, member.settings.name))
+                member.acks.received(known.all_of(member.settings.topic, member.settings.name))
         while (records := self._tail.next(self._keys)) is not None and not self._stop.is_set():
             self._hear(records, elsewhere=False)
         return self._look_every_s(least_look_s(self._own))

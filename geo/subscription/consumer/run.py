@@ -10,24 +10,20 @@ import math
 import threading
 import time
 
-from geo.coordination.claiming import claim
-from geo.coordination.ownership import Ownership, release
-from geo.coordination.runners import Runner, consumer_runner
 from geo.crash import CrashPoint, reach
 from geo.delta.small_batch import MOST_HELD_BYTES, hold_on_driver
 from geo.delta.tail import Tail, Turn, look_every_s
-from geo.errors import AlreadyOwnedError, UnsafeError, UsageError
-from geo.faults import FAULTS, may_pass, needs_person, session_is_gone
-from geo.log.partitioned import partitions
+from geo.errors import UnsafeError
+from geo.faults import FAULTS, may_pass, session_is_gone
 from geo.log.topic_log import PUBLISH_ORDER, open_log, user_columns
 from geo.streams import timetable
 from geo.streams.life import Life, WorkEvent, backoff_s
 from geo.streams.trigger import interval_s
 from geo.subscription.acks.acks_topic import read_known
-from geo.subscription.acks.consumers import consumers_of
 from geo.subscription.acks.start_position import base_at
 from geo.subscription.consumer.ack_exchange import ConsumerPart, join, leave
 from geo.subscription.consumer.dispatcher import Dispatcher
+from geo.subscription.consumer.owning import give_back, own, refuse_without_log
 from geo.subscription.consumer.settings import Settings
 from geo.subscription.consumer.user_function import Listener
 from geo.text import first_line
@@ -35,9 +31,6 @@ from geo.text import first_line
 log = logging.getLogger(__name__)
 
 TRIGGER = "200 ms"
-
-STANDBY_INTERVAL_S, STANDBY_SHARE = 2.0, 4
-"""Seconds between two questions of a standby whether the subscription is free; asking takes a fifth of its time at most."""
 
 LAST_FLUSH_S = 10.0
 """Seconds that a run that ends tries to publish what it has acknowledged."""
@@ -80,7 +73,7 @@ class Run:
         self._reset_seen = threading.Event()
         """A record has reset the subscription: it begins elsewhere now."""
         self._followed_at = -math.inf
-        """When it last saw what the log holds behind what was delivered."""
+        """The time when it last saw what the log holds behind what was delivered."""
         self.has_begun = False
         """It owns the subscription and knows what is known of it."""
 
@@ -89,13 +82,13 @@ class Run:
 
     def go(self) -> None:
         """Raises as `Subscription.run`."""
-        self._find_log()
-        ownership = self._own()
+        refuse_without_log(self._settings)
+        ownership = own(self._settings, self._stopped, self._ends_at)
         if ownership is None:
             return
         tidy = told = False
         try:
-            self._member = ConsumerPart(self._settings, ownership, self.dispatcher, self._interval_s or 0.0)
+            self._member = ConsumerPart(self._settings, ownership, self.dispatcher.acks, self._interval_s or 0.0)
             self._exchange = join(self._member)
             try:
                 self._begin()
@@ -112,80 +105,10 @@ class Run:
             try:
                 self.dispatcher.close(clean=tidy)
             finally:
-                self._give_back(ownership, tidy=tidy, told=told)
+                give_back(self._settings, ownership, tidy=tidy, told=told)
         self._raise_failure()
 
     # -- start and end ---------------------------------------------------------------------------------------------------
-
-    def _find_log(self) -> None:
-        if not self._tables.log(self._topic).exists():
-            if parts := partitions(self._tables, self._topic):
-                raise UsageError(f"{self._topic} is partitioned: consume {parts[0]} to {parts[-1].name} with Subscriptions.")
-            raise UsageError(
-                f"{self._topic}: has no log in cluster {self._tables.cluster.name}. Publish to it, or let a link bring it; "
-                "`geo topics list` shows what is there."
-            )
-
-    def _own(self) -> Ownership | None:
-        """Own the subscription in this cluster, as a standby once nobody else does, and whatever fails meanwhile. None: the run was
-        over before."""
-        runner = consumer_runner(self._tables, self._topic, self._name, self._settings.share)
-        said, failed = "", 0
-        while True:
-            begun = time.monotonic()
-            try:
-                return self._claim(runner)
-            except FAULTS as error:
-                if not self._settings.standby or needs_person(error) or session_is_gone(error):
-                    raise
-                failed = 0 if isinstance(error, AlreadyOwnedError) else failed + 1
-                why = first_line(error).partition(" One runner at a time")[0]
-            if why != said:
-                log.log(logging.WARNING if failed else logging.INFO, "%s: standing by: %s", self, why)
-                said = why
-            wait_s = max(STANDBY_INTERVAL_S, STANDBY_SHARE * (time.monotonic() - begun), backoff_s(failed) if failed else 0.0)
-            left_s = math.inf if self._ends_at is None else self._ends_at - time.monotonic()
-            if left_s <= 0 or self._stopped.wait(min(wait_s, left_s)):
-                return None
-
-    def _claim(self, runner: Runner) -> Ownership:
-        """Raises AlreadyOwnedError also where somebody delivers other shares of the keys than these, or all of them. Whoever did
-        and ended badly, or is silent, is fenced with it, and may be replaced by `take_over` as the own runner."""
-        others = self._others(runner)
-        mine, *theirs = claim(self._tables, [[runner], *([other] for other in others)], take_over=self._settings.take_over)
-        for other in theirs:
-            other.in_flight = False  # what they could not tell comes again to this one
-        release(theirs)
-        if self._others(runner):  # of two that begin at once each sees the other, or one does
-            release([mine])
-            raise AlreadyOwnedError(
-                f"{self}: another consumer with other shares of the keys began at the same moment. Start again."
-            )
-        return mine
-
-    def _others(self, runner: Runner) -> list[Runner]:
-        """Who has not released the subscription and delivers keys that this one does, too."""
-        key_range = self._settings.key_range
-        same = None if key_range is None else f" of {key_range[1]}"
-        owners = [one for one in consumers_of(self._tables, self._topic, self._name) if one.is_owned]
-        shares = [one.runner.partition(", ")[2] for one in owners if one.runner != runner.name]
-        return [
-            consumer_runner(self._tables, self._topic, self._name, share)
-            for share in shares
-            if same is None or not share.endswith(same)
-        ]
-
-    def _give_back(self, ownership: Ownership, *, tidy: bool, told: bool) -> None:
-        """Not `told`: whoever comes next cannot know all that was acknowledged, and a failover says so."""
-        if not tidy:
-            ownership.abandon()
-            return
-        ownership.in_flight = not told
-        try:
-            release([ownership])
-        except FAULTS as error:
-            log.warning("%s: could not be given back: %s", self, first_line(error))
-            ownership.abandon()
 
     def _begin(self) -> None:
         """Take in what is known of the subscription; create it if that is nothing. Publish what the last run died on before this one can."""
@@ -239,11 +162,11 @@ class Run:
 
     def _on_reset(self) -> None:
         if self.has_begun:
-            log.info("%s: was reset (%s)", self, self.dispatcher.state.epoch)
+            log.info("%s: was reset (%s)", self, self.dispatcher.acks.state.epoch)
         self._reset_seen.set()
 
     def _refuse_deleted(self) -> None:
-        state = self.dispatcher.state
+        state = self.dispatcher.acks.state
         if state.deleted:
             raise UnsafeError(
                 f"{self} was deleted (by {state.epoch.cluster}). Nothing is delivered. `geo subscriptions create` begins it anew."
@@ -282,7 +205,7 @@ class Run:
                     log.warning("%s: the function fails on all messages, again in %.0f s: %s", self, wait_s, first_line(delayed))
                 else:
                     # The log was restored, rewritten, made anew: what is not acknowledged is found again.
-                    ends, before, progress = self._interval_s is None, progress, self.dispatcher.done.progress
+                    ends, before, progress = self._interval_s is None, progress, self.dispatcher.acks.done.progress
                     # One that is slower than its log is cut comes further at each look. Time that it took to fail is no time that
                     # an idle one ran.
                     moved = progress > before or (not ends and self._followed_at - life.again_at > timetable.STEADY_S)
@@ -346,7 +269,7 @@ class Run:
         # A run goes on, as it does when its tail meets records that it cannot read.
         known = read_known(self._tables, self._topic, self._name)
         if known.state_of(self._topic, self._name, in_spite=True) is not None:
-            self.dispatcher.received(known.all_of(self._topic, self._name))
+            self.dispatcher.acks.received(known.all_of(self._topic, self._name))
 
     def _raise_failure(self) -> None:
         """Raises what ends the run, in whichever thread it was met."""
@@ -358,4 +281,4 @@ class Run:
         self._refuse_deleted()
         self._raise_failure()
         late = self._ends_at is not None and time.monotonic() >= self._ends_at
-        return self._stopped.is_set() or late or (self._limit is not None and self.dispatcher.done.delivered >= self._limit)
+        return self._stopped.is_set() or late or (self._limit is not None and self.dispatcher.acks.done.delivered >= self._limit)

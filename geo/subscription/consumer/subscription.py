@@ -121,7 +121,7 @@ class Subscription:
     @property
     def state(self) -> AckState:
         """State of the subscription here and now, once a run has begun."""
-        return AckState() if self._run is None else self._run.dispatcher.state
+        return AckState() if self._run is None else self._run.dispatcher.acks.state
 
     @property
     def has_begun(self) -> bool:
@@ -131,7 +131,7 @@ class Subscription:
     @property
     def done(self) -> Consumed:
         """Counts of the run so far, or of the last one."""
-        return Consumed() if self._run is None else self._run.dispatcher.done
+        return Consumed() if self._run is None else self._run.dispatcher.acks.done
 
     def run(
         self, listener: Listener, *, trigger: str = TRIGGER, limit: int | None = None, for_s: float | None = None
@@ -189,7 +189,7 @@ class Subscription:
         run = self._run
         if run is None:
             raise UsageError(f"{self}: no consumer is running; acknowledge() works only during a run.")
-        return run.dispatcher.acknowledge(ids)
+        return run.dispatcher.acks.acknowledge(ids)
 
     def _begin(self, listener: Listener, trigger: str, limit: int | None = None, for_s: float | None = None) -> Run:
         """A run, which nothing else may be beside until `_go` has ended."""
@@ -203,6 +203,6 @@ class Subscription:
     def _go(self, run: Run) -> Consumed:
         try:
             run.go()
-            return run.dispatcher.done
+            return run.dispatcher.acks.done
         finally:
             self._running.release()

@@ -29,7 +29,7 @@ from geo.subscription.acks.record import encode
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer.ack_exchange import ConsumerPart
-from geo.subscription.consumer.dispatcher import Dispatcher
+from geo.subscription.consumer.acknowledgements import Acknowledgements
 from geo.testing import dies_at
 from tests.delta.logs import commit_of
 from tests.subscription.consuming import (
@@ -166,7 +166,7 @@ def test_a_subscription_that_was_deleted_at_a_peer_is_not_begun_here(linked: Wor
 def test_what_a_peer_tells_from_before_a_reset_is_not_told_here_though_it_is_heard_first(world: World) -> None:
     settings = subscription(world, "us")._settings
     resets: list[int] = []
-    consumer = Dispatcher(settings, lambda messages: messages, None, lambda: False, lambda: None, lambda: resets.append(1))
+    consumer = Acknowledgements(settings, lambda: None, lambda: resets.append(1))
     own = claim(settings.tables, [[consumer_runner(settings.tables, TOPIC, NAME, "")]])[0]
     member = ConsumerPart(settings, own, consumer, 0.0)
     before, after = AckState(base=Base()), AckState(epoch=Epoch(1, "us"), base=Base())
