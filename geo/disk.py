@@ -48,7 +48,7 @@ def syncs() -> bool:
 
 
 def sync(paths: Iterable[Path]) -> None:
-    """Write files, or the names in folders, out to the disk; what is not there is left out, and folders above ours that may not be
+    """Write files, or the names in folders, out to the disk. What is not there is left out, and folders above ours that may not be
     opened. Raises OSError where the disk fails."""
     if not syncs():
         return

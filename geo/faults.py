@@ -120,7 +120,7 @@ _OF_DISKS = {
 
 
 def reason_of(error: BaseException) -> Reason:
-    """Why it was raised: an error of this package says it; of a storage's or Spark's it is known by number, class or remedy."""
+    """Tells why it was raised: an error of this package says it; of a storage's or Spark's it is known by number, class or remedy."""
     error = as_raised(error)
     if isinstance(error, GeoError):
         return error.code

@@ -85,7 +85,7 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
 
 
 def locked_jars(schemes: Collection[str] = (), spark: str | None = None) -> tuple[Jar, ...]:
-    """The jars this version of the program runs with, where it works with locations behind these schemes; `spark`: its version, as `4.2`, by
+    """The jars this version of the program runs with, where it works with locations behind these schemes. `spark`: its version, as `4.2`, by
     default that of the Spark which would be started. Raises SetupError for a Spark without."""
     jars = parse_lock(LOCK_FILE.read_text(encoding="utf-8"))
     spark = spark_here() if spark is None else spark

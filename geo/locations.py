@@ -22,7 +22,7 @@ def scheme_of(location: str) -> str:
 
 
 def storage_of(location: str) -> str:
-    """The storage behind a scheme, one word for all that lead to it: s3a, abfss, gs and so on; "" for a local disk, and where Databricks shows one."""
+    """The storage behind a scheme, one word for all that lead to it: s3a, abfss, gs and so on. "" for a local disk, and where Databricks shows one."""
     return _SAME.get(scheme_of(location), scheme_of(location))
 
 

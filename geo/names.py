@@ -2,7 +2,7 @@
 
 The grammar, here and nowhere else. All of it is ASCII, so no two names look alike, and sorting is the same everywhere.
 - A topic is `persistent://tenant/namespace/name`. Each of the three parts has the characters Pulsar allows in a tenant:
-  letters, digits and `_ - . : =`. It starts with a letter, a digit or `_`; it has no `..`; it is no device name of
+  letters, digits and `_ - . : =`. It starts with a letter, a digit or `_`; it has no `..`. It is no device name of
   Windows (`con`, `nul`, `com1`, ...: a folder of that name cannot be made there).
 - Clusters, producers and subscriptions stand unencoded in paths, property keys, message ids (`eu:7:42`): lower-case
   letters, digits, `_` and `-`, starting with a letter or a digit.
@@ -196,7 +196,7 @@ class Topic:
 
 DEFAULT_PRODUCER = "default"
 MARKERS_PRODUCER = "geo-markers"
-"""Who writes the markers of version subscriptions into a topic; nobody else publishes under this name."""
+"""The one who writes the markers of version subscriptions into a topic; nobody else publishes under this name."""
 
 
 def _check_label(what: str, name: str) -> str:
@@ -248,7 +248,7 @@ def topic_glob_matches(glob: str, topic: Topic) -> bool:
 
 
 def glob_of(text: str, known: Collection[Topic]) -> str:
-    """Derives the glob of a name that a person gives: a glob is itself; a name of which only partitions are `known` stands for
+    """Derives the glob of a name that a person gives: a glob is itself. A name of which only partitions are `known` stands for
     all of these. Raises InvalidNameError for neither.
     """
     if is_glob(text):

@@ -1,4 +1,4 @@
-"""Why something is as it is: the closed list of reason codes, which states, findings and events share. Pure."""
+"""The reason why something is as it is: the closed list of reason codes, which states, findings and events share. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Spark sessions: the settings delta-geo relies on, how one is obtained, and the check that a given one is fit.
 
-A session that somebody else made (spark-submit, a notebook, Databricks) is used as it is, but for NEEDED_ALWAYS; only one that
+A session that somebody else made (spark-submit, a notebook, Databricks) is used as it is, but for NEEDED_ALWAYS. Only one that
 we start gets all our settings. `geo/spark-defaults.conf` holds SPARK_DEFAULTS for spark-submit, and a test keeps the two equal.
 No `_jvm`: Spark Connect has none.
 """
@@ -189,7 +189,7 @@ def starts_without_log_store() -> bool:
 
 
 def _conf_folder() -> Path:
-    """Where spark-submit, by which a session of ours starts, finds settings."""
+    """Tells where spark-submit, by which a session of ours starts, finds settings."""
     if (folder := os.environ.get("SPARK_CONF_DIR")) is not None:
         return Path(folder)
     if (home := os.environ.get("SPARK_HOME")) is None:
@@ -287,7 +287,7 @@ def refuse_connect(spark: SparkSession) -> None:
 
 
 def require_delta(spark: SparkSession) -> None:
-    """Returns if the session can read and write Delta tables in UTC, and its Python workers find this package; raises SetupError with every
+    """Returns if the session can read and write Delta tables in UTC, and its Python workers find this package. Raises SetupError with every
     finding if not.
 
     Reads settings, and once in a session that somebody else started asks one worker, which takes about a second. Databricks has Delta built in and does not

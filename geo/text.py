@@ -59,7 +59,7 @@ _FROM_TASK, _OF_JAVA = "An exception was thrown from the Python worker", "JVM st
 """Beginning of an error that Python raised in a task of Spark's, whose trace follows, and of what comes behind that."""
 
 _TRACE = "Traceback (most recent call last):"
-"""Where Python's trace begins, also in an error of Java's."""
+"""The place where Python's trace begins, also in an error of Java's."""
 
 
 def first_line(error: BaseException) -> str:

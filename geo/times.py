@@ -85,7 +85,7 @@ _ISO = re.compile(
 def from_iso(text: str) -> datetime:
     """A date or a time as ISO 8601 writes it, with its zone if it says one: `2013-01-01T05:15:00Z`. One grammar, whatever Python reads it.
 
-    T may be a blank; seconds, and what follows them, may be missing; digits behind the microseconds are cut off; zones are Z, +05:30, +0530 or +05;
+    T may be a blank; seconds, and what follows them, may be missing; digits behind the microseconds are cut off. Zones are Z, +05:30, +0530 or +05;
     all of it may be without its signs (`20130101T051500Z`). Raises ValueError for anything else, and for a day or an hour that is none.
     """
     if (found := _ISO.fullmatch(text)) is None:
@@ -123,7 +123,7 @@ def duration_text(seconds: int) -> str:
 
 
 def from_words(text: str, now: datetime) -> datetime:
-    """A time as people say it, by the time that it is `now` (with a zone): `-90m` and `-1d`, so long ago; `now`; `today` and `yesterday`, the
+    """A time as people say it, by the time that it is `now` (with a zone): `-90m` and `-1d`, so long ago. `now`; `today` and `yesterday`, the
     beginning of that day in UTC; or a time as `from_iso`, without a zone of UTC. Raises ValueError for anything else."""
     if text == "now":
         return now

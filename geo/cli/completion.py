@@ -1,4 +1,4 @@
-"""Names that the shell may put behind an option: clusters and links, of the configuration; topics and subscriptions, of a small file that is made
+"""Names that the shell may put behind an option: clusters and links, of the configuration. Topics and subscriptions, of a small file that is made
 again beside the answer. Who asks has an answer at once, without Spark, and no store is waited for.
 
     python -m geo.cli.completion FILE        makes that file of a configuration's clusters
@@ -94,7 +94,7 @@ def _subscriptions(topics: Mapping[str, Sequence[str]], topic: str | None) -> li
 
 
 def _place(path: str) -> Path:
-    """Where the names of a configuration's topics and subscriptions are noted."""
+    """Tells where the names of a configuration's topics and subscriptions are noted."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "delta-geo" / "names" / f"{hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:16]}.json"
 

@@ -98,7 +98,7 @@ def lines(one: Explained, now_us: int, config: str) -> list[str]:
 
 
 def _standing(one: Explained, now_us: int, config: str) -> list[str]:
-    """Where the link stands, why not further, and how that was."""
+    """Tells where the link stands, why not further, and how that was."""
     said = []
     if (status := one.status) is not None:
         of = "" if status.newest is None else f" of {status.newest}"

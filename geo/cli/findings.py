@@ -34,7 +34,7 @@ def lag_as_json(lag: Lag | None, prefix: str = "") -> dict[str, Any]:
 
 
 def process_as_json(one: RegionProcess) -> dict[str, Any]:
-    """Who runs something in a region. `reason`: why it does nothing now."""
+    """Names who runs something in a region. `reason`: why it does nothing now."""
     holder = one.holder
     told = {"broker": one.name, "does": one.does, "state": SILENT if holder.why else UP, "since": from_us(one.since_us)}
     silent_s = None if holder.last_us is None else round(holder.silent_s, 3)

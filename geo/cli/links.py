@@ -214,7 +214,7 @@ def _limited(lag: Lag | None, how: Finding, now_us: int, max_lag_s: float | None
 
 
 def _reason(one: LinkStatus) -> str | None:
-    """Why it is not running, and what it left out."""
+    """Tells why it is not running, and what it left out."""
     told = [] if one.reason is None else [one.reason]
     if one.impossible is None and one.at is not None:
         told.append("how many rows it left out that no producer can have written is unknown; its next start counts them")

@@ -35,7 +35,7 @@ class UnprintedError(GeoError):
 
 
 class NobodyReadsError(UnprintedError):
-    """Who read what is shown has ended, as `head` does once it has enough. Nothing is said of it."""
+    """The one who read what is shown has ended, as `head` does once it has enough. Nothing is said of it."""
 
     exit_code = 141  # as shells have it
 
@@ -57,7 +57,7 @@ def _has_all_characters() -> bool:
 
 
 def to_json(value: Any) -> Any:
-    """`value` as JSON has it: times ISO 8601, in UTC; those without a zone (TIMESTAMP_NTZ) without one; bytes in base64, decimals as text, and NaN,
+    """`value` as JSON has it: times ISO 8601, in UTC; those without a zone (TIMESTAMP_NTZ) without one. Bytes in base64, decimals as text, and NaN,
     Infinity and -Infinity, which JSON's numbers are not. Keys are text, as the value would be. A dataclass as `said`."""
     if is_dataclass(value) and not isinstance(value, type):
         return to_json(said(value))
@@ -116,7 +116,7 @@ class Colour(Enum):
 
 
 class Line(NamedTuple):
-    """A line for people. Of those into which it is wrapped the first has its colour, and the others begin at column `indent`;
+    """A line for people. Of those into which it is wrapped the first has its colour, and the others begin at column `indent`.
     None: a little further than it does.
     """
 
@@ -134,7 +134,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 class Output:
     """Prints results. `text` takes lines, `table` rows with a head; with `as_json` both are left to `data`. In both, verbs are as they are typed for
-    `config`, the configuration of who reads it; in `lines` all is as it is, as what is in messages has to be."""
+    `config`, the configuration of who reads it. In `lines` all is as it is, as what is in messages has to be."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json, self.config = as_json, ""

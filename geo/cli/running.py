@@ -119,7 +119,7 @@ def starting(name: str, config: Config) -> StartSpark:
 
 class LookedAt:
     """The clusters of a configuration, for a verb that only looks. `engine` says who reads rows of logs: "native", this process,
-    and Spark never starts; "spark"; or "auto", this process where it can, and Spark starts when something first needs it."""
+    and Spark never starts; "spark". Or "auto", this process where it can, and Spark starts when something first needs it."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class LookedAt:
         picture: Sequence[TableSchema] = (),
         late: Late | None = None,
     ) -> None:
-        """`only`: this cluster alone. `picture`: of who makes one of all that is there, the system tables that it takes; each table is as it was
+        """`only`: this cluster alone. `picture`: of who makes one of all that is there, the system tables that it takes. Each table is as it was
         at the first look at it then. `late`: as `Regions`."""
         self.config, self._engine, self._started = config, engine, starting(name, config)
         reads = Reads.NONE if engine == "spark" else Reads.ALL
@@ -200,7 +200,7 @@ def writable(args: argparse.Namespace, config: Config, name: str) -> ClusterTabl
 
 
 def full_disk(clusters: Iterable[Cluster]) -> str | None:
-    """Where there is least space of the places that a verb writes to: those of clusters, and where Spark puts what does not fit."""
+    """Tells where there is least space of the places that a verb writes to: those of clusters, and where Spark puts what does not fit."""
     scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
     return fullest([*(location for cluster in clusters for location in cluster.locations), *scratch])
 

@@ -141,7 +141,7 @@ def create(args: argparse.Namespace, output: Output) -> int:
 
 
 def _start(args: argparse.Namespace, config: Config) -> StartPosition:
-    """Where a subscription is to begin: as --start says, or where a consumer group of Kafka's stands."""
+    """Tells where a subscription is to begin: as --start says, or where a consumer group of Kafka's stands."""
     of_kafka = (args.kafka, args.kafka_topic, args.kafka_group)
     if of_kafka == (None, None, None):
         start: StartPosition = args.start

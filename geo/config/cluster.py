@@ -19,7 +19,7 @@ from geo.times import MAX_DURATION_S
 
 OWNER_TIMEOUT_S = 5 * 60
 """An owner on another host that gave no sign of life for so long is replaced without a person: longer than a pause of garbage
-collection or a slow commit, and than clocks differ; the fence makes it safe if it lived after all."""
+collection or a slow commit, and than clocks differ. The fence makes it safe if it lived after all."""
 
 LEAST_OWNER_TIMEOUT_S = 30
 
@@ -103,7 +103,7 @@ class Cluster:
 
     @property
     def place(self) -> str:
-        """Where its tables are, as configured."""
+        """The place where its tables are, as configured."""
         return self.root or f"{self.catalog}.{self.schema}"
 
     @property

@@ -89,7 +89,7 @@ class Link:
     """Period in which the link is run, where that is by a schedule. Nobody is missed for so long and half as long again.
     None: it runs on, or as its commits tell."""
     line: int | None = field(default=None, compare=False, repr=False)
-    """Where it stands in the configuration's file; None: in none."""
+    """The place where it stands in the configuration's file; None: in none."""
 
     def __post_init__(self) -> None:
         check_cluster(self.source)

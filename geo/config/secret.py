@@ -17,7 +17,7 @@ _SECRET = re.compile(r"secret://(?:env/[A-Za-z_][A-Za-z0-9_]*|file/{1,2}[^/\x00-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """Where a secret is. The secret itself is read by `reveal` and kept nowhere, so it is in no repr, log or pickle."""
+    """The place where a secret is. The secret itself is read by `reveal` and kept nowhere, so it is in no repr, log or pickle."""
 
     reference: str
 

@@ -33,7 +33,7 @@ _HADOOP = {
 """Options that have one setting of Hadoop's, behind `fs.s3a.bucket.BUCKET.`, of the same value."""
 
 REQUEST_TIMEOUT = "30s"
-"""Where `timeout` says nothing. A request that has no answer by then is tried again; a put if absent is unknown then."""
+"""The place where `timeout` says nothing. A request that has no answer by then is tried again; a put if absent is unknown then."""
 
 KNOWN = (
     *_HADOOP,

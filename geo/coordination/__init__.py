@@ -1,1 +1,1 @@
-"""Who may write what, and for how long: owners, their signs of life and their clocks, the fence that stops a stale one."""
+"""The one who may write what, and for how long: owners, their signs of life and their clocks, the fence that stops a stale one."""

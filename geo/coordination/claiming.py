@@ -53,7 +53,7 @@ def claim(
 
     `take_over` also replaces an owner that lives, of all of them or of these. The fence makes this safe; the replaced runner fails.
     Raises AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits, and on a host
-    whose clock is not the storage's; RetryableError where the store says again and again not whether a fence was made.
+    whose clock is not the storage's. RetryableError where the store says again and again not whether a fence was made.
     """
     tables.refuse_unsafe_storage()
     admit(tables)

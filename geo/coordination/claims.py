@@ -26,7 +26,7 @@ class Liveness(str, Enum):
     DEAD = "DEAD"
     """It ran on this host and is gone; its JVM may still be ending, whose end can be waited for."""
     LEFT = "LEFT"
-    """It runs it no longer, and what it has sent may still come: it is this process, which gave the runner up after an error; or it ran on
+    """It runs it no longer, and what it has sent may still come: it is this process, which gave the runner up after an error. Or it ran on
     this host and is gone, and its JVM cannot be waited for: nothing is known of it, or it is the JVM of this process."""
     SILENT = "SILENT"
     """Nothing is known of it: it runs on another host, if it does, and gave no sign of life for longer than the owner timeout."""
@@ -91,7 +91,7 @@ def decide(
     the fence files of the wanted runners. The new generation is above all of them: no two claims of a runner ever share one,
     also if the table of owners was lost or put back older. Nothing is known of an owner that only its fence tells of.
     Of the runners `take_over` an owner that lives is replaced; its next append fails. `outlives`: what a process has sent may arrive
-    after its end, as at an object store; then something may be in flight of an owner who did not release.
+    after its end, as at an object store. Then something may be in flight of an owner who did not release.
     """
     found = {owner.runner: owner for owner in owners if owner.runner in wanted}
     held = [owner for owner in found.values() if owner.is_owned]

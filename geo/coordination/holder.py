@@ -1,4 +1,4 @@
-"""Who owns a runner, and whether he lives: one answer, which all who ask share. Pure: no Spark, clock or I/O.
+"""The one who owns a runner, and whether he lives: one answer, which all who ask share. Pure: no Spark, clock or I/O.
 
 Of a process on this host the system says it. Of any other its signs of life do, held against the storage's clock: its own sign, and
 each claim and release that it made, since who claims lives.
@@ -57,7 +57,7 @@ class Holder:
 
     @property
     def code(self) -> Reason | None:
-        """Why nothing is done; None: it lives, or may."""
+        """The reason why nothing is done; None: it lives, or may."""
         match self.liveness:
             case Liveness.LIVES:
                 return None
@@ -90,7 +90,7 @@ class Holder:
 
     @property
     def shown(self) -> str:
-        """Who runs it, or why nobody does."""
+        """The one who runs it, or why nobody does."""
         return self.why or f"{self.name} runs it, since {shown_time(self.claim.since)}"
 
 

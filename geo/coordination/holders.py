@@ -20,7 +20,7 @@ from geo.times import in_us
 
 live: set[tuple[str, str]] = set()
 """Token and runner of the ownerships of this process that are in use. One that was abandoned after an error is not among them, so
-that a notebook can try again without a restart; its row still says owned, so the next owner fences."""
+that a notebook can try again without a restart. Its row still says owned, so the next owner fences."""
 
 _MAY_HAVE_RELEASED = (Liveness.DEAD, Liveness.LEFT)
 
@@ -96,7 +96,7 @@ class RegionHolders:
         return holder(claim, name, seen, known.signs_us, self.now_us, self._tables.cluster.owner_timeout_s)
 
     def why_not_run(self, runner: str) -> str:
-        """Why nobody does this now, also if its owner is halted; "": its owner lives, or may."""
+        """Tells why nobody does this now, also if its owner is halted; "": its owner lives, or may."""
         found = self.of_runner(runner)
         return "nobody ever has" if found is None else found.why
 

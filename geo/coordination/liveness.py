@@ -19,7 +19,7 @@ def silent_s(now_us: int, signs_us: Iterable[int]) -> float:
 
 
 class Signs:
-    """Who lives, as far as this process sees: whose row says something new within the timeout, by this process's own steady clock."""
+    """The one who lives, as far as this process sees: whose row says something new within the timeout, by this process's own steady clock."""
 
     def __init__(self) -> None:
         self._heard: dict[str, tuple[int, float]] = {}

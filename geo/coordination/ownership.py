@@ -34,7 +34,7 @@ continued after a takeover. The argument that it adds nothing:
    ever overwritten, and no two claims share a name.
 
 Where there is no lock, (e) is left out if nothing can be in flight: the last owner released the runner, or (where Spark commits) it
-died on this host with its JVM; and its row does not say that something of those before it was still in flight. What this program
+died on this host with its JVM. And its row does not say that something of those before it was still in flight. What this program
 has sent to an object store may come after its end. Commits are assumed to be put-if-absent; where storage does not have them a claim
 is refused (geo.delta.storage).
 

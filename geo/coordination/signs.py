@@ -1,7 +1,7 @@
 """Signs of life: by them a process is known to live that nobody can see from here.
 
 On a store that this process writes a sign is one object of its process, `system/alive/<process>`, put over itself: one request, whose time the store
-tells. Behind its first line the object has what the process has at hand (`geo.delta.hand`), for who looks; what a process of a moment had, which gave
+tells. Behind its first line the object has what the process has at hand (`geo.delta.hand`), for who looks. What a process of a moment had, which gave
 no sign, is in `system/hand`. Elsewhere a sign is a row of `system/processes`, with the storage's time.
 """
 
@@ -89,7 +89,7 @@ def record(tables: ClusterTables, at_us: int) -> None:
 
 
 def came_us(tables: ClusterTables) -> int | None:
-    """When the storage says that this process's sign, which it has just given, came; None: it does not say."""
+    """Tells when the storage says that this process's sign, which it has just given, came; None: it does not say."""
     if tables.port is not None:
         return tables.files.written_us(_path(tables, tables.me.name))
     table = tables.journal(PROCESSES).table
@@ -97,7 +97,7 @@ def came_us(tables: ClusterTables) -> int | None:
 
 
 def signs(tables: ClusterTables) -> dict[str, tuple[int, Process | None]]:
-    """When each process gave its last sign, by name, by the storage's clock; and the process, where it is known whose it is."""
+    """Tells when each process gave its last sign, by name, by the storage's clock; and the process, where it is known whose it is."""
     if (port := tables.port) is not None:
         return {
             name: (at_us, tables.me.beside(name)) for name, at_us in modified_us(port.s3, port.lists, _folder(tables)).items()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from geo.delta.table import Table
 
 _FEED = "_change_data/"
-"""Where the files of a change feed are."""
+"""The place where the files of a change feed are."""
 
 
 def append_frame(
@@ -44,7 +44,7 @@ def append_frame(
 
     Where there is a lock and the table is there, Spark writes files before the lock is taken: what a plan reads may be slow or hang,
     and holds up nobody. A column without a type is left out, and is NULL. With `transaction` (application id, number) nothing is
-    appended if the table has that number or a higher one of it; Delta's own commit then writes the files once more, under the lock.
+    appended if the table has that number or a higher one of it. Delta's own commit then writes the files once more, under the lock.
     `refuse` raises unless it may be appended. It is asked before each try, where there is a lock while nobody of ours can commit.
     `fenced` adds to the plan what is asked where Spark commits.
 
@@ -97,7 +97,7 @@ def write_rows(table: Table, rows: pa.Table) -> Written | None:
 
 
 def write_feed(table: Table, rows: DataFrame) -> tuple[Added, ...] | None:
-    """Rows of a change, with their `_change_type`, as files of the table's change feed, which a change may name; none where the table
+    """Rows of a change, with their `_change_type`, as files of the table's change feed, which a change may name. None where the table
     has no such feed. None where Spark is to do it."""
     folder, state = table.log_folder, state_to_follow(table)
     if folder is None or state is None:

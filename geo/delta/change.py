@@ -53,7 +53,7 @@ class Change:
 
 
 def conflict(change: Change, lines: Iterable[str]) -> str | None:
-    """Why a change may not follow on commits with these lines, which came since its version; None: it may."""
+    """Tells why a change may not follow on commits with these lines, which came since its version; None: it may."""
     taken = {file.path for file in change.taken}
     for line in lines:
         for kind, action in json.loads(line).items():

@@ -45,7 +45,7 @@ def sql_type(kind: DataType) -> str:
 
 
 def why_not(columns: Iterable[StructField], beside: Iterable[str] = ()) -> list[str]:
-    """Why a table with the change feed on cannot have these columns of a user's `beside` others, one sentence for each of them; none: it can."""
+    """Tells why a table with the change feed on cannot have these columns of a user's `beside` others, one sentence for each of them. None: it can."""
     columns, there, found = list(columns), list(beside), list[str]()
     for column, twin in zip(columns, twins([*there, *(one.name for one in columns)])[len(there) :], strict=True):
         why = _why_not_name(column.name) or _why_not_type(column.dataType)
@@ -184,7 +184,7 @@ def growth(there: StructType, given: Iterable[StructField]) -> Growth:
 
 
 def why_not_grown(there: StructType, needed: Growth, where: str) -> str:
-    """Why a table with columns that are `there` cannot get what is `needed`; empty: it can. `where` is such as "in us"."""
+    """Tells why a table with columns that are `there` cannot get what is `needed`; empty: it can. `where` is such as "in us"."""
     return "; ".join([*(one.told("as asked for", where) for one in needed.clashes), *why_not(needed.added, there.names)])
 
 

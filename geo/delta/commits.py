@@ -69,7 +69,7 @@ class Commit:
     """One commit of a table.
 
     `commit_id` names it beyond its number: Delta's `txnId`, a UUID drawn per transaction, kept by a copy of the files and
-    another one in a history that grew again; the SHA-256 of the file where a writer gives none. `operation`, `parameters`,
+    another one in a history that grew again. The SHA-256 of the file where a writer gives none. `operation`, `parameters`,
     `metrics`: its writer's own words, for messages; they decide nothing but where `actions` are None, since they cannot be read.
     """
 
@@ -80,7 +80,7 @@ class Commit:
     metrics: Mapping[str, int]
     user_metadata: str | None
     committed_us: int
-    """When its writer says that it made it, in microseconds since 1970; 0 where it does not."""
+    """The time when its writer says that it made it, in microseconds since 1970; 0 where it does not."""
     user: str | None
     actions: Actions | None = None
     lost_columns: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class Commit:
 
     @property
     def who(self) -> str:
-        """Who made it and when, for messages."""
+        """The one who made it and when, for messages."""
         made = from_us(min(max(self.committed_us, 0), LAST_US))
         return f"by {self.user or 'someone'} at {shown_time(made)}"
 

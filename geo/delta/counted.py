@@ -35,7 +35,7 @@ def counted(folder: WritePath, before: DeltaState, files: Collection[str]) -> Co
     """Finds the fate of the commit after `before`, which this process has put and which adds these files.
 
     Raises UnknownAnswerError where nobody can tell any more, and it may count. Then the log was cut past the version that it was made for and its
-    files are gone; or it is another log, which has gone on behind it.
+    files are gone. Or it is another log, which has gone on behind it.
     """
     ours, version = folder / commit_file(before.version + 1), before.version + 1
     try:

@@ -1,6 +1,6 @@
 """Cut of a log: how far its commits may go. Pure: no Spark, clock or I/O.
 
-Every look at a table on a local disk lists all of its commits. So a log keeps some hundreds of them, and those that somebody still goes on from; what
+Every look at a table on a local disk lists all of its commits. So a log keeps some hundreds of them, and those that somebody still goes on from. What
 is in the table stays in the checkpoint at which it is cut.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 KEEP, KEEP_S = 200, 120.0
 """Newest commits that a topic's log keeps, and those of so many seconds, if they are more: consumers follow within seconds.
-Measured: a link's streaming batch at 1,100 commits takes 1.9 times as long as at 100 (a turn 1.1 times); a log is cut when it has
+Measured: a link's streaming batch at 1,100 commits takes 1.9 times as long as at 100 (a turn 1.1 times). A log is cut when it has
 twice KEEP."""
 
 KEEP_OF_JOURNAL = 100
@@ -41,7 +41,7 @@ class LogReader:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a log is cut: the commits below `below` go, which is the version of a checkpoint; 0: nothing goes. `held_by`: the
+    """The place where a log is cut: the commits below `below` go, which is the version of a checkpoint; 0: nothing goes. `held_by`: the
     reader without whom it could be cut further up."""
 
     below: int
@@ -51,7 +51,7 @@ class Cut:
 def cut_below(
     latest: int, checkpoints: Collection[int], readers: Collection[LogReader], *, keep: int = KEEP, a_day_old: int = -1
 ) -> Cut:
-    """Where to cut a log whose newest commit is `latest`.
+    """Tells where to cut a log whose newest commit is `latest`.
 
     `a_day_old` is its newest commit that is older than HOLDS_S, -1 if none is.
     """

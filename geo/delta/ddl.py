@@ -132,7 +132,7 @@ def find_columns(table: Table, schema: TableSchema) -> StructType | None:
 
 
 def find_checked(table: Table, schema: TableSchema) -> Seen | None:
-    """The table as it is now, once it is sure that it is ours and not newer than this program; None if there is no table. Columns
+    """The table as it is now, once it is sure that it is ours and not newer than this program. None if there is no table. Columns
     that were added to the schema since tables were made may be lacking (`add_columns`).
 
     Raises SchemaError naming table, stored and known version, and the way out.

@@ -148,7 +148,7 @@ def checksum_at(folder: ReadPath, version: int) -> dict[str, Any]:
 
 def newest_metadata(folder: ReadPath, newest: int) -> dict[str, Any] | None:
     """The table's metadata at its newest version, from the checksum file that Delta leaves beside a commit or from the commits
-    themselves; None if it is too far back (a writer without checksums)."""
+    themselves. None if it is too far back (a writer without checksums)."""
     for version in range(newest, max(-1, newest - LOOK_BACK), -1):
         with suppress(FileNotFoundError, ValueError, KeyError, DamagedError):
             return dict(checksum_at(folder, version)["metadata"])
@@ -207,7 +207,7 @@ def _committed(folder: ReadPath, after: str = "") -> Iterator[int]:
 
 
 def commit_stamp(folder: ReadPath, version: int) -> Hashable:
-    """Stamp of the file of a commit, by which it differs from any other that may take its place, without reading it; None if it is not there."""
+    """Stamp of the file of a commit, by which it differs from any other that may take its place, without reading it. None if it is not there."""
     found = (folder / commit_file(version)).head()
     return None if found is None else found.stamp
 
@@ -240,7 +240,7 @@ def read_folder(folder: ReadPath) -> LogFolder:
 
 
 def checkpoint_files(names: Collection[str]) -> list[str]:
-    """Those of the files of one version that make a whole checkpoint: one file, all parts, or one of v2, which may name others; none if there is no
+    """Those of the files of one version that make a whole checkpoint: one file, all parts, or one of v2, which may name others. None if there is no
     such. Parts of which others are missing are of a writer that died, or is still at it."""
     parts: dict[int, list[str]] = {}
     for name in names:

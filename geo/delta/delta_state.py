@@ -84,7 +84,7 @@ class DeltaState:
 
     @property
     def why_not_change(self) -> str | None:
-        """Why this program takes no file out of it, and puts none in the place of others; None: it may."""
+        """The reason why this program takes no file out of it, and puts none in the place of others; None: it may."""
         if self.checksum.get("numDeletionVectorsOpt"):
             return "rows of its files were deleted one by one (deletion vectors)"
         return why_not_change(self.checksum["protocol"], self.configuration)
@@ -146,7 +146,7 @@ def newest_state(folder: ReadPath, seen: int | None = None) -> DeltaState | None
 
 
 def require_state(folder: ReadPath, seen: int | None = None) -> DeltaState:
-    """The newest version of the table whose `_delta_log` is `folder`; with `seen`, a version that is there, that one will do where looking
+    """The newest version of the table whose `_delta_log` is `folder`. With `seen`, a version that is there, that one will do where looking
     for a newer one is a request. Raises UnsupportedError where Spark has to read or append."""
     newest = require_newest(folder) if seen is None or folder.store.is_near else seen
     if not _is_known_to_deltalake(folder):
@@ -175,7 +175,7 @@ _READ_TABLES = 64
 
 _lock = threading.Lock()
 _read: dict[ReadPath, tuple[DeltaState, float]] = {}
-"""State of the newest version, by `_delta_log` on a store that is far, that this process has seen there, and when it was read (monotonic); the last
+"""State of the newest version, by `_delta_log` on a store that is far, that this process has seen there, and when it was read (monotonic). The last
 one comes last.
 """
 

@@ -28,7 +28,7 @@ class Reads(Enum):
     ALL = "all"
     """For who only looks, or writes little, and would wait for Spark to start; also for logs on an object store."""
     LITTLE = "little"
-    """Where a job of Spark's takes longer."""
+    """The place where a job of Spark's takes longer."""
     NONE = "none"
 
 
@@ -106,7 +106,7 @@ class Driver:
 
     @property
     def committer(self) -> Process:
-        """Who commits now: this process, with the JVM that it has by now. Who lets Spark commit has started it before."""
+        """The one who commits now: this process, with the JVM that it has by now. Who lets Spark commit has started it before."""
         return this_process(_jvm_pid(self.spark)) if self._me is None and self.has_spark else self.me
 
     def log_store(self, scheme: str) -> str | None:

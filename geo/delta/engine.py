@@ -131,7 +131,7 @@ class Engine:
         _refuse()
 
     def committed_at(self, version: int) -> datetime | None:
-        """When the storage says that a commit came; None if the commit is gone, and where there is no such clock."""
+        """Tells when the storage says that a commit came; None if the commit is gone, and where there is no such clock."""
         _refuse()
 
     def count_files(self) -> int:

@@ -15,7 +15,7 @@ _DOMAIN, _HIGHEST = "delta.rowTracking", "rowIdHighWaterMark"
 
 
 def timed(before: Mapping[str, Any], now_ms: int) -> dict[str, int]:
-    """When a commit after the version with the checksum `before` was made, as its `commitInfo` says it; nothing where none says it."""
+    """Tells when a commit after the version with the checksum `before` was made, as its `commitInfo` says it; nothing where none says it."""
     if not has_times(before["metadata"].get("configuration") or {}):
         return {}
     return {"inCommitTimestamp": max(now_ms, int(before["inCommitTimestampOpt"]) + 1)}

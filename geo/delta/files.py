@@ -109,7 +109,7 @@ class SmallFiles:
         return [row[0] for row in self._rows(path, lambda lines: lines) or ()]
 
     def written_us(self, path: str) -> int | None:
-        """When the storage says that the file was written, in microseconds since 1970; None if there is no such file."""
+        """Tells when the storage says that the file was written, in microseconds since 1970; None if there is no such file."""
         if (local := local_path(path)) is not None:
             try:
                 return local.stat().st_mtime_ns // 1000

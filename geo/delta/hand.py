@@ -2,7 +2,7 @@
 the rows of its small tables, each with the tag that the store gave it.
 
 Nothing of it is taken for what is there now. Whoever looks asks the store for lists, as ever. A file from somebody's hand stands for the one there
-only while a list tells its tag (`ObjectStore.get`; a file of rows while its log names it). So a hand that is old, or of a process that died, costs
+only while a list tells its tag (`ObjectStore.get`. A file of rows while its log names it). So a hand that is old, or of a process that died, costs
 requests and tells nothing wrong.
 """
 

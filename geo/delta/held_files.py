@@ -91,7 +91,7 @@ def as_listed(below: Sequence[Below]) -> Iterator[None]:
 
 
 def told_at() -> float:
-    """When (monotonic) what is asked in here is so: now, or when the first of its lists was asked."""
+    """Tells when (monotonic) what is asked in here is so: now, or when the first of its lists was asked."""
     return min((one.asked_at for one in _below.get()), default=time.monotonic())
 
 
@@ -101,7 +101,7 @@ class ListedFiles:
     def __init__(self, store: Store, bucket: str) -> None:
         self._store, self._bucket = store, bucket
         self._lists: deque[tuple[float, str, str, Mapping[str, tuple[str, int]]]] = deque(maxlen=_LISTS)
-        """When it was asked, of which folder, from which name on it tells all, and tags and times by name."""
+        """The time when it was asked, of which folder, from which name on it tells all, and tags and times by name."""
 
     def note(self, folder: str, after: str, names: Sequence[str], told: Mapping[str, tuple[str, int]]) -> None:
         newest = names[-_NEWEST:]

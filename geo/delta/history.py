@@ -44,7 +44,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """Why a log is not the one that was remembered, as what one says of it, and the versions it concerns."""
+    """The reason why a log is not the one that was remembered, as what one says of it, and the versions it concerns."""
 
     how: str
     first: int

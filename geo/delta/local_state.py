@@ -50,7 +50,7 @@ def _own_log(table: Table) -> WritePath | None:
 
 
 def why_left_to_spark(table: Table) -> str | None:
-    """Why a process that appends by itself to tables in such a place leaves this one to Spark; None: it does not."""
+    """Tells why a process that appends by itself to tables in such a place leaves this one to Spark; None: it does not."""
     if (folder := table.log_folder) is None:
         return None
     found = attempt(lambda: require_state(folder))

@@ -103,7 +103,7 @@ def _holder(fd: int) -> Process | None:
 
 
 def _name_of(holder: Process | None) -> str:
-    """Who holds the lock and what a person may do about it."""
+    """Names who holds the lock and what a person may do about it."""
     if holder is None:
         return "a process that has not yet said its name"
     if holder.is_here and (stopped := holder.stopped):

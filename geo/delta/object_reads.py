@@ -17,7 +17,7 @@ _END_BYTES = 1024 * 1024
 
 
 def put_us(found: Mapping[str, Any]) -> int:
-    """When an object was put, in microseconds since 1970."""
+    """Tells when an object was put, in microseconds since 1970."""
     return int(found["last_modified"].timestamp() * 1_000_000)
 
 
@@ -63,7 +63,7 @@ def has_any(s3: S3Bucket, folder: str) -> bool:
 
 
 def modified_us(s3: S3Bucket, lists: ListedFiles, folder: str) -> dict[str, int]:
-    """When each file in a folder was written last, by name: microseconds since 1970, of whole seconds."""
+    """Tells when each file in a folder was written last, by name: microseconds since 1970, of whole seconds."""
     if (below := lists.below(folder)) is not None:
         return {name: came_us for name, (_, came_us, _) in below.inside(folder).items()}
     return {name: put_us(one) for name, one in objects_below(s3, folder)}

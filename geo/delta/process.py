@@ -69,7 +69,7 @@ class Process:
     jvm_pid: int = 0
     jvm_started: str = ""
     system: str = ""
-    """Where its process ids mean something."""
+    """The place where its process ids mean something."""
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"

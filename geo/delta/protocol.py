@@ -78,7 +78,7 @@ def tracks_rows(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -
 
 
 def why_not_read(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> str | None:
-    """Why this program does not read the files of a table; None: it may. Raises KeyError, TypeError or ValueError for what is no
+    """Tells why this program does not read the files of a table; None: it may. Raises KeyError, TypeError or ValueError for what is no
     protocol."""
     if (why := _why_unknown(protocol, "reader", _LEGACY_READERS, 3, _READ)) is not None:
         return why
@@ -87,7 +87,7 @@ def why_not_read(protocol: Mapping[str, Any], configuration: Mapping[str, str]) 
 
 
 def why_not_append(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> str | None:
-    """Why this program does not append to a table, as `why_not_read`. None: it may, if it knows the columns (`why_not_plain`)."""
+    """Tells why this program does not append to a table, as `why_not_read`. None: it may, if it knows the columns (`why_not_plain`)."""
     for who, legacy, known in (("reader", _LEGACY_READERS, _READ), ("writer", _LEGACY_WRITERS, _WRITTEN)):
         if (why := _why_unknown(protocol, who, legacy, 3 if who == "reader" else 7, known)) is not None:
             return why
@@ -99,14 +99,14 @@ def why_not_append(protocol: Mapping[str, Any], configuration: Mapping[str, str]
 
 
 def why_not_change(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> str | None:
-    """Why this program takes no file out of a table to which it appends, and puts none in the place of others; None: it may."""
+    """Tells why this program takes no file out of a table to which it appends, and puts none in the place of others. None: it may."""
     if (why := why_not_read(protocol, configuration)) is not None:
         return why
     return "rows keep their numbers when they move (row tracking)" if tracks_rows(protocol, configuration) else None
 
 
 def why_not_plain(columns: Iterable[Mapping[str, Any]]) -> str | None:
-    """Why columns, as the schema lists them, are filled or checked by a rule, or have values that are not read here; None: none is."""
+    """Tells why columns, as the schema lists them, are filled or checked by a rule, or have values that are not read here. None: none is."""
     for column in columns:
         for field in _within(column):
             if strange := sorted(set(field["metadata"]) - _KNOWN_METADATA):
@@ -117,7 +117,7 @@ def why_not_plain(columns: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def why_not_widened(column: Mapping[str, Any]) -> str | None:
-    """Why a column's values in older files cannot be read as the type that it has now; None: they can."""
+    """Tells why a column's values in older files cannot be read as the type that it has now; None: they can."""
     for field in _within(column):
         for one in field["metadata"].get(CHANGES, ()):
             if not is_wider(one["fromType"], one["toType"]):

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 TRIES = 3
 FAR_TRIES, PAUSE_S = 8, 0.05
-"""So often a commit is put of which no answer says whether it was made, and which is not there; on a store that is far with pauses that
+"""So often a commit is put of which no answer says whether it was made, and which is not there. On a store that is far with pauses that
 double, since it may be busy: six seconds in all."""
 
 _put_at: dict[WritePath, float] = {}
@@ -53,7 +53,7 @@ def put_commit(folder: WritePath, version: int, actions: Iterable[Mapping[str, A
 
 
 def last_put_at(folder: WritePath) -> float:
-    """When this process last put a commit into a log on a store that is far, whatever came of it (monotonic); -inf: never."""
+    """Tells when this process last put a commit into a log on a store that is far, whatever came of it (monotonic); -inf: never."""
     return _put_at.get(folder, -math.inf)
 
 

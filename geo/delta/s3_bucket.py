@@ -46,7 +46,7 @@ _NO_ANSWERS = {
     "no trust": re.compile(r"InvalidCertificate"),
     "no keys": re.compile(r"169\.254\.|[Cc]redential|Invalid encryption header"),
 }
-"""Patterns that tell why a request was not answered: the store's certificate is not trusted here; what is asked for keys where none are given, or
+"""Patterns that tell why a request was not answered: the store's certificate is not trusted here. What is asked for keys where none are given, or
 says that there are none.
 """
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -71,7 +71,7 @@ class S3Bucket:
 
     bucket: str
     said: Mapping[str, str] = field(repr=False)
-    """Options as object_store and `deltalake` name them; `timeout` among them is of a request, and PROFILE says that keys are those of the files that
+    """Options as object_store and `deltalake` name them. `timeout` among them is of a request, and PROFILE says that keys are those of the files that
     Amazon's programs have on this machine.
     """
     find_options: Callable[[], Mapping[str, str]] | None = field(default=None, repr=False)

@@ -34,7 +34,7 @@ KEPT_RECORD = json.dumps({KEPT: 1})
 """Record of a commit that replaces the rows of a system table."""
 
 UNLIKE, CHANGED, NOT_HERE = "these rows are not as its columns are", "its columns changed", "that is not done without Spark"
-"""Why something is left to Spark."""
+"""The reason why something is left to Spark."""
 
 
 def leave_to_spark(table: Table, why: str) -> None:
@@ -46,7 +46,7 @@ def leave_to_spark(table: Table, why: str) -> None:
 
 
 def leave_rows(table: Table, columns: StructType | None) -> None:
-    """Rows with these columns are Spark's to append, or files (None), which had the table's when they were written. Raises as `leave_to_spark`;
+    """Rows with these columns are Spark's to append, or files (None), which had the table's when they were written. Raises as `leave_to_spark`.
     RetryableError where all that is in the way is that columns came meanwhile, or wider types, and who appends has to look again."""
     if table.may_spark_commit:
         return

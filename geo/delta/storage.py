@@ -2,7 +2,7 @@
 clock or I/O.
 
 Delta needs commits that are put-if-absent. HDFS, ABFS and GCS have that; on a local disk a file lock of ours makes it so, for the processes of one
-host; plain S3 does not: the later of two commits of Spark's replaces the earlier and both report success.
+host. Plain S3 does not: the later of two commits of Spark's replaces the earlier and both report success.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHARED_MOUNTS = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "gluster", "lustre
 
 
 def why_unsafe(location: str, *, log_store: str | None, mount: str, databricks: bool) -> str | None:
-    """Why a cluster whose tables lie at `location` may not be written by two drivers, with the ways out; None if it may.
+    """Tells why a cluster whose tables lie at `location` may not be written by two drivers, with the ways out; None if it may.
 
     `log_store` is the class that Delta was started with for such a location, `mount` the type of the file system at a local
     path.
@@ -52,7 +52,7 @@ def why_unsafe(location: str, *, log_store: str | None, mount: str, databricks: 
 
 
 def why_not_by_port(location: str, *, log_store: str | None) -> str | None:
-    """Why this program may not write by itself what lies at `location`; None if it may. `log_store` as above."""
+    """Tells why this program may not write by itself what lies at `location`; None if it may. `log_store` as above."""
     if log_store is None or log_store.endswith(_NOT_FOR_S3):
         return None
     return (

@@ -78,7 +78,7 @@ class ReadStore(Protocol):
         """None if there is no such file."""
 
     def came_us(self, path: str) -> int | None:
-        """When a file came, as `Head.modified_us`: what a list has said a moment ago will do. None if there is no such file."""
+        """Tells when a file came, as `Head.modified_us`: what a list has said a moment ago will do. None if there is no such file."""
 
     def is_there(self, path: str) -> bool:
         """Tells whether there is such a file: one question."""

@@ -25,7 +25,7 @@ _PART = 64 * 1024
 
 
 def sum_of(path: Path) -> Path:
-    """Where the sums of a file are."""
+    """Tells where the sums of a file are."""
     return path.with_name(f".{path.name}.crc")
 
 

@@ -93,7 +93,7 @@ def least_look_s(table: Table) -> float:
 
 
 def look_every_s(table: Table, said_s: float) -> float:
-    """Time between two looks for the next commit of a table that exists, as a trigger says; where a look is a request at least
+    """Time between two looks for the next commit of a table that exists, as a trigger says. Where a look is a request at least
     FAR_LOOK_S, and where it is one of Spark's not less than there."""
     if table.is_near:
         return said_s

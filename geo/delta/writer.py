@@ -3,7 +3,7 @@
 An append by Spark takes 200 to 300 ms whatever it appends, this one 2 to 5. It knows what an append needs of Delta's protocol and
 no more: a table that uses anything else, or that was last written without a checksum, is left to Spark (geo.delta.delta_state).
 The checkpoints that come between are written by `deltalake`, on a store where a look is a request mostly by this process
-(geo.delta.checkpoint); where that is not there the commits that are due one are Spark's.
+(geo.delta.checkpoint). Where that is not there the commits that are due one are Spark's.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def state_to_follow(folder: WritePath) -> DeltaState | None:
 
 
 def files_committed(folder: WritePath) -> int:
-    """Counts the files that a table on a store where a look is a request had after this process's last commit; 0: that is not known."""
+    """Counts the files that a table on a store where a look is a request had after this process's last commit. 0: that is not known."""
     _, checksum, _ = _committed.get(folder, (-1, {"numFiles": 0}, -math.inf))
     return int(checksum["numFiles"])
 

@@ -59,7 +59,7 @@ def _refused(table: WritePath, why: str) -> RetryableError:
 
 
 def _store_now_us(table: WritePath) -> int:
-    """When the store says that it is now, by a file that is removed again; VACUUM removes one that a kill leaves."""
+    """Tells when the store says that it is now, by a file that is removed again; VACUUM removes one that a kill leaves."""
     place = table / f"now-{uuid.uuid4()}"
     try:
         table.store.put(str(place), b"now")

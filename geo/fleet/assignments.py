@@ -72,7 +72,7 @@ class Owners:
 
 
 def read_owners(tables: ClusterTables) -> Owners:
-    """Who owns the bundles of a cluster, and who leads."""
+    """Names who owns the bundles of a cluster, and who leads."""
     prefix, owners = _prefix(tables), {one.runner: one for one in tables.journal(OWNERS).read(Owner)}
     bundles = {name.removeprefix(prefix): one for name, one in owners.items() if name.startswith(prefix)}
     lead, leader = owners.get(broker_runner(tables).name), owners.get(leader_runner(tables).name)
@@ -80,7 +80,7 @@ def read_owners(tables: ClusterTables) -> Owners:
 
 
 def read_assignments(tables: ClusterTables) -> dict[str, Assigned]:
-    """Who is to own each bundle."""
+    """Names who is to own each bundle."""
     rows = tables.journal(ASSIGNMENTS).newest()
     return {row["bundle"]: from_row(Assigned, {**row, "since": row["since"].timestamp()}) for row in rows}
 

@@ -176,7 +176,7 @@ def backfill(
 
 class _Filling:
     """The backfill of one topic. In this order, with a crash point after each arrow: claim, make the log if it is missing, fence → find the link's
-    cursor, pin both logs, derive what is missing; then each step: (copy files →) append →. A crash loses nothing: the next run derives it again. Who
+    cursor, pin both logs, derive what is missing. Then each step: (copy files →) append →. A crash loses nothing: the next run derives it again. Who
     is refused makes nothing; whoever deletes the topic owns its filling, so nobody makes it again before that ends.
 
     Where a look is a request files are looked at, for a log that is not there, beside the claim.

@@ -1,5 +1,5 @@
 """Health of a cluster and its links, as events of it. Each minute a broker looks at those links that are behind, or do not run, and at what was not
-OK at the last look; who begins to run links looks before it changes anything. What is at rest costs nothing.
+OK at the last look. Who begins to run links looks before it changes anything. What is at rest costs nothing.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class LoadMeter:
         return BrokerLoad(cpu, memory, Usage(min(size, carries), carries), Usage(0.0, carries), found)
 
     def _size_of(self, topic: str) -> float:
-        """Bytes of a message of a topic, by the newest commits of its log; the mean of those known where too many were looked up already, or they
+        """Bytes of a message of a topic, by the newest commits of its log. The mean of those known where too many were looked up already, or they
         cannot be read now.
         """
         size, at = self._sizes.get(topic, (self._mean_size(), -inf))

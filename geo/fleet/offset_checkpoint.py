@@ -5,7 +5,7 @@
     persistent://shop/web/clicks 0 4711
     persistent://shop/web/orders 3 12
 
-A version, a count, and so many lines of topic, partition and offset. It is an export for scheduled jobs and other programs, and may be old; what a
+A version, a count, and so many lines of topic, partition and offset. It is an export for scheduled jobs and other programs, and may be old. What a
 link has replicated is said by its target's commits alone.
 """
 

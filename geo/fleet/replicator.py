@@ -93,7 +93,7 @@ class Replicator:
         """Replicate until stopped, or with the available-now trigger until everything there is has crossed.
 
         A topic that cannot continue is reported as FAILED, one that another runner has, and a source that cannot be read, as
-        DELAYED; the others continue. Raises AlreadyOwnedError if other runners have all of it at the start, and what refuses
+        DELAYED. The others continue. Raises AlreadyOwnedError if other runners have all of it at the start, and what refuses
         every source then.
         """
         reports = [report_of_link(group, work, life) for group, work, life in self._supervisor.run()]

@@ -31,7 +31,7 @@ class LinkTurns:
         self._fetchers, self._rate_of = Fetchers(num_fetchers), rate_of
         self._allowances: dict[Topic, Allowance] = {}
         self._holders: dict[Topic, object] = {}
-        """Who has the turn of a topic, or waits for it, by topic; somebody else once that one was left."""
+        """The one who has the turn of a topic, or waits for it, by topic; somebody else once that one was left."""
         self._offered: dict[Topic, float | None] = {}
         """Topics that wait in line without anybody who waits: since when it is their turn, None while it is not."""
 

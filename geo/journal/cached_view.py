@@ -43,7 +43,7 @@ class CachedView(Generic[_R]):
         self._journal, self._read = journal, read
         self._known: tuple[tuple[int, Hashable] | None, _R] | None = None
         self.looked_at = self._stamped_at = -math.inf
-        """When the value was last known to be so (monotonic): a look that failed does not count."""
+        """The time when the value was last known to be so (monotonic): a look that failed does not count."""
 
     def now(self) -> _R:
         if self._known is not None and is_young(self._journal.table, self.looked_at):

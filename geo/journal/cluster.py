@@ -242,7 +242,7 @@ class ClusterTables:
 
     @property
     def place(self) -> str:
-        """Where the cluster's tables are, as configured."""
+        """The place where the cluster's tables are, as configured."""
         return self.cluster.place
 
     @property
@@ -261,13 +261,13 @@ class ClusterTables:
 
     @property
     def _location_of_tables(self) -> str | None:
-        """Where the registry is: some catalogs show that of a table, and not that of a schema."""
+        """The place where the registry is: some catalogs show that of a table, and not that of a schema."""
         registry = self._table("system/topics", "system_topics")
         return registry.location if registry.exists() else None
 
     @property
     def lock_folder(self) -> Path | None:
-        """Where the tables' file locks are, if the tables are on a local disk, wherever the checkpoints are; None elsewhere."""
+        """The place where the tables' file locks are, if the tables are on a local disk, wherever the checkpoints are; None elsewhere."""
         if self.cluster.root is not None:
             return self._locks_of_root
         local = local_path(self.location) if self.location is not None else None
@@ -297,7 +297,7 @@ class ClusterTables:
             raise UnsafeError(f"cluster {self.cluster.name}: {why}", code=Reason.STORAGE)
 
     def why_unsafe(self) -> str | None:
-        """Why two drivers would lose commits on this storage, so that it may not be written, with the ways out; None if they do not."""
+        """Tells why two drivers would lose commits on this storage, so that it may not be written, with the ways out. None if they do not."""
         location = self.location or self._location_of_tables
         if location is None:
             return None  # there is no table yet, or a catalog manages their commits

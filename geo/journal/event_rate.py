@@ -28,7 +28,7 @@ class EventKind(str, Enum):
     WORK = "WORK"
     """The state of another work: a publisher, a fold, the version sync."""
     OWNER = "OWNER"
-    """Who runs something: a broker that came or went, a take-over."""
+    """The one who runs something: a broker that came or went, a take-over."""
     HEALTH = "HEALTH"
     """Health of a link's topic or of a cluster."""
     GAP = "GAP"

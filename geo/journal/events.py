@@ -220,7 +220,7 @@ def flush_all(limit_s: float = AT_EXIT_S) -> None:
 
 @cache
 def this_writer() -> str:
-    """Who writes here: user, host and process."""
+    """Names who writes here: user, host and process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

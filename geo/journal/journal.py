@@ -57,7 +57,7 @@ class Journal:
         self.rule = NewestRule(schema)
         self._there = self._is_whole = False
         self._missed_at = self._asked_at = -math.inf
-        """When it was looked for last and not found (monotonic), and when for its first commit alone."""
+        """The time when it was looked for last and not found (monotonic), and when for its first commit alone."""
         self._seen: tuple[int, float] | None = None
         """The version at which it was found, and when."""
 
@@ -137,7 +137,7 @@ class Journal:
         return self._seen if is_now else None
 
     def came_at(self) -> datetime | None:
-        """When the storage says that its newest commit came. None: it is not there, or there is no such clock."""
+        """Tells when the storage says that its newest commit came. None: it is not there, or there is no such clock."""
         began = time.monotonic()
         if not self.exists():
             return None

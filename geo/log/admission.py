@@ -136,7 +136,7 @@ def _plain_columns(ddl: str) -> list[StructField] | None:
 
 
 def _why_not_own(column: StructField) -> str | None:
-    """Why a column cannot be a user's own; None: it can."""
+    """Tells why a column cannot be a user's own; None: it can."""
     if is_internal(column.name):
         return f"column {show(column.name)} begins as those of delta-geo's own plans do; rename it"
     if folded(column.name) in _ENVELOPE:
@@ -224,7 +224,7 @@ class Routes:
         ]
 
     def error(self, aims: Sequence[str | None]) -> str | None:
-        """Why a prepared `replicate_to` is refused, or None; as `row_error`."""
+        """Tells why a prepared `replicate_to` is refused, or None; as `row_error`."""
         if None in aims:
             return _NULL_AIM
         reachable = set(self.reachable)
@@ -234,7 +234,7 @@ class Routes:
 
 
 def row_error(given: Collection[str], routes: Routes) -> str:
-    """Why a prepared row is refused, or NULL, as SQL: payload or header too large, or a `replicate_to` that cannot be reached.
+    """Tells why a prepared row is refused, or NULL, as SQL: payload or header too large, or a `replicate_to` that cannot be reached.
     Columns that are not `given` are NULL."""
     unknown = f"array_except(replicate_to, CAST(array({', '.join(map(literal, routes.reachable))}) AS ARRAY<STRING>))"
     header = header_bytes("key", "properties" if "properties" in given else "NULL")

@@ -34,7 +34,7 @@ class CommitsAbove:
     missing: tuple[int, int] | None = None
     """The first and the last version that is not there any more; others in between may be."""
     broken: str | None = None
-    """Why the log is not what it was: ledgers must not go on in it."""
+    """The reason why the log is not what it was: ledgers must not go on in it."""
     foreign: bool = False
     """Rows may have come that no writer of ours recorded: they may be of any ledger."""
 
@@ -147,7 +147,7 @@ def _refuse_unknown(key: LedgerKey, ledger: Ledger, found: int, tail: CommitsAbo
 def _difference(
     ledger: Ledger, found: int, peers: Mapping[str, Mapping[int, int] | None], away: Collection[str], now_us: int | None
 ) -> str | None:
-    """Why a ledger must not go on in a log that is what it was, or None."""
+    """Tells why a ledger must not go on in a log that is what it was, or None."""
     if found != ledger.end:
         return f"the log ends at entry {found}" + (", and the commits that would explain it are gone" * (found > ledger.end))
     if holders := sorted(name for name, held in peers.items() if held is not None and held.get(ledger.ledger_id, -1) > found):

@@ -69,7 +69,7 @@ def safe_end(parts: Iterable[Part]) -> int | None:
 
 
 def put_back(recorded: Mapping[int, int], held: Mapping[int, int]) -> str | None:
-    """Why the other cluster's record need not say all, though its log is what it was: this cluster holds more, so the other one was put
+    """Tells why the other cluster's record need not say all, though its log is what it was: this cluster holds more, so the other one was put
     back from a backup, log and record alike. None if it does not.
 
     `recorded`: by ledger the last entry by the other's record. `held`: what is here of these ledgers, and of any that are younger.
@@ -98,7 +98,7 @@ def trusted(
     origin: str, since: CommitName | None, table_id: str, newest: int, at_since: Commit | None, commits: Iterable[Commit]
 ) -> Trust:
     """Decide how much of the log here counts of `origin`. The link that replicates it recorded last that it had all up to a cursor when `since` was
-    the newest commit here; None: it never has. `commits` are those of the versions above that are there, oldest first. `table_id` and `newest` are
+    the newest commit here. None: it never has. `commits` are those of the versions above that are there, oldest first. `table_id` and `newest` are
     the log's now, `at_since` the commit that is there now.
 
     A comparison of both logs appends one ledger after the other, a backfill may append the youngest first. Until a link has recorded that all is

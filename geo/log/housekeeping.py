@@ -1,6 +1,6 @@
 """Keeping a cluster's tables small off everybody's path: few rows and files in system tables, few commits in logs.
 
-Of the processes that own something in the cluster one does it, the one with the least name; two that both think they are do no
+Of the processes that own something in the cluster one does it, the one with the least name. Two that both think they are do no
 harm. What fails is logged and done at the next occasion: nobody ends by it, and nothing is wrong without it, only slower.
 """
 

@@ -19,7 +19,7 @@ _KEY = ("origin", "ledger_id")
 def ledger_parts(
     log: Table, version: int, since: datetime | None = None, where: Predicate = ANY_ROW
 ) -> dict[LedgerId, LedgerPart]:
-    """The ledgers of a log at a version, by the messages that fulfil the condition; with `since`, a time with its zone, only those that were
+    """The ledgers of a log at a version, by the messages that fulfil the condition. With `since`, a time with its zone, only those that were
     published then or later."""
     asked = Summary(_KEY, ("entry_id",), ("entry_id",), ("replicate_to",), IS_MESSAGE & published_since(in_us(since)) & where)
     found = {}

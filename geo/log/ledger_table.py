@@ -238,7 +238,7 @@ class LedgerTable:
             self._refuses_older = True
 
     def recorded_us(self) -> int | None:
-        """When the storage says that what was recorded last came, or a newer row of the table; None if it cannot say."""
+        """Tells when the storage says that what was recorded last came, or a newer row of the table; None if it cannot say."""
         table = self._journal.table
         return in_us(committed_at(table, known_version(table)))
 

@@ -125,7 +125,7 @@ class LedgerWriter:
             return found
 
     def close(self, *, clean: bool = True) -> None:
-        """Record the ends and give the ownership back; after an error (`clean=False`), or if it is not known of an append whether
+        """Record the ends and give the ownership back. After an error (`clean=False`), or if it is not known of an append whether
         it landed, leave both to the next start. The second time it does nothing. Raises SourceChangedError as `record_ends`."""
         if not clean:
             self.abandon()
@@ -181,7 +181,7 @@ class LedgerWriter:
         """Give the counted rows their ledgers and entries, and append what `entries` makes of that with its record.
 
         `ends` are the offsets of the source partitions afterwards. Raises FencedError, SourceChangedError if the log is not what
-        it was, UnsafeError if the clock is wrong, and what evaluating the entries raises; then nothing was published.
+        it was, UnsafeError if the clock is wrong, and what evaluating the entries raises. Then nothing was published.
         """
         with self._mutex:
             if not self._is_open:

@@ -76,7 +76,7 @@ class Ledger:
 class SourceEnd:
     """The end up to which a source partition is published: its last offset, and how many rows that makes with what content.
 
-    `hash` is the XOR of the rows' hashes, so it does not depend on their order or on the batches they came in; 0 of a source whose published rows are
+    `hash` is the XOR of the rows' hashes, so it does not depend on their order or on the batches they came in. 0 of a source whose published rows are
     never looked at again (`Identity.gapless`).
     """
 

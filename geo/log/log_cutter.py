@@ -56,7 +56,7 @@ class LogCutter:
     def cut(self, topic: Topic, *, least: int = 0, dry_run: bool = False) -> LogCut | None:
         """Cut the topic's log if it has more than `least` commits. None where that is left to Delta, or there is no log.
 
-        Nothing that is at most a day behind has to begin again for it: links in both directions; nor a producer that did not stop cleanly, as long as
+        Nothing that is at most a day behind has to begin again for it: links in both directions. Nor a producer that did not stop cleanly, as long as
         links may be away.
         """
         table = self._tables.log(topic)

@@ -55,7 +55,7 @@ class PeerTold:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """Where a source partition goes on, and by what that is known."""
+    """The place where a source partition goes on, and by what that is known."""
 
     source: str
     place: Place
@@ -74,14 +74,14 @@ class OtherProducer:
     recorded: Position
     arrived: Position
     why: str | None
-    """Why `recorded` need not say all that it published; None: it does."""
+    """The reason why `recorded` need not say all that it published; None: it does."""
     is_linked: bool
     """True if a link replicates its messages into this cluster."""
     unsure: frozenset[str] = frozenset()
     """Source partitions of which messages are here, and of which `arrived` has no place."""
 
     def continued(self, own: Position) -> tuple[Continued, ...]:
-        """Where each source partition goes on of which this cluster or the other one knows something. `own` are the places that the
+        """Tells where each source partition goes on of which this cluster or the other one knows something. `own` are the places that the
         producer's record in this cluster says.
 
         Raises UsageError if nobody knows anything, or nothing of a source partition of which messages are here.

@@ -2,7 +2,7 @@
 Spark, clock or I/O.
 
 A producer records an end only once it saw the commit in its log. So a recorded end may lag behind the log and is never ahead of what was
-committed; whoever reads the recorded ends BEFORE the log takes no producer at work for a loss.
+committed. Whoever reads the recorded ends BEFORE the log takes no producer at work for a loss.
 """
 
 from __future__ import annotations

@@ -88,15 +88,15 @@ def publish(
     """Publish a DataFrame to a topic of `cluster`, each row exactly once however often this is repeated.
 
     Columns of `df`: `key` STRING, `payload` BINARY, `properties` MAP<STRING, STRING>, `replicate_to` ARRAY<STRING>,
-    `event_time` TIMESTAMP, all optional; any others make the topic typed when it is created and must be its columns later. With
-    `schema` "grow" a typed topic gets those that it lacks, in all its partitions, and wider types where Delta widens them; links bring both
+    `event_time` TIMESTAMP, all optional. Any others make the topic typed when it is created and must be its columns later. With
+    `schema` "grow" a typed topic gets those that it lacks, in all its partitions, and wider types where Delta widens them. Links bring both
     to the other clusters. Case does not tell names apart.
 
     A batch DataFrame needs an identity, because a repeated call must know what it has published: `order_by`, columns
-    that order the rows without ties (then only rows after the last published one are added; `partition_by` gives one
+    that order the rows without ties (then only rows after the last published one are added. `partition_by` gives one
     ledger per value, one of them for NULL, numbered in parallel), or `publish_id`, a name under which all rows are published in one commit,
     once. A stream has its checkpoint, kept under the producer's name. A row that cannot be published refuses the whole of a batch
-    DataFrame; of a stream it goes to a file below `<checkpoints>/rejects/<topic>/<producer>`, and the others are published.
+    DataFrame. Of a stream it goes to a file below `<checkpoints>/rejects/<topic>/<producer>`, and the others are published.
 
     With `wait_for` it returns once other regions hold what this call has published, and what was published before into the same
     ledgers: regions by name, a number of them, or "in-sync": those that lacked, as it began, at most what this producer published in
@@ -251,7 +251,7 @@ def publish_kafka(
     `options.continue_from` it goes on at the offsets where the producer stood there, by its records or else by what arrived of it here.
 
     The Kafka topic's id is kept with what is published of it. Returns as `publish_source`. Errors as `publish`, and SourceChangedError if offsets are gone or
-    the Kafka topic is another one than before (made anew, or of another Kafka cluster), RetryableError if the brokers stay away; with
+    the Kafka topic is another one than before (made anew, or of another Kafka cluster), RetryableError if the brokers stay away. With
     `continue_from` AlreadyOwnedError if that producer lives, UsageError if nothing says where to go on.
     """
     what = Publication(cluster, Topic.of(topic), producer, kafka=bootstrap_servers, kafka_topic=kafka_topic, kafka_start=start)
@@ -278,9 +278,9 @@ def publish_table(
 
     Its columns are those of the topic, which gets columns that come later, and wider types, unless `schema` is fixed: then they stop it. `key`, `payload`, `properties`, `replicate_to` and `event_time` are the
     message's own. It is read without Spark where it is on a local disk or on S3, as the cluster's storage is reached. OPTIMIZE, VACUUM and properties are
-    passed; deletes, updates and merges stop it, with `only_inserts` they are passed over, and what is inserted by them is published if the change feed tells.
+    passed. Deletes, updates and merges stop it, with `only_inserts` they are passed over, and what is inserted by them is published if the change feed tells.
 
-    Returns as `publish_source`. Errors as `publish`; SourceChangedError for a table that was changed, restored, made anew, or cleaned up before it was read; UsageError for one
+    Returns as `publish_source`. Errors as `publish`; SourceChangedError for a table that was changed, restored, made anew, or cleaned up before it was read. UsageError for one
     that is not read here.
     """
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)

@@ -216,7 +216,7 @@ class SourceStream(PublishStream):
         super().__init__(publisher, source.columns, rejects, source.reject_keys, take_over=take_over, grow=grow)
         self._note = SourceNote(publisher.tables, publisher.topic, publisher.producer)
         self.continued: tuple[Continued, ...] = ()
-        """Where it goes on for another producer."""
+        """The place where it goes on for another producer."""
         try:
             self._reader = source.open(self.resumed_from)
             self._position: Position | None = None
@@ -227,7 +227,7 @@ class SourceStream(PublishStream):
             """Places that are noted, since no end says them."""
             published = {name: self._published_place(name) for name in self.resumed_from}
             self._known = {**{name: place for name, place in published.items() if place is not None}, **self._more}
-            """Where source partitions go on of which something is known."""
+            """The place where source partitions go on of which something is known."""
             if other is not None:
                 own = {name: place for name, place in self._known.items() if self._reader.has(name)}
                 self.continued = other.continued(own)
@@ -311,7 +311,7 @@ class SourceStream(PublishStream):
             )
 
     def _published_place(self, name: str) -> Place | None:
-        """Where what is published says that a source partition goes on."""
+        """Tells where what is published says that a source partition goes on."""
         end = self.publisher.writer.sources.get(name)
         return None if end is None else self._reader.place_of(name, end)
 

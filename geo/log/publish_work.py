@@ -48,7 +48,7 @@ class Publishing:
         self._lives, self._ends = lives, once
         self.work = PublishWork(begin, what, once=once, take_over=take_over)
         self.life = Life()
-        """Where it is in its life; its reason and error are those of the last fault."""
+        """The place where it is in its life; its reason and error are those of the last fault."""
         self._supervisor = Supervisor[PublishWork]([OneProducer(self.work)], once=once, on_change=self._changed)
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class PublishWork(QueryWork[PublishStream]):
         self.began_at: Mapping[LedgerKey, Ledger] = {}
         """Ends of its ledgers before it published anything."""
         self.continued: Sequence[Continued] = ()
-        """Where it went on for a producer of another cluster when it began."""
+        """The place where it went on for a producer of another cluster when it began."""
         self._before = Published()
         """Counts of the streams before this one."""
         self._rejects_file: str | None = None

@@ -182,7 +182,7 @@ class Publisher:
 
     @cached_property
     def _held_at(self) -> str:
-        """Where rows are held until they are written: where tasks run on this host, on its own disk, if the tables are on none."""
+        """The place where rows are held until they are written: where tasks run on this host, on its own disk, if the tables are on none."""
         parts = ("held", self.topic.path, self.producer)
         is_far = self.tables.port is not None and str(self.tables.spark.sparkContext.master).startswith("local")
         place = self.tables.run_checkpoint(*parts) if is_far else self.tables.checkpoint(*parts)
@@ -201,8 +201,8 @@ class Publisher:
         """Publish the rows that are not yet published, in one commit. They have the columns that `open` was given.
 
         `rows` may have a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected`; without it one bad row refuses the whole
-        batch. Raises UsageError for bad rows; SourceChangedError if the rows below the end are not those that were published, or the log is not what
-        it was; UnsafeError if the rows changed meanwhile or the clock is wrong; FencedError.
+        batch. Raises UsageError for bad rows. SourceChangedError if the rows below the end are not those that were published, or the log is not what
+        it was. UnsafeError if the rows changed meanwhile or the clock is wrong; FencedError.
         """
         if time.monotonic() - self._routes_read_at >= timetable.ROUTES_S:
             self._read_routes()

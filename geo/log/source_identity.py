@@ -50,7 +50,7 @@ _ORDERABLE = (BooleanType, DateType, DecimalType, IntegralType, StringType, Time
 SOURCE, OFFSET, PUBLISHED = "_geo_source", "_geo_offset", "_geo_published"
 
 FEW_ENDS, SHORT_NAME = 16, 1_000
-"""Up to so many ends, of sources with names of up to so many characters, are a literal of the plan; others are joined, which is a
+"""Up to so many ends, of sources with names of up to so many characters, are a literal of the plan. Others are joined, which is a
 job of its own. (Spark's JSON parser takes no name of more than 50,000.)"""
 
 NULL_SOURCE = "\u2400"
@@ -70,7 +70,7 @@ class RowIdentity:
 
     `gapless`: below an end nothing may ever be added or changed (order columns). So the rows found there are counted, and with their hash compared
     with what was published. `unique`: offsets are distinct and order the entries. `marks` say more of a source partition's end, and are kept with it.
-    `through`: the last offset of a source partition that the batch reads, if offsets may have no row; it then is the end, whatever the last row has.
+    `through`: the last offset of a source partition that the batch reads, if offsets may have no row. It then is the end, whatever the last row has.
     `is_scattered`: rows of a source partition may be in every Spark partition, of many. `source_before`: `source` as earlier versions had it, where
     that differs.
     """

@@ -100,7 +100,7 @@ class Registered:
 
 
 def known_topics(tables: ClusterTables) -> list[Registered]:
-    """The topics of a cluster by name, and those that were deleted there; none if it has no registry yet (nothing was ever
+    """The topics of a cluster by name, and those that were deleted there. None if it has no registry yet (nothing was ever
     published or replicated there)."""
     return sorted(tables.journal(TOPICS).read(Registered), key=lambda found: found.topic)
 
@@ -188,7 +188,7 @@ def ensure_topic(
     tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False, seen: Seen | None = None
 ) -> StructType:
     """The columns of the topic's log, which is created as by `create_topic` if it is missing. A log that is there and that the
-    registry lacks is registered, with the policies that it keeps; one that keeps none yet gets those of the registry.
+    registry lacks is registered, with the policies that it keeps. One that keeps none yet gets those of the registry.
 
     `seen`: the log, as the caller has just found it by `find_checked`; None: it is looked for."""
     table, registry = tables.log(topic), tables.journal(TOPICS)
@@ -273,7 +273,7 @@ def refuse_deleted(tables: ClusterTables, topic: Topic) -> None:
 
 
 def set_deleted(tables: ClusterTables, topic: Topic, *, deleted: bool, unended: Unended | None = None) -> None:
-    """Say in the registry that a registered topic was deleted, and how far that is, or that it was not; whoever deletes it owns what
+    """Say in the registry that a registered topic was deleted, and how far that is, or that it was not. Whoever deletes it owns what
     may write it."""
 
     def change(policies: dict[str, str]) -> None:

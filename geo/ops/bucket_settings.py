@@ -20,7 +20,7 @@ _ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Why a store did not tell."""
+    """The reason why a store did not tell."""
 
     why: str
 
@@ -61,7 +61,7 @@ class BucketSettings:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a cluster's tables are: how the keys of all that is below its root begin, and by which region's name it is asked. `has_endpoint`: the configuration names
+    """The place where a cluster's tables are: how the keys of all that is below its root begin, and by which region's name it is asked. `has_endpoint`: the configuration names
     the server, so the store need not be Amazon's."""
 
     where: str

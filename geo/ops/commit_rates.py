@@ -19,7 +19,7 @@ _FIRST_PAGE, _LARGEST_PAGE = 16, 512
 
 
 def newest_commits(log: Table, newest: int, since_us: int) -> tuple[list[Commit], bool]:
-    """The commits of a log that came since a time by their writers' clocks, oldest first, and a few of before; and whether
+    """The commits of a log that came since a time by their writers' clocks, oldest first, and a few of before. And whether
     those are all. There are MOST_COMMITS of them at most (MOST_FAR where each may be a request).
     """
     found: list[Commit] = []

@@ -58,7 +58,7 @@ def delete_topics(
     """Delete the topics that a name or a glob stands for in one cluster; a partitioned topic's name stands for its partitions.
 
     `lose`: also what no other cluster holds. `dry_run` looks and writes nothing. A kill at any point leaves it to be called
-    again. Of several topics none is deleted if one is refused; if that is so of one only when its turn comes, those before it are
+    again. Of several topics none is deleted if one is refused. If that is so of one only when its turn comes, those before it are
     gone, and the error names them. Raises UsageError if there is no such topic, UnsafeError, with the reasons, if somebody who
     lives owns something of one, or messages would be lost.
     """
@@ -149,7 +149,7 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
 
     1. own every way into it, every producer and consumer of it → 2. see again what would be lost; say in the registry that it
     is deleted → 3. whoever began meanwhile, under a name that nobody owned yet, is seen now, or sees the registry
-    (`Publisher._read_routes`); so does who deletes it in another cluster at the same time, who therefore counts no more as
+    (`Publisher._read_routes`). So does who deletes it in another cluster at the same time, who therefore counts no more as
     holding it. If there is one, the registry says the opposite again, else that it removes → 4. close its ledgers, let the rows
     of its links and requests go → 5. remove checkpoints and held rows, → 6. the log, at once for whoever looks → 7. say that it
     has ended, own nothing.

@@ -1,7 +1,7 @@
-"""Why a topic crosses a link or does not: which level decides, and where that stands. Pure: no Spark, clock or I/O.
+"""The reason why a topic crosses a link or does not: which level decides, and where that stands. Pure: no Spark, clock or I/O.
 
 The levels are asked as whoever runs the link asks them (`geo.replication.link_topics.replicates`): the link itself, what the registry of
-its source says of the topic, the first policy of the configuration that matches it; and each message says by `replicate_to` whether
+its source says of the topic, the first policy of the configuration that matches it. And each message says by `replicate_to` whether
 it is for the target.
 """
 
@@ -31,7 +31,7 @@ class OfRegistry(Protocol):
 
 
 class DecidedBy(str, Enum):
-    """Who decides, the nearest to a message first."""
+    """The one who decides, the nearest to a message first."""
 
     MESSAGE = "message"
     """`replicate_to` of the messages themselves."""

@@ -34,7 +34,7 @@ from geo.text import first_line
 from geo.times import from_us
 
 MINUTES_AGO = (60, 30, 15, 5)
-"""When the lag of the last hour is told, before that of now."""
+"""The time when the lag of the last hour is told, before that of now."""
 
 EVENTS_BACK, MOST_EVENTS = timedelta(days=1), 10
 
@@ -66,7 +66,7 @@ class CursorAt:
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """Lag of the link so many minutes ago, 0: now; `lag` None: both logs do not tell of that any more, or one cannot be read."""
+    """Lag of the link so many minutes ago, 0: now. `lag` None: both logs do not tell of that any more, or one cannot be read."""
 
     minutes_ago: int
     lag: Lag | None

@@ -19,7 +19,7 @@ from geo.streams.life import State
 from geo.text import counted, lasting
 
 PAUSED_LONG_US = 24 * 3600 * 1_000_000
-"""Who paused something for longer has forgotten it."""
+"""The one who paused something for longer has forgotten it."""
 
 
 class Health(str, Enum):
@@ -391,7 +391,7 @@ def _lacks(link: LinkNow) -> str:
 
 def longest_rest_us(runs: Sequence[tuple[int, int]], ended_us: int) -> int | None:
     """The longest time for which a link rested between two runs. `runs`: in order, the claims under which it replicated something, each with the time of
-    that. None: it was run once, as far as is known; or its last run, which ended then, took longer: it runs on and on, and was away once.
+    that. None: it was run once, as far as is known. Or its last run, which ended then, took longer: it runs on and on, and was away once.
     """
     longest = max((later - earlier for (was, earlier), (now, later) in pairwise(runs) if now != was), default=None)
     if longest is None:

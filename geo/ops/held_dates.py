@@ -45,7 +45,7 @@ class Held:
 def held_dates(
     config: Config, tables: ClusterTables, topic: Topic, table: Table, due: Sequence[date], now: datetime
 ) -> list[Held]:
-    """Who holds which of the dates `due`, that have expired; nobody if all that is left has been read."""
+    """Names who holds which of the dates `due`, that have expired; nobody if all that is left has been read."""
     name = tables.cluster.name
     # Where an older row of the registry says less than the log, the links that it leaves out go on once somebody says it again.
     ways = (replication_clusters(tables, topic), told_clusters(tables, topic))

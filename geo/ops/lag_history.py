@@ -3,7 +3,7 @@
 It is what `geo links status` would have said then. The end of the source is in its commits. The place of the link is in the
 target's commits, which carry its cursors, and in its rows. The time of a commit is what its writer says
 (`Commit.committed_us`): the clock of the host of a producer, of a link. One that is more than CLOCK_TOLERANCE_US off its
-storage's writes nothing, so of two regions two times are compared that may be that far apart; as a rule milliseconds. Within a
+storage's writes nothing, so of two regions two times are compared that may be that far apart. As a rule milliseconds. Within a
 log time does not go back.
 """
 
@@ -31,7 +31,7 @@ class Read:
 
     @property
     def times(self) -> list[int]:
-        """When each came, at the latest of those before it."""
+        """The time when each came, at the latest of those before it."""
         return list(accumulate((one.committed_us for one in self.commits), max))
 
 
@@ -84,7 +84,7 @@ class LagHistory:
         own = [] if target is None else _own(link, target)
         self._cursors = _cursors(own, source.table_id, target, rows, starts_at_end=starts_at_end)
         self.compared_us = max((at_us for _, at_us, record in own if record.reconciling), default=None)
-        """When the newest step of a comparison came; None: there is none."""
+        """The time when the newest step of a comparison came; None: there is none."""
         self._next_due = _next_due(self._dues)
         told = next((at_us for at_us in self._came if at_us), None)
         self.since_us = max(told, self._cursors[0].at_us) if self._cursors and told is not None else None
@@ -110,7 +110,7 @@ class LagHistory:
         return [one for time_us in times if (one := self.at(time_us)) is not None]
 
     def moved_at(self, now_us: int) -> int | None:
-        """When the link came to where it stands; None: before `since_us`."""
+        """Tells when the link came to where it stands; None: before `since_us`."""
         known = [one for one in self._cursors if one.at_us <= now_us]
         for earlier, later in zip(reversed(known[:-1]), reversed(known[1:]), strict=True):
             if earlier.cursor != later.cursor:

@@ -107,7 +107,7 @@ class LinksBefore:
         self._target, self.holders = target, RegionHolders(target)
 
     def history(self, link: Link, source: ClusterTables, topic: Topic, since_us: int) -> LagHistory | None:
-        """The lag of a topic of a link from about that time on, as far as a few thousand commits tell; of a storage where each may be a request
+        """The lag of a topic of a link from about that time on, as far as a few thousand commits tell. Of a storage where each may be a request
         some. None: one of both logs is not there, or nobody has recorded anything."""
         rows: Sequence[Recorded] = self._rows.get((link.source, str(topic)), ())
         source_log, target_log = source.log(topic), self._target.log(topic)
@@ -189,7 +189,7 @@ class LinksBefore:
         return {key: [of[order] for order in sorted(of)] for key, of in rows.items()}
 
     def _begun_us(self, link: Link, topic: Topic, now_us: int) -> int | None:
-        """When who runs it claimed it. None: it was claimed several times lately, and who dies again and again is excused by no start."""
+        """Tells when who runs it claimed it. None: it was claimed several times lately, and who dies again and again is excused by no start."""
         runner = origin_runners(frozenset(link.origins), topic, self._target.cluster.name)[0].name
         claims = [in_us(one.since) for one in self.holders.claims if one.runner == runner and one.is_owned]
         lately = [at_us for at_us in claims if now_us - at_us <= _STARTS_LATELY_US]

@@ -1,4 +1,4 @@
-"""Who runs a region: the processes that own what it needs, of its holders. Looks only."""
+"""The one who runs a region: the processes that own what it needs, of its holders. Looks only."""
 
 from __future__ import annotations
 

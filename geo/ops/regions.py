@@ -116,7 +116,7 @@ class Regions:
         return ask_all({what: seen}, READ_S, self._late)[what].result()
 
     def _answer(self) -> Mapping[str, BaseException]:
-        """Why those that are away are so, which is asked once."""
+        """Tells why those that are away are so, which is asked once."""
         if self._away is None:
             limit_s = BY_SPARK_S if any(_is_for_spark(one.cluster) for one in self.clusters.values()) else ANSWERS_S
             there, self._away = dict(self.clusters), {}

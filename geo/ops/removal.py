@@ -71,7 +71,7 @@ class TopicFacts:
     messages: int
     only: OnlyThere
     lives: str | None
-    """Who owns something of it and lives; None: nobody."""
+    """The one who owns something of it and lives; None: nobody."""
     links: tuple[str, ...]
     """Links that replicate it into this cluster and have a row, by name."""
     requests: int
@@ -87,7 +87,7 @@ class TopicFacts:
 
 
 def refusal_of_topic(facts: TopicFacts, *, lose: bool) -> str | None:
-    """Why the topic is not to be deleted now; None: it may be."""
+    """Tells why the topic is not to be deleted now; None: it may be."""
     if facts.lives is not None:
         return facts.lives
     if facts.only.messages and not lose:
@@ -137,7 +137,7 @@ def lacking(of: str, logs: Mapping[str, Mapping[LedgerId, LedgerPart]], due: Map
 def refusal_of_cluster(
     name: str, topics: Sequence[LeftBehind], why_unread: str | None, lives: Mapping[str, str], *, lose: bool
 ) -> list[str]:
-    """Why the cluster is not to be removed now; none: it may be. `lives`: by other cluster who owns a way from it and lives."""
+    """Tells why the cluster is not to be removed now; none: it may be. `lives`: by other cluster who owns a way from it and lives."""
     found = [lives[other] for other in sorted(lives)]
     if why_unread is not None and not lose:
         found.append(f"what only {name} has is not known, since it cannot be read: {why_unread}. To lose it, say {LOSE}.")

@@ -54,7 +54,7 @@ class Verified:
 @dataclass(frozen=True, slots=True)
 class SubscriptionFacts:
     """A subscription. `backlog`: messages that wait in `region`, where most is acknowledged; None: not known. By source and target: what moving
-    it from one to the other would deliver again, and leave out; what is not there is not known, or cannot be."""
+    it from one to the other would deliver again, and leave out. What is not there is not known, or cannot be."""
 
     topic: Topic
     name: str

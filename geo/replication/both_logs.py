@@ -178,7 +178,7 @@ class BothLogs:
         return [told_range(*one) for one in sorted(beyond.items())]
 
     def _ends(self, log: Table, version: int, since_us: int | None = None) -> dict[LedgerId, int]:
-        """Ledger → last entry in a log at a version, of the origins that cross; with `since_us` among the rows that were published then or
+        """Ledger → last entry in a log at a version, of the origins that cross. With `since_us` among the rows that were published then or
         later."""
         return ledger_ends(log, version, self._of_origins(since_us))
 

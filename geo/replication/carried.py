@@ -32,14 +32,14 @@ def has_carried(row: LinkState | None) -> bool:
 
 
 def unclear(one: Registered, row: LinkState | None, source: ClusterTables) -> str | None:
-    """Why the link of this row does not carry a topic of which nobody knows where it may go; None: it does, since it has."""
+    """Tells why the link of this row does not carry a topic of which nobody knows where it may go. None: it does, since it has."""
     if not one.is_unclear or has_carried(row):
         return None
     return str(lost_by_registry(one, source.cluster.name, str(source.journal(TOPICS))))
 
 
 def has_log(source: ClusterTables, topic: Topic) -> bool:
-    """Tells whether a topic has a log; also of one that cannot be looked at: what is in the way is its own fault, not its link's."""
+    """Tells whether a topic has a log. Also of one that cannot be looked at: what is in the way is its own fault, not its link's."""
     with Tried():
         return source.log(topic).exists()
     return True

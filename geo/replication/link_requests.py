@@ -33,7 +33,7 @@ class Request:
     action: Action
     number: int
     asked_us: int | None = None
-    """When, by the clock of who asked; None: nobody says."""
+    """The time when, by the clock of who asked; None: nobody says."""
 
 
 class Requests:
@@ -53,7 +53,7 @@ class Requests:
         return self._pause(source, topic) is not None
 
     def paused_us(self, source: str, topic: Topic) -> int | None:
-        """When it was asked to pause; None: it is not to, or nobody says when."""
+        """Tells when it was asked to pause; None: it is not to, or nobody says when."""
         pause = self._pause(source, topic)
         return None if pause is None else pause.asked_us
 

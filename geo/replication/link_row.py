@@ -22,7 +22,7 @@ from geo.streams.life import State, Why
 from geo.text import counted
 
 RENEW_COMMITS, RENEW_S = 1_000, 3600.0
-"""When the row of an idle link names another commit of its target: a start looks at a thousand in a tenth of a second, and the
+"""The time when the row of an idle link names another commit of its target: a start looks at a thousand in a tenth of a second, and the
 target's log keeps them for a day."""
 
 
@@ -78,7 +78,7 @@ class LinkRow:
         code: Reason | None = None,
     ) -> LinkState:
         """The row to record next: what this run counted is added to what the recorded one says. Its state is since when it was while state
-        and code stay; of a state that a program recorded which knew neither that is not known."""
+        and code stay. Of a state that a program recorded which knew neither that is not known."""
         recorded = self.recorded
         if recorded is not None and recorded.state is state and recorded.reason_code in (code, None):
             since = recorded.state_since
@@ -137,7 +137,7 @@ class LinkRow:
         self._impossible = impossible
 
     def found(self, impossible: int, expired: int) -> None:
-        """Both logs were compared. The source has so many rows that no producer can have written; so many messages were left out because they
+        """Both logs were compared. The source has so many rows that no producer can have written. So many messages were left out because they
         had expired, of which some may be counted already. 0: nobody can tell."""
         self.expired += max(0, expired - self._all_expired)
         self.impossible += max(0, impossible - (self._impossible or 0))

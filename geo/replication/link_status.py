@@ -1,4 +1,4 @@
-"""Where every link stands, and how far it is behind: derived from the tables alone, whether or not anybody runs it."""
+"""The place where every link stands, and how far it is behind: derived from the tables alone, whether or not anybody runs it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ more is a lower bound.
 class LinkStatus:
     """One topic of one link.
 
-    `at`: the version of the source up to which the target holds everything; None where that is not known, because the link has
+    `at`: the version of the source up to which the target holds everything. None where that is not known, because the link has
     never run, its next start compares both logs, or its source cannot be read. `newest`: the source's newest version, `lag`: how
     far the link is behind it; None where the source cannot be read. It is a lower bound where a comparison may find more: of a link that is
     `stale`, `rewound` or `unbegun`, or whose target, or the log there, is gone.
@@ -58,7 +58,7 @@ class LinkStatus:
     newest: int | None
     lag: Lag | None
     came_us: int | None = None
-    """When `newest` came, by the clock of the source's storage, in microseconds since 1970, where a look at the log tells it with that; None: it
+    """The time when `newest` came, by the clock of the source's storage, in microseconds since 1970, where a look at the log tells it with that. None: it
     does not."""
     expired: int | None = None
     """Messages that the link left out since they had expired; None: it has never run."""
@@ -73,13 +73,13 @@ class LinkStatus:
     since_us: int | None = None
     """Since when it is in its state, by the clock of who recorded that, or asked for it; None: nobody knows."""
     code: Reason | None = None
-    """Why it is, as `reason`; None: nobody says."""
+    """The reason why it is, as `reason`; None: nobody says."""
     is_wanted: bool = True
     """Nobody asked it to rest."""
     away: Wrong | None = None
-    """Why its source cannot be read, or what should be there is not; None: all is there."""
+    """The reason why its source cannot be read, or what should be there is not; None: all is there."""
     rewound: Reason | None = None
-    """Why the source is not the one that was read last, as far as its end tells; None: it is."""
+    """The reason why the source is not the one that was read last, as far as its end tells; None: it is."""
     stale: str | None = None
     """Reason why its next start compares both logs, of one that had a place."""
     unbegun: bool = False
@@ -99,7 +99,7 @@ def link_statuses(
     glob: str,
     only: Collection[tuple[str, Topic]] | None = None,
 ) -> Iterator[LinkStatus]:
-    """Every topic that the links into a cluster carry, and that matches; of a source that cannot be read those that were
+    """Every topic that the links into a cluster carry, and that matches. Of a source that cannot be read those that were
     recorded, and those of `only`. `only`: of these, sources and topics. Raises what is in the way of reading the target."""
     rows, requests, known = read_links(target), read_requests(target), known_topics(target)
     gone = {one.topic for one in known if one.is_deleted}
@@ -203,7 +203,7 @@ def told_state(row: LinkState | None, requests: Requests, source: str, topic: To
 
 
 def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = None) -> LinkStanding:
-    """Where a link stands, by its newest row and the commits of its target's log since, up to a version; as its next start finds
+    """Tells where a link stands, by its newest row and the commits of its target's log since, up to a version. As its next start finds
     it."""
     if row is None or row.target is None or (seen := log.look()) is None:
         return standing(row, None, link.name, link.origins)
@@ -215,7 +215,7 @@ def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Place of the link: the version up to which the target holds everything, and the lag; why that version is not known, and why the source is not
+    """Place of the link: the version up to which the target holds everything, and the lag. Why that version is not known, and why the source is not
     the one of before.
     """
 
@@ -258,7 +258,7 @@ HighWatermarks = Mapping[tuple[str, Topic], int | None]
 
 def high_watermarks(statuses: Iterable[LinkStatus], away: Collection[Link] = (), *, in_sync: bool) -> HighWatermarks:
     """The version of the source that every target holds, by source and topic. None: it is not known of one, among them those of links whose target is
-    `away`. With `in_sync` only the targets count that are, as Kafka's high watermark is that of the in-sync replicas; where none is, the source
+    `away`. With `in_sync` only the targets count that are, as Kafka's high watermark is that of the in-sync replicas. Where none is, the source
     stands alone: its newest.
     """
     found: dict[tuple[str, Topic], int | None] = {}

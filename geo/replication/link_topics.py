@@ -160,7 +160,7 @@ class LinkTopics:
         return Found(fresh, left_out, found[Next.AGAIN], found[Next.WANTED], found[Next.RESOLVED], done)
 
     def _not_carried(self, one: Registered, gone: Collection[Topic]) -> Why | None:
-        """Why the link does not carry a topic of its source's registry; None: it does. `gone`: what was deleted in the target."""
+        """Tells why the link does not carry a topic of its source's registry; None: it does. `gone`: what was deleted in the target."""
         if one.is_deleted or one.topic in gone:
             return Why(f"it was deleted in {self.link.source if one.is_deleted else self.link.target}", Reason.DELETED)
         if not topic_glob_matches(self.glob, one.topic) or not replicates(self._config, self.link, one):
@@ -176,12 +176,12 @@ class LinkTopics:
         return None if why is None else Why(why, Reason.REGISTRY_EMPTY)
 
     def _elsewhere(self, topic: Topic) -> Why | None:
-        """Why another broker replicates a topic; None: none does."""
+        """Tells why another broker replicates a topic; None: none does."""
         why = self._share.elsewhere(topic)
         return None if why is None else Why(why, Reason.PLACED_ELSEWHERE)
 
     def _paused(self, topic: Topic, requests: Requests) -> Why | None:
-        """Why a topic that is carried is not to be replicated now; None: it is."""
+        """Tells why a topic that is carried is not to be replicated now; None: it is."""
         if requests.is_paused(self.link.source, topic):
             ends = f"--source {self.link.source} --target {self.link.target} --topic '{topic}'"
             return Why(f"it was asked to pause. To let it go on: geo links resume {ends}", Reason.ASKED_TO_PAUSE)

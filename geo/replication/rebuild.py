@@ -43,7 +43,7 @@ class Rebuilt:
     topic: str
     messages: int
     unclear: str | None = None
-    """Why only links that have carried it do, and what to do; None: where it may go is known. (Of a rehearsal: None.)"""
+    """The reason why only links that have carried it do, and what to do; None: where it may go is known. (Of a rehearsal: None.)"""
 
 
 def rebuild(

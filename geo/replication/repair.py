@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 class Reconciled:
     """Result of a reconcile of one topic.
 
-    `impossible`: the rows of the source that no producer can have written, which are left out; `not_accepted`: those of them that nobody has
+    `impossible`: the rows of the source that no producer can have written, which are left out. `not_accepted`: those of them that nobody has
     accepted, also after it.
     """
 

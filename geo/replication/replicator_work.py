@@ -38,7 +38,7 @@ begin, and a batch of it then less than a turn.
 class ReplicatorWork:
     """One topic of one link and its fate in this process.
 
-    It comes up by its start. After that its source is looked at by name, and news get a turn; those of a busy topic a streaming query, which ends
+    It comes up by its start. After that its source is looked at by name, and news get a turn. Those of a busy topic a streaming query, which ends
     once there were none for long. In a run that ends it comes up by turns up to what the source has then.
     """
 
@@ -57,7 +57,7 @@ class ReplicatorWork:
         self.begun_anew = 0
         """Restarts because it hung."""
         self._hung_at: CommitName | object | None = _NOWHERE
-        """Where that was last: at a cursor, or (None) while both logs were compared."""
+        """The place where that was last: at a cursor, or (None) while both logs were compared."""
         self.recorded: LinkState | None = None
         """The newest row of the link when it was claimed."""
         self._stuck = 0
@@ -65,11 +65,11 @@ class ReplicatorWork:
         self._stuck_at: CommitName | None = None
         self._looked_at = self._moved_at = 0.0
         self._ask_at = 0.0
-        """When a source of which a look is a request is asked next."""
+        """The time when a source of which a look is a request is asked next."""
         self._followed: CommitName | None = None
-        """Where its query was seen last, at `_moved_at` for the first time."""
+        """The place where its query was seen last, at `_moved_at` for the first time."""
         self._rest_began: float | None = None
-        """When its query was told to end, and has not ended yet."""
+        """The time when its query was told to end, and has not ended yet."""
 
     def __str__(self) -> str:
         return str(self.replicator)

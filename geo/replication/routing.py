@@ -23,7 +23,7 @@ def verdict_column(rule: Rule, now_us: int) -> Column:
 
 
 def crossing(rule: Rule, floors: Floors | None, rows: pa.Table, now_us: int) -> tuple[pa.Table, LeftOut]:
-    """The rows of a topic log that cross the link, from its floors on, as `rule.crosses`; and what is left out that is to be counted."""
+    """The rows of a topic log that cross the link, from its floors on, as `rule.crosses`. And what is left out that is to be counted."""
     left: dict[Verdict, int] = {}
     refused_by = pa.repeat(False, len(rows))
     for one, refused in filters(rule, now_us):

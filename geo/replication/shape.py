@@ -37,7 +37,7 @@ _TOO_LARGE = 2**63 - 1
 
 class Shape:
     """Rows of a source as a target with these `columns` has them. A column that they lack is NULL; a value of a narrower type is the same one
-    of the wider type; one of a type that was `accepted` comes if it is exactly one of the target's type."""
+    of the wider type. One of a type that was `accepted` comes if it is exactly one of the target's type."""
 
     def __init__(self, target: Table, columns: StructType, who: str, accepted: Sequence[Clash] = ()) -> None:
         self._target, self.columns, self._who, self._accepted = target, columns, who, accepted

@@ -1,6 +1,6 @@
 """Meaning of the commits of a link's source for the link. Pure: no Spark, clock or I/O.
 
-It never decides to skip. A change that it cannot vouch for is a Fault, with the exact range and the verb that resolves it; commits that are gone are
+It never decides to skip. A change that it cannot vouch for is a Fault, with the exact range and the verb that resolves it. Commits that are gone are
 a reason to compare.
 """
 
@@ -21,7 +21,7 @@ from geo.text import counted
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a link may not go on: what happened, and the first and last version it concerns."""
+    """The reason why a link may not go on: what happened, and the first and last version it concerns."""
 
     what: str
     first: int
@@ -43,7 +43,7 @@ class Fault:
 
 
 def beside_words(messages: int, source: str, target: str, topic: str) -> str:
-    """Words for what a comparison with a log that was made again does not do, and the verbs that do it; empty if there is nothing to say."""
+    """Words for what a comparison with a log that was made again does not do, and the verbs that do it. Empty if there is nothing to say."""
     if not messages:
         return ""
     return (
@@ -55,7 +55,7 @@ def beside_words(messages: int, source: str, target: str, topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CompareLogs:
-    """Why reading on from the cursor would not do, though nothing is wrong: both logs are compared instead. `unseen`: some
+    """The reason why reading on from the cursor would not do, though nothing is wrong: both logs are compared instead. `unseen`: some
     commits could not be looked at, so what they removed can only be derived from the rows. `touched`: the partitions into which
     somebody else put rows; None: it may be any."""
 
@@ -70,7 +70,7 @@ def judge(
     """Judges whether a link of these origins may read the versions above its cursor, up to `newest` of the source.
 
     `table_id` and `newest` are the source's now. `before` are the LOOK_BACK commits that end at the cursor's, `since` those above it, both oldest
-    first and as far as they are there; `since` is read once. None: it may.
+    first and as far as they are there. `since` is read once. None: it may.
     """
     at_cursor = next((commit for commit in before if commit.version == cursor.version), None)
     if (other := parted(cursor, table_id, newest, at_cursor)) is not None:
@@ -127,7 +127,7 @@ def _is_published_again(commit: Commit, ends: dict[int, int]) -> bool:
 
 
 def _doubt(commit: Commit, recent: Iterable[Commit], published: dict[int, int], origins: frozenset[str]) -> str | None:
-    """Why the rows of a commit may be in the target, so that they have to be compared; None: they are new, as far as one can see."""
+    """Tells why the rows of a commit may be in the target, so that they have to be compared. None: they are new, as far as one can see."""
     version, published_again = f"version {commit.version} of the source", _is_published_again(commit, published)
     if commit.kind is Kind.ERASURE:
         return f"messages were erased in the source ({commit.who})"
@@ -168,7 +168,7 @@ def brings(commit: Commit, origins: frozenset[str], source: str) -> bool:
 
 
 def published_after(commits: Iterable[Commit], time_us: int) -> bool:
-    """Tells whether all messages of the commits were published at or after this time, as far as their records tell; if not, it is not known."""
+    """Tells whether all messages of the commits were published at or after this time, as far as their records tell. If not, it is not known."""
     for commit in commits:
         batch = Batch.decode(commit.user_metadata)
         if commit.kind is Kind.APPEND and (batch is None or batch.publish_time_us < time_us):

@@ -61,7 +61,7 @@ class SourceLook:
 
     def judged(self, cursor: CommitName) -> Fault | CompareLogs | None:
         """Judges the commits above the cursor, up to the newest. On a local disk, where a power cut may take the newest commits away, the commits
-        that its producers recorded are looked for too; elsewhere only comparisons hold what they recorded against the log. Raises RetryableError if
+        that its producers recorded are looked for too. Elsewhere only comparisons hold what they recorded against the log. Raises RetryableError if
         the log is not there.
         """
         promises = self._promises() if self.is_local else ()  # before the log

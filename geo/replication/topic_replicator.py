@@ -86,7 +86,7 @@ class TopicReplicator:
         self._reconciliation: Reconciliation | None = None
         """Under way now, in step 4."""
         self._rests_at: CommitName | None = None
-        """Where it was stopped, if neither log is otherwise since then (`rests`)."""
+        """The place where it was stopped, if neither log is otherwise since then (`rests`)."""
         self.is_filling_left = False
         """True if by the table of owners a comparison is under way, or a backfill, though this link has not begun one."""
 

@@ -23,7 +23,7 @@ BEFORE_RELEASE = {
     1: "Links kept their place in Spark's checkpoints then, which no start goes on from any more.",
     2: "A claim did not say then what may still be in flight.",
 }
-"""Why a table of a version that was never released is not read."""
+"""The reason why a table of a version that was never released is not read."""
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _DURATION = re.compile(rf"(?:interval )?(\d+) ({'|'.join(_SECONDS)})s?")

@@ -58,11 +58,11 @@ class Crew(Generic[W]):
         self.look = self.looked = 0
         """Another thread counts `look` up to have the group asked at once; it was, since, once `looked` is as much."""
         self.asked_at: float | None = None
-        """When the group was asked what there is, of a question that has no answer yet."""
+        """The time when the group was asked what there is, of a question that has no answer yet."""
         self._left = threading.Event()
         """Nobody waits for it any more."""
         self._ask_at: float | None = None
-        """When the group is asked next; None: it never was."""
+        """The time when the group is asked next; None: it never was."""
         self._to_end: dict[Hashable, tuple[WorkEvent, Why | None]] = {}
         """Works to end as soon as no task of theirs is under way: left out, and why, or to restart."""
         self._starts, self._dues = Workers(AT_ONCE, f"geo-start-{group}"), Workers(DUES_AT_ONCE, f"geo-due-{group}")

@@ -70,7 +70,7 @@ TRANSITIONS: Mapping[State, Mapping[WorkEvent, State]] = {
 
 
 class Why(NamedTuple):
-    """Why something is so: a sentence, and its code."""
+    """The reason why something is so: a sentence, and its code."""
 
     reason: str
     code: Reason
@@ -78,7 +78,7 @@ class Why(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Where a piece of work is in its life."""
+    """The place where a piece of work is in its life."""
 
     state: State = State.STOPPED
     reason: str | None = None
@@ -90,9 +90,9 @@ class Life:
     tries: int = 0
     """Faults in a row."""
     faulty_since: float = 0.0
-    """When the first of them came."""
+    """The time when the first of them came."""
     again_at: float = 0.0
-    """When DELAYED work is tried again."""
+    """The time when DELAYED work is tried again."""
     done: bool = False
     """In a run that ends: it is not begun again."""
 

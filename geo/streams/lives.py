@@ -23,7 +23,7 @@ from geo.text import first_line
 log = logging.getLogger(__name__)
 
 SPARK_ENDED = "Spark in this process ended before its work had (a SIGTERM or SIGKILL of its JVM); the next start goes on"
-"""Why a work does not run. Its own error would only say that nobody answers."""
+"""The reason why a work does not run. Its own error would only say that nobody answers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

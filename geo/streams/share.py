@@ -11,7 +11,7 @@ class Share(Protocol):
     """May be asked by several threads. What a method answers here is so for a process that shares with nobody."""
 
     def elsewhere(self, topic: Topic) -> str | None:
-        """Why nothing is done for the topic here; None: it is this process's."""
+        """Tells why nothing is done for the topic here; None: it is this process's."""
         return None
 
     def takes_over(self, topic: Topic) -> bool:

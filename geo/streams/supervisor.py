@@ -81,7 +81,7 @@ class Supervisor(Generic[W]):
         """Run until stopped, or `once` until all is done. Returns how each group and work ended.
 
         Raises, once everything has stopped: what refused all groups at the start (all is run by another process already, no
-        registry can be read); a fault of this program; the end of Spark.
+        registry can be read). A fault of this program; the end of Spark.
         """
         try:
             self._begin(self._groups)
@@ -148,7 +148,7 @@ class Supervisor(Generic[W]):
         self._begin([group for group in groups if id(group) not in running])
 
     def _refusal(self) -> BaseException | None:
-        """Why nothing at all could be begun at the start; None if something was."""
+        """Tells why nothing at all could be begun at the start; None if something was."""
         if self._has_regrouped:
             return None
         refusals = [crew.refusal for crew in self._crews]

@@ -48,7 +48,7 @@ PATIENCE_S = 600.0
 """Work that no supervisor runs is given up when faults in a row have come for so long: a storage that is away mostly comes back."""
 
 FAILED_AGAIN_S = 300.0
-"""When failed works of such a kind are tried again that cost something to try: what they lacked may be there, and no verb says so."""
+"""The time when failed works of such a kind are tried again that cost something to try: what they lacked may be there, and no verb says so."""
 
 TAKES_OVER_S = 60.0
 """An owner that lives is replaced by what begins so soon after a person asked for it. Who is there later may have come since."""
@@ -64,7 +64,7 @@ LOG_LOOK_S, REMOTE_LOG_LOOK_S = 10.0, 60.0
 """Time between two looks of a producer at its log's commits, beside each record, and of its clock against the storage's."""
 
 RECORD_IDLE_ENDS_S = 300.0
-"""When ends are recorded though no further batch comes. Until then a start needs the commits since, which are kept for a day."""
+"""The time when ends are recorded though no further batch comes. Until then a start needs the commits since, which are kept for a day."""
 
 ROUTES_S = 10.0
 """Time between two reads of its topic's policy, by which a `replicate_to` is refused."""
@@ -165,7 +165,7 @@ HOUSE_ROUND_S = 60.0
 """Between two looks at the system tables. A producer appends to `ledgers` each ten seconds, links once a minute."""
 
 REMOTE_HOUSE_ROUND_S, IDLE_HOUSE_ROUND_S = 600.0, 3600.0
-"""The same elsewhere than on a local disk, where a look is some requests for each table; the second where this process has written to none since.
+"""The same elsewhere than on a local disk, where a look is some requests for each table. The second where this process has written to none since.
 What it has written itself until a table was in many files is kept small each HOUSE_ROUND_S."""
 
 FULL_HOUSE_ROUND_S = 600.0

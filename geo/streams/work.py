@@ -25,7 +25,7 @@ class Work(Protocol):
 
     @property
     def topic(self) -> Topic:
-        """Where brokers share a cluster, the one that has this topic does it."""
+        """The place where brokers share a cluster, the one that has this topic does it."""
 
     @property
     def progress_marker(self) -> Hashable:

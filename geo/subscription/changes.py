@@ -52,7 +52,7 @@ def create(
     *,
     replicated: bool | None = None,
 ) -> SubscriptionState:
-    """Create a subscription that begins at `start`, as `cluster` holds the topic; `replicated` False: of that region only; None: as the policy of its
+    """Create a subscription that begins at `start`, as `cluster` holds the topic. `replicated` False: of that region only; None: as the policy of its
     topic says.
 
     Raises UsageError if it is there, or if the name is that of a version subscription here. Unless it is to be of this region only, it does so, too,
@@ -179,7 +179,7 @@ def _here(known: SubscriptionState) -> AckState:
 def _present(
     tables: ClusterTables, topic: Topic, subscription: str, *, or_deleted_beside: SubscriptionState | None = None
 ) -> SubscriptionState:
-    """Knowledge of a subscription that is there; with `or_deleted_beside`, what peers know, also of one of this region that was deleted, if a
+    """Knowledge of a subscription that is there. With `or_deleted_beside`, what peers know, also of one of this region that was deleted, if a
     replicated one is there.
     """
     found = read_known(tables, topic, subscription)

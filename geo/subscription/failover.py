@@ -78,7 +78,7 @@ class Failover(Shown):
     at_most_repeated: int
     """With a consumer that may have processed more than it could tell: `repeated` and what else it may have had."""
     last_acknowledged: datetime | None
-    """When the source wrote its newest record, as far as could be read."""
+    """The time when the source wrote its newest record, as far as could be read."""
     recorded: bool
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ def failover(
     """Take over what `source` acknowledged, say what will be repeated, and record the move in `target`.
 
     Waits up to `wait_s` for a consumer that still runs in the source. Reads the source's own tables if each look at them takes ANSWER_S at most, so
-    that nothing depends on a link; with `source_gone` they are not looked at. (Whoever publishes, as the record of the move, asks all clusters for
+    that nothing depends on a link. With `source_gone` they are not looked at. (Whoever publishes, as the record of the move, asks all clusters for
     its ledgers, a minute at most.)
 
     Raises UsageError if neither cluster knows the subscription, UnsafeError if records of it cannot be read.
@@ -165,7 +165,7 @@ class _Move:
         self._wait_s, self._dry_run = wait_s, dry_run
         self._here = open_for_writing(connect(spark, config.cluster(target), reads=Reads.ALL), config, rehearsal=dry_run)
         self._unreadable = "not looked at: it is said to be gone" if source_gone else None
-        """Why the source is not read."""
+        """The reason why the source is not read."""
 
     def matching(self, topics: str, subscriptions: str) -> list[Subscribed]:
         """The subscriptions that one of the clusters knows."""
@@ -235,7 +235,7 @@ class _Move:
     def _look_at_source(
         self, wanted: Sequence[Subscribed]
     ) -> tuple[dict[Subscribed, ConsumerState], dict[Subscribed, Known], dict[Subscribed, datetime]]:
-        """States of the consumers there, once those that run have ended or the wait is over; what is known there, and when it wrote its newest
+        """States of the consumers there, once those that run have ended or the wait is over. What is known there, and when it wrote its newest
         records. Nothing where it cannot be read.
         """
         if self._unreadable is not None:
@@ -301,7 +301,7 @@ def _known(tables: ClusterTables, wanted: Sequence[Subscribed]) -> dict[Subscrib
 
 
 def _last_records(tables: ClusterTables, source: str, wanted: Sequence[Subscribed]) -> dict[Subscribed, datetime]:
-    """When `source` wrote its newest record of each of them, as far as a cluster has them."""
+    """Tells when `source` wrote its newest record of each of them, as far as a cluster has them."""
     found: dict[Subscribed, datetime] = {}
     for acks in {topic.acks for topic, _ in wanted}:
         log, keys = tables.log(acks), {key_of(*one): one for one in wanted if one[0].acks == acks}

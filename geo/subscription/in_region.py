@@ -14,7 +14,7 @@ from geo.subscription.readiness import Done, Readiness, readiness
 from geo.text import first_line
 
 Unreadable = str
-"""Why something cannot be read."""
+"""The reason why something cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

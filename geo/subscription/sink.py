@@ -64,12 +64,12 @@ def append_once(
     meanwhile.
 
     `table` is a path or a catalog name; the first batch makes it. `rows` gets those of the messages that the sink does not
-    have, and returns the rows to append, of any columns; a message may become none or many. Two appends of the same
+    have, and returns the rows to append, of any columns. A message may become none or many. Two appends of the same
     messages to one sink need a `name` each, lower-case: each message is in the sink once by each name.
     Rows that are made of the sink itself are made of what it had before: two subscriptions, or two names, that append at the same moment
     do not see each other.
     Limits: what the sink has is told by the userMetadata of its commits, up to 256 kB of ranges of ids. An older ledger than that
-    counts as not there, which matters only in a region that lacks its acknowledgements; and the log of the sink must keep
+    counts as not there, which matters only in a region that lacks its acknowledgements. And the log of the sink must keep
     its commits (delta.logRetentionDuration, 30 days) longer than such a region lacks them.
 
     Raises UsageError outside of a consumer's function and for a message that was appended to the sink by the same name in the same

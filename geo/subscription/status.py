@@ -72,7 +72,7 @@ class Listed:
     backlog: int | None = None
     """Messages of the log here that are not acknowledged; None: they were not counted, or it was deleted, or has no log here."""
     oldest_at: datetime | None = None
-    """When the oldest of these was published."""
+    """The time when the oldest of these was published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class NewestRecord:
     age_s: float | None
     """Age of `newest_here` in seconds."""
     behind: str | None
-    """Why not all of its records are here; None: they are."""
+    """The reason why not all of its records are here; None: they are."""
     unreadable: bool = False
     """That cluster cannot be read."""
 
@@ -116,7 +116,7 @@ class Standing:
     """True if there is a record or an owner of it here; also of what cannot be read, of which nobody knows."""
     topic: str = ""
     oldest_at: datetime | None = None
-    """When the oldest message that waits was published; None: none waits, or that is not known."""
+    """The time when the oldest message that waits was published; None: none waits, or that is not known."""
     oldest_s: float | None = None
     """Its age in seconds."""
     acknowledged_per_s: float | None = None
@@ -187,7 +187,7 @@ def all_standings(
 @dataclass(frozen=True, slots=True)
 class _Namespace:
     """Knowledge of a cluster about a subscription of the topics of a namespace: by topic its newest record of each origin and the newest failover,
-    and what was acknowledged lately; and by prefix who runs what.
+    and what was acknowledged lately. And by prefix who runs what.
     """
 
     known: Known
@@ -248,7 +248,7 @@ def _here(tables: ClusterTables, one: _Namespace | Unreadable, topic: Topic, sub
 
 
 def oldest_of(log: Table, version: int, waiting: MessageSet) -> datetime | None:
-    """When the oldest of some messages of a log was published: the first one of a ledger is its oldest (L1). None: it is not there."""
+    """Tells when the oldest of some messages of a log was published: the first one of a ledger is its oldest (L1). None: it is not there."""
     firsts = {ledger: found[0][0] for ledger, found in waiting.ledgers.items()}
     one_of = Among("entry_id", frozenset(firsts.values())) & Among("ledger_id", frozenset(one.ledger_id for one in firsts))
     times = [

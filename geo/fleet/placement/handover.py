@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Who is to own a bundle. Of several the one with the greatest `term` and `number` counts: `term` is the generation of the leader's
+    """The one who is to own a bundle. Of several the one with the greatest `term` and `number` counts: `term` is the generation of the leader's
     own claim, `number` counts on over all leaders. `take_over` is the generation of a claim that need not be released before."""
 
     broker: str
@@ -36,7 +36,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who is to own a bundle from now on, and why."""
+    """The one who is to own a bundle from now on, and why."""
 
     broker: str
     reason: str
@@ -53,7 +53,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class BeginBundle:
-    """Claim a bundle with the generation after `over` (0: nobody has claimed it yet), if that is still the newest one; then write the fence
+    """Claim a bundle with the generation after `over` (0: nobody has claimed it yet), if that is still the newest one. Then write the fence
     into the logs, then begin."""
 
     bundle: str

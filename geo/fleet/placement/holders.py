@@ -1,4 +1,4 @@
-"""Who holds what of each namespace, and how crowded the namespaces of an anti-affinity group are. Pure: no Spark, clock, random or I/O.
+"""The one who holds what of each namespace, and how crowded the namespaces of an anti-affinity group are. Pure: no Spark, clock, random or I/O.
 
 By the rules of LoadManagerShared (filterAntiAffinityGroupOwnedBrokers, shouldAntiAffinityNamespaceUnload). All counts are kept up to
 date while bundles are placed and moved: one decision asks for them tens of thousands of times, among a thousand brokers.
@@ -18,7 +18,7 @@ _Crowding = tuple[int, int]
 
 class Holders:
     """Counts of the bundles of each namespace that each broker holds. Beside them those of the namespaces of each anti-affinity group, of each broker
-    and each failure domain. `group_of` has the group of each namespace that is in one, `domains` the brokers of each failure domain; where there are
+    and each failure domain. `group_of` has the group of each namespace that is in one, `domains` the brokers of each failure domain. Where there are
     no domains they do not count.
     """
 

@@ -33,7 +33,7 @@ from geo.fleet.placement.warnings import Warnings
 from geo.streams import timetable
 
 NOBODY = ""
-"""Who is to own a bundle that is about to be split."""
+"""The one who is to own a bundle that is about to be split."""
 
 KEEP_EVERY = 90
 """At least after so many decisions, 15 minutes (Pulsar's loadBalancerResourceQuotaUpdateIntervalMinutes), averages are kept for the next leader."""
@@ -138,7 +138,7 @@ class Leading:
 
     def step(self, facts: LeaderFacts, term: int, wall_s: float, now: float) -> Orders:
         """Decides what is to be written now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970 by the storage's clock, by
-        which leaders before this one said theirs too; `now` are those of a clock that does not go back.
+        which leaders before this one said theirs too. `now` are those of a clock that does not go back.
         """
         if self._resumed is not None:
             self._manager.resume(self._resumed, now)
@@ -272,7 +272,7 @@ class Leading:
             step.chosen[bundle] = Choice(NOBODY, f"about to be split: {reason}")
 
     def _split_those_released(self, step: _Step) -> None:
-        """Split what nobody owns any more. What its owner does not release in time is assigned again, and so taken over; it is not
+        """Split what nobody owns any more. What its owner does not release in time is assigned again, and so taken over. It is not
         split by itself again within the grace period, and after each further try within twice the time."""
         facts, now, bundles, orders = step.facts, step.now, step.bundles, step.orders
         self._failed = {bundle: one for bundle, one in self._failed.items() if now - one[0] <= 2 * self._pause_s(bundle)}
@@ -303,7 +303,7 @@ class Leading:
 
 def _counted(step: _Step, without: Set[str]) -> tuple[dict[str, BrokerLoad], dict[str, str]]:
     """Loads by which the manager decides: of each report the bundles that are assigned to its broker and of which nothing else becomes now, so that
-    what it decides is done; and the broker of each one that is assigned and not reported yet.
+    what it decides is done. And the broker of each one that is assigned and not reported yet.
     """
     to = {bundle: one.broker for bundle, one in step.assigned.items()}
     to |= {bundle: choice.broker for bundle, choice in step.chosen.items()}

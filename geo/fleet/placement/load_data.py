@@ -90,7 +90,7 @@ class BrokerLoad:
         }
 
     def shares(self) -> dict[str, float]:
-        """Shares of the bundles in the broker's load, as fractions: of its bytes; without any, of its messages; without any, of its topics, since
+        """Shares of the bundles in the broker's load, as fractions: of its bytes. Without any, of its messages; without any, of its topics, since
         each is looked at. All are 0 where nothing says what the broker is busy with.
         """
         if self.throughput > 0:
@@ -135,7 +135,7 @@ def decode(found: Mapping[str, Any]) -> BrokerLoad:
 
 
 class PerSecond:
-    """From how much one broker did so far to how much it does per second, by bundle. What comes into a log counts as coming in; what is
+    """From how much one broker did so far to how much it does per second, by bundle. What comes into a log counts as coming in. What is
     read from it is read by others and costs this broker nothing, so nothing goes out."""
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ UNKNOWN = BundleLoad(50.0, 50.0, 50_000.0, 50_000.0)
 @dataclass(frozen=True, slots=True)
 class Samples:
     """The averages of a bundle's load over a short and a long window (BundleData). A window's average follows what is reported the
-    more slowly the more samples it has, up to the window's size; the first sample replaces what was there before."""
+    more slowly the more samples it has, up to the window's size. The first sample replaces what was there before."""
 
     short: BundleLoad = UNKNOWN
     long: BundleLoad = UNKNOWN

@@ -204,7 +204,7 @@ class Manager:
 
     def _select(self, bundle: str, view: _View, without: Set[str] = frozenset()) -> str | None:
         """selectBrokerForAssignment, without its first step: of what is preallocated nobody asks again. A bundle that moves goes to another broker
-        than its source, which is in `without`; in Pulsar the source may be selected too, and nothing moves then: for ever, if it has the fewest
+        than its source, which is in `without`. In Pulsar the source may be selected too, and nothing moves then: for ever, if it has the fewest
         bundles of the namespace."""
         broker = self._strategy.select(view.candidates(bundle, without), view.brokers, bundle)
         if broker is not None and view.usages[broker] > self._settings.broker_overloaded_threshold:
@@ -228,7 +228,7 @@ class _View:
         self._settings, self._policies, self._samples = settings, policies, samples
         self.brokers = Loads(self.averaged("long"))
         """The loads over the long window, as strategies see them. The load of what leaves a broker still counts there, since it goes on until it is
-        released; as a bundle of its namespace it does not (`holders`)."""
+        released. As a bundle of its namespace it does not (`holders`)."""
         self.holders = Holders(policies.anti_affinity, policies.domains if settings.failure_domains_enabled else {})
         self._allowed = Allowed(policies, self.usages)
         self._full: set[str] = set()
@@ -295,7 +295,7 @@ class _View:
         return self._candidates[namespace]
 
     def _narrowed(self, namespace: str, allowed: list[str]) -> list[str]:
-        """Narrows the brokers allowed: without those of too many topics unless all have; then the best for the anti-affinity group; then those with
+        """Narrows the brokers allowed: without those of too many topics unless all have; then the best for the anti-affinity group. Then those with
         the fewest bundles of the namespace; then those of the latest version. All allowed if that leaves none.
         """
         few = ([broker for broker in allowed if broker not in self._full] or allowed) if self._full else allowed

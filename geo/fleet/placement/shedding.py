@@ -105,7 +105,7 @@ class ThresholdShedder:
 
 class UniformLoadShedder:
     """The broker with the greatest message rate gives up `max_unload` of its difference to the one with the least, if that is more than
-    `msg_rate_difference_shedder_threshold` of the least; else, by throughput, if that is more than
+    `msg_rate_difference_shedder_threshold` of the least. Else, by throughput, if that is more than
     `msg_throughput_multiplier_difference_shedder_threshold` times the least. One broker at a call. A threshold of 0 turns its rule off."""
 
     def __init__(self, settings: BalancerSettings) -> None:
@@ -220,7 +220,7 @@ def _usages(brokers: Mapping[str, BrokerLoad], settings: BalancerSettings) -> di
 
 
 def _extremes(of_brokers: Mapping[str, float]) -> tuple[str, float, float]:
-    """Who has the most, of equals the first; how much that is, and the least."""
+    """Names who has the most, of equals the first; how much that is, and the least."""
     most, least = max(of_brokers, key=of_brokers.__getitem__), min(of_brokers.values())
     return most, of_brokers[most], 1.0 if least <= NO_TRAFFIC else least
 
@@ -236,7 +236,7 @@ def _given_up(
 def _heaviest(
     broker: str, load: BrokerLoad, usages: Mapping[str, float], excess: float, recently_unloaded: Set[str]
 ) -> list[str]:
-    """The bundles of the greatest share until they take the excess of the broker's usage, one at least; none of a broker that has a single one,
+    """The bundles of the greatest share until they take the excess of the broker's usage, one at least. None of a broker that has a single one,
     and none without load.
 
     A bundle that would make the least used of the other brokers as busy as this one is left out: a hot one that cannot be split would go from

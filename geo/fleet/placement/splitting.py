@@ -1,4 +1,4 @@
-"""Where a bundle is split, and which ones are: Pulsar's split algorithms and its BundleSplitterTask. Pure: no Spark, clock, random or I/O.
+"""The place where a bundle is split, and which ones are: Pulsar's split algorithms and its BundleSplitterTask. Pure: no Spark, clock, random or I/O.
 
 Each algorithm returns the positions at which the bundle is split, ascending; none: it is not split.
 """
@@ -36,7 +36,7 @@ def bundles_to_split(
     brokers: Mapping[str, BrokerLoad], bundle_counts: Mapping[str, int], settings: BalancerSettings
 ) -> tuple[list[str], dict[str, int]]:
     """The bundles that are split, in the order of the reports: those with more topics, messages or bytes than a bundle may have, of two
-    topics or more, while their namespace (`bundle_counts`: how many bundles it has) stays within `namespace_maximum_bundles`; and the others
+    topics or more, while their namespace (`bundle_counts`: how many bundles it has) stays within `namespace_maximum_bundles`. And the others
     of these, with the number of bundles that their namespace has then. None where there is one broker only. `brokers` has loads over the
     long window. (BundleSplitterTask; our brokers have no client sessions, so Pulsar's limit of them has nothing to count.)"""
     chosen: list[str] = []

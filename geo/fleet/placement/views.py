@@ -55,7 +55,7 @@ class BundleView:
     topics: int
     splits: bool = False
     lacks: str | None = None
-    """Why nobody that lives, or that may, runs what is in it."""
+    """The reason why nobody that lives, or that may, runs what is in it."""
 
     @property
     def moves(self) -> bool:
@@ -142,7 +142,7 @@ def refuse_two_domains(domain: str, brokers: Iterable[str], domains: Mapping[str
 
 
 def split_positions(bundle: str, algorithm: str, positions: Sequence[int], topics: Iterable[str]) -> tuple[int, ...]:
-    """Where a bundle is split. `topics` are the full names of those in it. Raises UsageError if that is nowhere."""
+    """Tells where a bundle is split. `topics` are the full names of those in it. Raises UsageError if that is nowhere."""
     _, (lower, upper) = parse_bundle(bundle)
     hashes = sorted(map(bundle_hash, topics))
     if algorithm == FLOW:
@@ -189,7 +189,7 @@ def brokers_for(isolation: Isolation, namespaces: Iterable[str], usages: Mapping
 
 
 def brokers_of(namespace: str, assigned: Mapping[str, Assigned]) -> list[str]:
-    """Who is to own bundles of a namespace."""
+    """Names who is to own bundles of a namespace."""
     return sorted({one.broker for bundle, one in assigned.items() if namespace_of(bundle) == namespace and one.broker != NOBODY})
 
 

@@ -70,7 +70,7 @@ _ENVELOPE = pa.schema([(name, arrow_type(TOPIC_LOG.types[name])) for name in MES
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where a batch is held and written: `folder` is a folder on a local disk for this batch alone, `table` that of the log, which had
+    """The place where a batch is held and written: `folder` is a folder on a local disk for this batch alone, `table` that of the log, which had
     `state` a moment ago."""
 
     folder: Path
@@ -79,7 +79,7 @@ class Workspace:
 
 
 def workspace_of(folder: str, log: Table, columns: Collection[str], held: ExitStack) -> Workspace | None:
-    """Where a batch of `log`, which has these columns, can be held and written by this process; None if Spark is to write it. `folder` is for
+    """Tells where a batch of `log`, which has these columns, can be held and written by this process; None if Spark is to write it. `folder` is for
     this batch alone; `held` removes it at its end."""
     local, table, state = local_path(folder), log.log_folder, state_with(log, columns)
     if local is None or table is None or state is None:
@@ -203,7 +203,7 @@ def _file(folder: str, number: int) -> str:
 def hold_by_tasks(
     tagged: DataFrame, identity: RowIdentity, columns: Sequence[str], rising: str, folder: Path | None = None
 ) -> Report | None:
-    """Hold the rows, these columns of theirs, by the tasks that have them, in files of a folder, which is emptied first; without, they
+    """Hold the rows, these columns of theirs, by the tasks that have them, in files of a folder, which is emptied first. Without, they
     are only counted. None unless those of each source, or ledger key, are in order, as `Holding` has it, where offsets are unique."""
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)

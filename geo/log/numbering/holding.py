@@ -176,7 +176,7 @@ def log_lines(rows: pa.Table, runs: Mapping[int, EntryRun], common: Mapping[str,
 def numbers(
     blocks: Iterable[tuple[pa.Array, pa.StructArray | None]], runs: Mapping[int, EntryRun]
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Ledger and entry of each row of one Spark partition, a block after the other, from the numbers of the rows' ledger keys; `runs` as
+    """Ledger and entry of each row of one Spark partition, a block after the other, from the numbers of the rows' ledger keys. `runs` as
     `log_lines`. Raises ValueError with OTHER_ROWS unless the rows are those of the runs: as many of each, with these last offsets, where
     blocks have offsets."""
     taken = dict.fromkeys(runs, 0)

@@ -1,4 +1,4 @@
-"""Tallies of a batch: how many rows of each ledger it has, which are new, bad or published already; and what its rows have in common."""
+"""Tallies of a batch: how many rows of each ledger it has, which are new, bad or published already. And what its rows have in common."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """Where and by whom rows are written, and the log's columns."""
+    """The place where and by whom rows are written, and the log's columns."""
 
     cluster: str
     producer: str

@@ -36,7 +36,7 @@ class FileIdentity:
         of them, a known one or else the first. Whether a file has the content, too, the caller looks.
 
         A file that is known by its inode and did not grow must be as old as it was: the number of a file that was removed may be given to a new
-        one. A file that is new here, or has another inode than it had, may be what another name leads to elsewhere; or it was moved or compressed, if a name is gone and it is as old,
+        one. A file that is new here, or has another inode than it had, may be what another name leads to elsewhere. Or it was moved or compressed, if a name is gone and it is as old,
         or called nearly so (`Other`).
         """
         inodes: dict[tuple[int, int], str] = {}
@@ -114,7 +114,7 @@ class FileIdentity:
 
 
 def _has_inode(place: Place | None, seen: SeenFile) -> bool:
-    """True if a file still is the one of which a place was noted, by its inode; also for places of before, which do not say."""
+    """True if a file still is the one of which a place was noted, by its inode. Also for places of before, which do not say."""
     return place is not None and (len(place) < 5 or SeenFile.of(place[4]).inode == seen.inode)
 
 

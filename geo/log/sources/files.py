@@ -2,7 +2,7 @@
 
 A file is *the same as it was seen* while its size, its time of change and its inode are (`SeenFile.stamp`): then nothing of it is read. Else
 all that was read of it is hashed again and compared. A file that grows while it is followed is hashed again only when it has doubled, and at the next
-start; until then the last bytes that were read are compared.
+start. Until then the last bytes that were read are compared.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
 
 @dataclass(frozen=True, slots=True)
 class SeenFile:
-    """A file as it was listed: its size in bytes, when it changed last in ns since 1970, its inode, and the device that this is of; 0 where
+    """A file as it was listed: its size in bytes, when it changed last in ns since 1970, its inode, and the device that this is of. 0 where
     there is none. A device has another number after a restart of the host, so `stamp`, which is kept, does not name it. `path` is where it is,
     '' if that is its name; `copies` are files of the same name that are compressed."""
 
@@ -81,7 +81,7 @@ class SeenFile:
 
     @property
     def changed_s(self) -> int:
-        """When it changed last, as programs keep it that move or compress files."""
+        """The time when it changed last, as programs keep it that move or compress files."""
         return self.changed_ns // 1_000_000_000
 
     def is_as_old(self, other: SeenFile) -> bool:

@@ -1,8 +1,8 @@
 """JSON lines as a source that knows file and line number of every row: what there is to read, and reading it, in any process.
 
 One line is one message (geo.log.sources.json_line). A directory is read with all its `*.jsonl`, `*.json` and `*.ndjson` files, compressed ones
-too (geo.log.sources.packed); new files, and lines that are added at the end of a file, are picked up. A file that was changed below what was
-read stops the stream. A file that was renamed, moved or compressed goes on under its new name; several names of one file (links, compressed copies)
+too (geo.log.sources.packed). New files, and lines that are added at the end of a file, are picked up. A file that was changed below what was
+read stops the stream. A file that was renamed, moved or compressed goes on under its new name. Several names of one file (links, compressed copies)
 are one file, and another copy is another.
 """
 
@@ -71,8 +71,8 @@ class FileSpan:
 
 class JsonLinesReader:
     """Reads a file or a directory, for a topic that has the columns `own`. The place in a file is `[bytes, lines, tail, hash, stamp]`: fingerprints of what lies just before it and of all
-    before it, and of what the file was when it was seen so (`SeenFile`; of a compressed one that is read in part without its size). Places of before have none of
-    the last two. A last line without its newline is waited for; in a run that ends (`end_here`) it is taken if it is a whole message, and else left
+    before it, and of what the file was when it was seen so (`SeenFile`. Of a compressed one that is read in part without its size). Places of before have none of
+    the last two. A last line without its newline is waited for. In a run that ends (`end_here`) it is taken if it is a whole message, and else left
     for a later run. A compressed file is read once it is whole, and its last line with it. May be sent to another process."""
 
     def __init__(self, path: str, batch_bytes: int, span_bytes: int, own: OwnColumns = BYTES) -> None:
@@ -82,9 +82,9 @@ class JsonLinesReader:
         self._listed: Mapping[str, SeenFile] | None = None
         """Files that were listed for the next batch."""
         self._begun: Position = {}
-        """Where files of the batch that is planned go on that were published under other names."""
+        """The place where files of the batch that is planned go on that were published under other names."""
         self._paths: dict[str, str] = {}
-        """Where the files of that batch are."""
+        """The place where the files of that batch are."""
         self._sizes: dict[str, tuple[str, int]] = {}
         """Sizes of the contents of compressed files, with the stamp of the file of which each was found."""
         self._copies: dict[str, str] = {}
@@ -98,7 +98,7 @@ class JsonLinesReader:
         """Files of which it was said that something is left for later."""
 
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
-        """Where a file goes on that is published up to `end`; None if the end does not say."""
+        """Tells where a file goes on that is published up to `end`; None if the end does not say."""
         found = MARK.fullmatch(end.parts[-1])
         return (
             None if found is None else [int(found[1]), int(found[2]), *(text for text in found.groups()[2:] if text is not None)]

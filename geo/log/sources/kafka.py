@@ -1,6 +1,6 @@
 """A Kafka topic as a source, on kafka-python: what there is to read, and reading it, in any process.
 
-A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its own; what is published of it
+A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its own. What is published of it
 says where to go on. Offsets that are gone, a topic that was made again and partitions that vanished stop the stream with the range. Only committed
 records are read (`read_committed`).
 """
@@ -108,7 +108,7 @@ class KafkaReader:
         self._end: dict[int, int] | None = None
 
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
-        """Where a partition goes on that is published up to `end`; None of another topic's."""
+        """Tells where a partition goes on that is published up to `end`; None of another topic's."""
         if not self.has(source):
             return None
         offset, *more = end.parts

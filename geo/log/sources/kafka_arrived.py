@@ -33,7 +33,7 @@ class KafkaMessages:
         return {source_name(self._topic, row["partition"]) for row in found if row["partition"] is not None}
 
     def places(self, rows: DataFrame, floors: Mapping[int, int], *, expires: bool) -> Position:
-        """Return, by partition, the place behind the last record up to which `rows` surely hold all that the producer published (`safe_end`); none of
+        """Return, by partition, the place behind the last record up to which `rows` surely hold all that the producer published (`safe_end`). None of
         a partition of which nothing is sure. `floors`: by ledger the first entry that the link was to replicate. Unless the topic `expires` a ledger
         that lacks it has a hole.
 

@@ -1,4 +1,4 @@
-"""Where lines begin and end in what is in a file, and what lies before and behind a place in it."""
+"""The place where lines begin and end in what is in a file, and what lies before and behind a place in it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refuse_longer_line(stream: Stream, file: str, position: int, size: int, line
 
 
 def whole_lines(stream: Stream, position: int, wanted: int, size: int, content: Content | None = None) -> tuple[int, int, bool]:
-    """Where the last whole line at or after `wanted` ends, but one at least; how many lines that makes; and whether all that
+    """Tells where the last whole line at or after `wanted` ends, but one at least. How many lines that makes; and whether all that
     comes behind is a line without its newline. `content`: a hash, which gets these lines."""
     stream.seek(position)
     at, end, count = position, position, 0

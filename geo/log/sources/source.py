@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from geo.log.ledgers import SourceEnd
 
 Place = list[Any]
-"""Where reading a source partition goes on, as JSON: of a reader's own making, but that the first is a number, which grows."""
+"""The place where reading a source partition goes on, as JSON: of a reader's own making, but that the first is a number, which grows."""
 
 Position = dict[str, Place]
 """Places by source partition."""
@@ -28,7 +28,7 @@ class SourceReader(Protocol):
         """The columns of what `read` yields of the batch that was planned last."""
 
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
-        """Where a source partition goes on that is published up to `end`; None if the end does not say, or is of another
+        """Tells where a source partition goes on that is published up to `end`; None if the end does not say, or is of another
         source."""
 
     def has(self, source: str) -> bool:

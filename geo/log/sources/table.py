@@ -75,7 +75,7 @@ class TableReader:
     # -- places ----------------------------------------------------------------------------------------------------------
 
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
-        """Where the table goes on that is published up to `end`; None of another source's."""
+        """Tells where the table goes on that is published up to `end`; None of another source's."""
         if source != SOURCE or len(end.parts) != 2:
             return None
         try:
@@ -116,7 +116,7 @@ class TableReader:
 
     def next(self, start: Position) -> Position:
         """The position up to which the next batch is read. Raises SourceChangedError, with nothing of it planned, for what `table_changes` refuses
-        and for commits that are gone; RetryableError if there is no table; UsageError for one that is not read here."""
+        and for commits that are gone. RetryableError if there is no table; UsageError for one that is not read here."""
         self._planned = []
         place = start.get(SOURCE)
         if place is None:

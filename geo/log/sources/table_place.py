@@ -1,4 +1,4 @@
-"""Where a user's own Delta table is: a path, or what Spark's catalog says of a name."""
+"""The place where a user's own Delta table is: a path, or what Spark's catalog says of a name."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class RowForm:
     order_by: tuple[str, ...]
 
     def why_not(self, columns: pa.Schema) -> str | None:
-        """Why a table with these columns cannot be taken so; None: it can."""
+        """Tells why a table with these columns cannot be taken so; None: it can."""
         kinds = {field.name: field.type for field in columns}
         for name in (*self.order_by, *([self.key] if self.key else [])):
             if (kind := kinds.get(name)) is None:

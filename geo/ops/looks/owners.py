@@ -1,4 +1,4 @@
-"""Who owns what: owners that are dead, silent or halted, and claims that contradict each other."""
+"""The one who owns what: owners that are dead, silent or halted, and claims that contradict each other."""
 
 from __future__ import annotations
 

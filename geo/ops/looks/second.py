@@ -11,7 +11,7 @@ from geo.reasons import Reason
 from geo.times import in_us
 
 LATELY_US = 600 * 1_000_000
-"""Who starts one again and again does that sooner."""
+"""The one who starts one again and again does that sooner."""
 
 _BROKER = re.compile(r"broker (?:(\S+) )?of ")
 """The subject of what a broker tells of itself, and its name where several share a cluster."""

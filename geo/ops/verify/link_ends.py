@@ -28,7 +28,7 @@ class End:
     impossible: int | None
     """Rows of the source up to there that the link left out since no producer can have written them; None: it has not counted them."""
     updated_us: int | None = None
-    """When it was written."""
+    """The time when it was written."""
     accepted: int = 0
     """Count of the impossible ones that somebody has accepted (`geo reconcile`)."""
 

@@ -138,8 +138,8 @@ class VerifyReport(Shown):
 
         - `clean`, `by_content`: boolean. `compared`: number. `topics`: list of names. `notes`, `faults`: lists of texts.
         - `totals`: number of each category: missing, unexpected, different, duplicates, holes, impossible, in_flight, expired.
-        - `links`: list of {topic, link, state, end, compared, missing, unexpected, different, in_flight, expired, impossible};
-          state and end (a version of the source) are null before the link has recorded any.
+        - `links`: list of {topic, link, state, end, compared, missing, unexpected, different, in_flight, expired, impossible}.
+          State and end (a version of the source) are null before the link has recorded any.
         - `clusters`: list of {topic, cluster, version, messages, duplicates, holes, unexpected}.
         - `findings`: list of {category, topic, where (a link or a cluster), count, examples}, all above 0.
         """

@@ -56,7 +56,7 @@ class TopicResult:
 
 
 def read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
-    """Where every link stands by its newest row."""
+    """Tells where every link stands by its newest row."""
     return {
         (target, row["source"], row["topic"]): End(
             row["state"],
@@ -99,7 +99,7 @@ def verify(spark: SparkSession, config: Config | str | Path, topics: str | Topic
     It may run beside live producers and links, and reports no fault that is not there. Commits go on while it reads, so
     each claim is made between versions whose order proves it. All clusters go through each step before the next begins:
 
-    1. read the end E of every link: all of the source up to E *was* in the target by then; and the ends of ledgers that producers
+    1. read the end E of every link: all of the source up to E *was* in the target by then. And the ends of ledgers that producers
        recorded (`geo.log.promises`): the log *had* these entries by then;
     2. pin every log: the early pin;
     3. pin every log again: the late pin;
@@ -110,7 +110,7 @@ def verify(spark: SparkSession, config: Config | str | Path, topics: str | Topic
       any link could copy it. Were there one pin per log, this could be asked in one direction of a two-way link only.
     - duplicates, holes and differences are claims about single versions, as rows never change: they need no order.
     - floors are fixed when a link starts and recorded before its first row is appended, so those read last hold for all
-      rows seen; an end must be read first. A link that starts between steps 1 and 4 has floors and no end: in flight.
+      rows seen. An end must be read first. A link that starts between steps 1 and 4 has floors and no end: in flight.
     - whatever had expired when a link or an expiry looked at it has expired by the clock of step 4. Clocks that differ
       by more than these steps take can misjudge messages that are just about to expire, and no others.
 
@@ -216,7 +216,7 @@ def matching_topics(registries: Registries, glob: str) -> list[Topic]:
 
 
 def carrying(config: Config, topic: Topic, registries: Registries, ends: Ends) -> tuple[Link, ...]:
-    """The links that carry a topic: between clusters in which it was not deleted; of one of which nobody knows where it may go those that
+    """The links that carry a topic: between clusters in which it was not deleted. Of one of which nobody knows where it may go those that
     have carried it."""
     of_topic = {name: registry[topic] for name, registry in registries.items() if topic in registry}
     gone, unclear = _deleted_in(topic, registries), {name for name, one in of_topic.items() if one.is_unclear}

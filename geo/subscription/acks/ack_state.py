@@ -36,7 +36,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Where an epoch begins: what lies before it is not delivered. `Base()` is the earliest message.
+    """The place where an epoch begins: what lies before it is not delivered. `Base()` is the earliest message.
 
     `floors`: by ledger the first entry wanted. Of every other ledger `time_us` decides: what was published before, in
     microseconds since 1970, is not wanted; None: all of it is. So a base that names the ledgers of one cluster also decides about

@@ -84,7 +84,7 @@ class Cursor:
 
 
 def dated(remembered: Remembered, today: int, ttl_days: int | None) -> Remembered:
-    """Where nothing expires, days are of no use."""
+    """Tells where nothing expires, days are of no use."""
     return Remembered(remembered.state) if ttl_days is None else remembered.dated(today)
 
 

@@ -21,7 +21,7 @@ MERGED_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Sum of some records of the subscription with this key. `ends`: up to which entries of their ledgers they go; `unread`: of ledgers the first
+    """Sum of some records of the subscription with this key. `ends`: up to which entries of their ledgers they go. `unread`: of ledgers the first
     entry that a newer program wrote; `refused`: how many changed nothing, by the reason's text.
     """
 

@@ -29,7 +29,7 @@ FEW_RANGES = 64
 
 
 MOST_CONDITIONS = 64
-"""So many ledgers are told to Spark as a condition, each some milliseconds of planning; of 200 the code that it makes is too large
+"""So many ledgers are told to Spark as a condition, each some milliseconds of planning. Of 200 the code that it makes is too large
 to be compiled. All of more as a table that is joined too."""
 
 MOST_BUCKETS = 200_000
@@ -112,7 +112,7 @@ def without(rows: DataFrame, done: MessageSet) -> DataFrame:
 
 
 def _ends_and_gaps(done: MessageSet) -> tuple[pa.Table, pa.Table, int]:
-    """Last entries of the ledgers of a set; the gaps before them, each once for every bucket in which it lies, of so many bits of an entry; and the
+    """Last entries of the ledgers of a set. The gaps before them, each once for every bucket in which it lies, of so many bits of an entry; and the
     number of bits.
     """
     found = [

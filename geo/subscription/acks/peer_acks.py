@@ -61,7 +61,7 @@ class PeerAcks:
         return f"{self._acks} in {self.link.source}"
 
     def known(self, keys: Collection[str]) -> list[Received]:
-        """Its records of subscriptions with these keys that the link may not have replicated yet; none if it may not be read now, or has no such log.
+        """Its records of subscriptions with these keys that the link may not have replicated yet. None if it may not be read now, or has no such log.
         Raises RetryableError where the log is not what the link has read.
         """
         tail, found = self.begin(keys)
@@ -123,7 +123,7 @@ def peers_of(tables: ClusterTables, config: Config, acks: Topic) -> list[PeerAck
 
 
 def fold_peers(peers: Sequence[PeerAcks], key: str, fold: Fold) -> Fold:
-    """Fold what those of them tell of a subscription that answer in time; of the others it is logged, and they are not waited for again
+    """Fold what those of them tell of a subscription that answer in time. Of the others it is logged, and they are not waited for again
     for a while."""
     asked = {peer.link.source: peer for peer in peers if not peer.is_away}
     for peer in peers:

@@ -54,7 +54,7 @@ V = TypeVar("V")
 
 
 class RecordRefusal(str, Enum):
-    """Why a record changes nothing."""
+    """The reason why a record changes nothing."""
 
     NEWER_ENCODING = "newer encoding"
     MALFORMED = "malformed"

@@ -1,4 +1,4 @@
-"""Where a subscription begins, derived from what the log holds of each ledger. Writes nothing."""
+"""The place where a subscription begins, derived from what the log holds of each ledger. Writes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from geo.times import LAST_US, from_us, in_us, with_zone
 
 @dataclass(frozen=True, slots=True)
 class KafkaOffsets:
-    """Where a consumer group of Kafka's stands in a topic: by partition the next offset that it reads. Of a partition that is not named it has
+    """The place where a consumer group of Kafka's stands in a topic: by partition the next offset that it reads. Of a partition that is not named it has
     read nothing. `origin` and `producer`: who published that topic, for one of the same name may be in several Kafka clusters."""
 
     topic: str

@@ -20,7 +20,7 @@ from geo.ids import MessageId
 
 @dataclass(slots=True)
 class Halving:
-    """`failed` is the batch, in the order in which it is delivered, that has just failed as a whole; or `untried` are the parts of
+    """`failed` is the batch, in the order in which it is delivered, that has just failed as a whole. Or `untried` are the parts of
     one that is too large to be delivered as a whole.
 
     Take `part` and say how it went by `passed`, `raised` or `dropped`, until `part` is None.
@@ -79,7 +79,7 @@ class Halving:
         self._next_ones().pop()
 
     def _next_ones(self) -> list[Sequence[MessageId]]:
-        """Whose last one is next. What was never delivered is, however many calls it takes, once something has passed."""
+        """Tells whose last one is next. What was never delivered is, however many calls it takes, once something has passed."""
         if self._calls > 0 and self._parts:
             return self._parts
         return self._untried if self._calls > 0 or self.passed_any else []

@@ -1,6 +1,6 @@
 """A subscription of many topics at once: those that a glob names, or the partitions of a topic, and new ones as they come.
 
-Each topic is a piece of work with a consumer of its own (`subscription.py`); those of one namespace share what they publish and are told
+Each topic is a piece of work with a consumer of its own (`subscription.py`). Those of one namespace share what they publish and are told
 (`ack_exchange.py`).
 """
 
@@ -56,8 +56,8 @@ class Subscriptions:
     `topics` is a glob (`persistent://shop/web/*`) or a partitioned topic; a glob reads dead letter topics only if it names them
     (`persistent://shop/web/*-DLQ`). Topics and partitions that come later are found within
     ten seconds, and begin at their earliest message. The function is called by one topic at a time, with messages of that topic,
-    which a column `topic_name` names; order holds within a topic, as with one. A topic whose consumer fails is tried again, after
-    a minute where a person must see to it, and the others go on; one that another process consumes is taken up once that
+    which a column `topic_name` names. Order holds within a topic, as with one. A topic whose consumer fails is tried again, after
+    a minute where a person must see to it, and the others go on. One that another process consumes is taken up once that
     one has ended. `options`
     are those of `Subscription` but `standby`. Raises UsageError.
     """

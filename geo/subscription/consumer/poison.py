@@ -76,7 +76,7 @@ class Poison:
 
         Of what the last run died on each half comes by itself, and first. (With the rest before it, two messages in two groups would kill in turn
         for ever.) Then what never failed, so that what did holds up nothing. Last what failed before. While the function works for others each
-        comes alone, since together two bad ones would be nobody's fault; else they come together, since the function may be away.
+        comes alone, since together two bad ones would be nobody's fault. Else they come together, since the function may be away.
         """
         suspects = wanted & self._suspects
         self._suspects = self._suspects - suspects

@@ -50,7 +50,7 @@ class Subscription:
     `start`, where a subscription of which there is no record yet begins: earliest, latest or a time (one without a zone is UTC).
     With `ignore_unreadable` a run begins though records of the subscription cannot be read. Without `max_redeliveries` a
     message comes back until it is acknowledged; with it, it goes to `<topic>-<name>-DLQ` after so many redeliveries.
-    `origins`: only messages that were first written in these clusters are delivered; the others stay for the consumers that are
+    `origins`: only messages that were first written in these clusters are delivered. The others stay for the consumers that are
     for them, as where each region works on its own. A consumer that is to be ready when another one of this cluster ends is a
     `standby`: it waits until that one has stopped, was killed, or is silent for the cluster's `owner_timeout`, and goes on.
     With `key_range=(i, n)` it is one of n consumers in this cluster, each of which gets the keys of its share (Pulsar's

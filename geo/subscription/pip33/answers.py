@@ -21,7 +21,7 @@ class Answers:
     _given: dict[tuple[str, int], set[str]] = field(default_factory=dict, init=False)
 
     def note(self, row: MarkerRow, asked: Collection[str]) -> Set[str]:
-        """Who of the clusters asked has answered the round that this row answers; empty if it is no answer of one of them to us."""
+        """Names who of the clusters asked has answered the round that this row answers. Empty if it is no answer of one of them to us."""
         if row.kind != SnapshotResponse.kind.value:
             return frozenset()
         try:

@@ -1,7 +1,7 @@
 """Whom a snapshot must ask, by which clusters' messages come where, and who of them cannot answer now. Pure.
 
 A message is routed to this cluster and to x if its origin's messages reach both. A position in the log of x is safe once all such
-messages before it are here; that is known by an answer of their origin, which comes after them on the same way.
+messages before it are here. That is known by an answer of their origin, which comes after them on the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def asked(local: str, reaches: Mapping[str, Collection[str]]) -> Asked:
     """`reaches`: of each cluster, the others to which links replicate its messages, through hubs or not.
 
     - A cluster that gets requests and whose answers come back is asked: it gets a position.
-    - One whose messages come here, and into the log of such a cluster, must answer for them; if no request reaches it there is no safe position at
+    - One whose messages come here, and into the log of such a cluster, must answer for them. If no request reaches it there is no safe position at
       all.
     - One with a way in one direction only, and without messages in an asked log, is not asked: nothing of it is routed to both.
     """
@@ -42,7 +42,7 @@ class Ways:
     back: Mapping[str, tuple[str, ...]]
 
     def unable(self, fault: Callable[[str, str], str | None]) -> dict[str, str]:
-        """Who cannot answer now, and why. `fault` says what is wrong with the link from a cluster to another."""
+        """Names who cannot answer now, and why. `fault` says what is wrong with the link from a cluster to another."""
         found = {name: f"no link brings a request to {name}, and its messages come here" for name in self.asked.no_way}
         for name in self.asked.clusters:
             if name in found:

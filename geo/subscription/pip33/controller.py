@@ -1,7 +1,7 @@
 """PIP-33 for one topic in one cluster: begins snapshots, answers those of others, and tells who may go on where. Pure.
 
 It is a fold over the topic's rows of `system/markers`: the same rows give the same effects and the same state, wherever batches
-begin and end. A request of its own counts once its row is read back, before which no answer does; a snapshot counts as soon as its last
+begin and end. A request of its own counts once its row is read back, before which no answer does. A snapshot counts as soon as its last
 answer is heard, and its own marker is for who begins without this state. No row makes it write a marker twice. No row of whatever content raises; one that is refused, forged or too late is counted.
 
 Invariants, which tests/model holds after every step of any schedule:
@@ -9,7 +9,7 @@ Invariants, which tests/model holds after every step of any schedule:
   `local_position` here.
 - B. An update is written only for a snapshot that the versions finished here have passed whole; each at most once.
 - C. A subscription never moves backward, neither by what is finished here nor by an update.
-- D. A snapshot that was begun before the end of the last void, or while one was open, is never used; nor is one that was begun before a
+- D. A snapshot that was begun before the end of the last void, or while one was open, is never used. Nor is one that was begun before a
   tick by which a cluster is asked or comes that was not before, or before an answer out of which one must be asked that is not.
 - E. The state is bounded: `MAX_SUBSCRIPTIONS` of at most `max_cached` snapshots each, as many of the topic itself, timeout / frequency + 1 (at most 101) pending,
   `MAX_CLUSTERS` of everything by cluster. As JSON, of three clusters, 10,000 snapshots later (`./run bench state`): 23 kB with 10
@@ -21,7 +21,7 @@ nothing about what came first. So
 - an answer is the end of `read_to`, the newest version looked at when the request was copied: the answer is written later than that
   look, so in a later version, and all at or before it precedes it. (The version of the request itself would be as safe, and older.)
 - the local position of a snapshot is the end of the version that holds the last answer. Of several that complete in one version each
-  later one is placed behind that end by one more, so that it follows the others in a cache; to a consumer it is the same place.
+  later one is placed behind that end by one more, so that it follows the others in a cache. To a consumer it is the same place.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class TopicController:
         self._table: str | None = None
         """Id of the table since the log was replaced; None: it never was."""
         self._read: Position | None = None
-        """Where the newest marker of the log stands."""
+        """The place where the newest marker of the log stands."""
         self._answered_since: dict[str, int] | None = None
         """Time, by cluster, when the first snapshot was begun that it was answered here since the log was replaced; None: it never was."""
 
@@ -98,7 +98,7 @@ class TopicController:
 
     @property
     def waits_for(self) -> Mapping[str, str]:
-        """The clusters because of which no snapshot is begun, and why; this one itself: a void that has not ended, or what keeps its
+        """The clusters because of which no snapshot is begun, and why. This one itself: a void that has not ended, or what keeps its
         markers out of its log. Empty: they go on."""
         return self._rounds.waits_for
 

@@ -64,7 +64,7 @@ while a cluster does not answer that may hold more of its ledgers.
 """
 
 REPLAYS = 3
-"""So often a batch is tried of which a topic's markers cannot be written, for a reason that may go away; then the topic is left out of it."""
+"""So often a batch is tried of which a topic's markers cannot be written, for a reason that may go away. Then the topic is left out of it."""
 
 PARTITIONS = "1"
 """Partitions of the states, one a topic of some kilobytes. Every partition is a Python worker and a commit of a state store in each batch, and a
@@ -122,7 +122,7 @@ def _standing(controller: TopicController) -> TopicStanding:
 
 
 def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
-    """Remove the query's checkpoint if it does not go on in the table as it is: then the state is built again from the rows that are there; and of
+    """Remove the query's checkpoint if it does not go on in the table as it is: then the state is built again from the rows that are there. And of
     one without a planned batch what a state store left. Asked before the tail writes anything, so a table that was put back has not grown again.
     Raises RetryableError if it cannot be removed from here.
     """
@@ -309,7 +309,7 @@ class ControllerQuery:
 
     def _opened(self, topic: str) -> Publisher:
         """Whoever owns the controllers alone may write their markers, so it is taken from an owner of former ones, whether that lives or
-        not; but not from who came since: that one deletes the topic. Raises GeoError as `Publisher.open`, and for a topic that was deleted."""
+        not. But not from who came since: that one deletes the topic. Raises GeoError as `Publisher.open`, and for a topic that was deleted."""
         name = Topic.parse(topic)
         self._refuse(name)
         since = self._ownership.precedes(markers_producer(self._tables, name))

@@ -89,7 +89,7 @@ class Unsubscribed:
 @dataclass(frozen=True, slots=True)
 class Void:
     """Rows come into the log here, or come back, otherwise than in the order in which links replicate them. So does a comparison of both logs,
-    backfill or rebuild, or a link that replicates what such a one wrote into its source. `begins` before its first row, else after its last; `what`
+    backfill or rebuild, or a link that replicates what such a one wrote into its source. `begins` before its first row, else after its last. `what`
     names it: who begins again after a crash has the same name, and who ends ends it once. To end what has not begun changes nothing. `table`:
     versions here are those of another table from now on; such a row says by itself that this has ended.
     """
@@ -120,7 +120,7 @@ class WriteMarker:
 
 @dataclass(frozen=True, slots=True)
 class MayStart:
-    """Where a subscription may go on: of each cluster the first version to read there, and when the snapshot that says so was asked for, in
+    """The place where a subscription may go on: of each cluster the first version to read there, and when the snapshot that says so was asked for, in
     microseconds since 1970. Elsewhere, by what was finished here; with a `sender` here, by what that cluster has told."""
 
     subscription: str
@@ -141,7 +141,7 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Where the subscription may go on elsewhere, by what this cluster told, counts no more: it was deleted here. `here_too`: neither
+    """The place where the subscription may go on elsewhere, by what this cluster told, counts no more: it was deleted here. `here_too`: neither
     does where it may begin here, since the log is another one."""
 
     subscription: str

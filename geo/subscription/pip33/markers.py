@@ -45,7 +45,7 @@ _NUMBER_LIMIT = 2**53
 
 
 class MarkerRefusal(str, Enum):
-    """Why a marker changes nothing."""
+    """The reason why a marker changes nothing."""
 
     NEWER_ENCODING = "newer encoding"
     MALFORMED = "malformed"

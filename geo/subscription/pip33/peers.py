@@ -54,7 +54,7 @@ class Registries:
 
     @property
     def looked_at(self) -> float:
-        """When all that was told last was so (monotonic)."""
+        """The time when all that was told last was so (monotonic)."""
         return min(one.looked_at for one in (self._subscriptions, self._links, self._topics))
 
     def now_or_lately(self) -> Said:

@@ -36,7 +36,7 @@ class SnapshotBuilder:
     round: int
     """0 after the end."""
     missing: list[str]
-    """Whose answer of this round is not there."""
+    """The one whose answer of this round is not there."""
     positions: dict[str, Position]
 
     def request(self, local_cluster: str) -> SnapshotRequest:
@@ -45,7 +45,7 @@ class SnapshotBuilder:
 
     def on_response(self, cluster: str, position: Position, local_position: Position) -> Snapshot | None:
         """`position`: how far the log of the cluster went; `local_position`: where its answer stands in the log here. One of a cluster
-        that was not asked, that has answered, or after the end changes nothing; whether one is too late is the caller's matter.
+        that was not asked, that has answered, or after the end changes nothing. Whether one is too late is the caller's matter.
 
         None: answers are missing, those of the second round if it is that now, which is to be asked for.
         """

@@ -50,7 +50,7 @@ class SnapshotRounds:
         self._cluster, self._topic, self._settings = cluster, topic, settings
         self._counts, self._voids, self._cursors = counts, voids, cursors
         self._started: float | None = None
-        """When the newest snapshot was begun."""
+        """The time when the newest snapshot was begun."""
         self._pending: list[_Pending] = []
         self._completed: list[str] = []
         """Ids of snapshots that count, of which the own marker was not read back yet."""
@@ -61,7 +61,7 @@ class SnapshotRounds:
         """The local position of the last snapshot that completed."""
         self._waits_for: dict[str, str] = {}
         self._unanswered: dict[str, int] = {}
-        """Snapshots in a row, by cluster that was asked, in which its answer lacked or was of no use; of this one, in which the request did not come
+        """Snapshots in a row, by cluster that was asked, in which its answer lacked or was of no use. Of this one, in which the request did not come
         into the log, so that nobody could answer.
         """
         self._at_odds: dict[str, str] = {}
@@ -226,7 +226,7 @@ class SnapshotRounds:
         return self._is_used_from_now(taken)
 
     def _not_asked(self, answer: SnapshotResponse) -> set[str]:
-        """Whose messages come both here and to who answers, though they are not asked: one of both has not heard of a link or a policy yet."""
+        """Tells whose messages come both here and to who answers, though they are not asked: one of both has not heard of a link or a policy yet."""
         tick = self.tick
         if tick is None or answer.cluster not in tick.asked:
             return set()

@@ -26,11 +26,11 @@ class SubscriptionCursor:
     finished: int | None = None
     """The newest version that a consumer here has finished, and all before it."""
     start: int | None = None
-    """Where one may begin here, by what a consumer elsewhere has finished."""
+    """The place where one may begin here, by what a consumer elsewhere has finished."""
     used_here: bool = False
     """Somebody created it here or reads here."""
     created_us: int | None = None
-    """When that was."""
+    """The time when that was."""
 
     @property
     def next_here(self) -> int:

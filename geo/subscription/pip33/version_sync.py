@@ -1,4 +1,4 @@
-"""Where consumers of versions may go on in other clusters (PIP-33), kept up to date for one cluster: the tail of its logs and the stateful
+"""The place where consumers of versions may go on in other clusters (PIP-33), kept up to date for one cluster: the tail of its logs and the stateful
 stream behind it, as one piece of work of the supervisor, and so of the broker."""
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Versions(QueryWorks[SyncWork]):
         self._peers = {name: Peer(connect(lambda: tables.spark, one)) for name, one in config.clusters.items() if name != here}
         self._work = SyncWork(tables, self._peers, config, trigger, take_over=take_over)
         self._ask_at = -math.inf
-        """When it is asked next whether there is anything to do (monotonic)."""
+        """The time when it is asked next whether there is anything to do (monotonic)."""
 
     def __str__(self) -> str:
         return f"version subscriptions in {self._tables.cluster.name}"

@@ -16,7 +16,7 @@ from geo.subscription.acks.message_set import MessageSet
 
 
 class WhyUnfinished(str, Enum):
-    """Why a message that is before the start was not finished."""
+    """The reason why a message that is before the start was not finished."""
 
     NOT_ADDRESSED = "addressed to others alone"
     NO_WAY = "of a cluster whose messages no link brings there"

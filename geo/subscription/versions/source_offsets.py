@@ -1,7 +1,7 @@
 """Place of a batch of a streaming query in the Delta tables it reads, by the file that Spark writes of it. Pure.
 
     metadata            {"id": id of the query}
-    offsets/<batch>     v1, a line of metadata, then of each source a line with its end, `-` for none; or v2, where each of these
+    offsets/<batch>     v1, a line of metadata, then of each source a line with its end, `-` for none. Or v2, where each of these
                         lines begins with the source's name and a colon
     a Delta source      {"sourceVersion": 1, "reservoirId": table id, "reservoirVersion": v, "index": i, "isStartingVersion": false}
 
@@ -37,7 +37,7 @@ _NUMBER_LIMIT = 2**63
 
 @dataclass(frozen=True, slots=True)
 class DeltaEnd:
-    """Where a batch ends in one Delta table."""
+    """The place where a batch ends in one Delta table."""
 
     table_id: str
     version: int
@@ -56,7 +56,7 @@ class DeltaEnd:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a batch ends in the Delta tables that the query reads; `void`: of some source nothing has come yet, and it may be one."""
+    """The place where a batch ends in the Delta tables that the query reads. `void`: of some source nothing has come yet, and it may be one."""
 
     tables: tuple[DeltaEnd, ...]
     void: bool
@@ -96,10 +96,10 @@ def read_query_id(text: str) -> str:
 
 def goes_on(planned: Sequence[DeltaEnd], newest: int, has_commit: Callable[[int], bool]) -> bool:
     """Tells whether a query over one table goes on in it as it is, with its newest version and the commits it has. `planned`: the ends of the last
-    batches that the query has planned, two or, of its first one, one; the last one may be done or not.
+    batches that the query has planned, two or, of its first one, one. The last one may be done or not.
 
     It does not if the table was put back to before what the query has read: what comes now under the same numbers it would pass over. Nor if the
-    first commit is gone that it may still have to read; of its first batch that is the version whose content it reads.
+    first commit is gone that it may still have to read. Of its first batch that is the version whose content it reads.
     """
     if not planned or planned[-1].reached > newest:
         return False

@@ -19,7 +19,7 @@ SOON_S = 60.0
 
 
 def why_not_run(tables: ClusterTables) -> str | None:
-    """Why nobody runs version sync in the cluster; None: somebody does."""
+    """Tells why nobody runs version sync in the cluster; None: somebody does."""
     return RegionHolders(tables).why_not_run(version_sync_runner(tables).name) or None
 
 

@@ -48,7 +48,7 @@ ANSWER_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class StartElsewhere:
-    """Where the consumer of a version subscription in `source` may go on in `target`: `start` is the first version to read there
+    """The place where the consumer of a version subscription in `source` may go on in `target`: `start` is the first version to read there
     (`startingVersion`). None: nothing is known, and `why_not` says why.
 
     Messages are those in the target's log. `at_most_repeated`: at or after the start, and finished in the source, by what is known
@@ -63,7 +63,7 @@ class StartElsewhere:
     start: int | None
     why_not: str | None
     told_by: str | None
-    """Where the subscription had finished what is before the start: the source, or without it another cluster."""
+    """The place where the subscription had finished what is before the start: the source, or without it another cluster."""
     snapshot_id: str | None
     taken_at: datetime | None
     age_s: float | None
@@ -80,7 +80,7 @@ class StartElsewhere:
     unseen: Mapping[str, int] | None = None
     unseen_ids: str = ""
     uncounted: str | None = None
-    """Why the counts are not there, or are of what the rule tells alone."""
+    """The reason why the counts are not there, or are of what the rule tells alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +92,17 @@ class VersionStanding:
     known: bool = False
     finished: int | None = None
     unfinished_why: str | None = None
-    """Why it is not known how far it is."""
+    """The reason why it is not known how far it is."""
     checkpoint: str | None = None
     newest: int | None = None
     """The newest version of the log."""
     waits_for: Mapping[str, str] | None = None
     not_run: str | None = None
-    """Why nobody runs version sync there, where the subscription is known."""
+    """The reason why nobody runs version sync there, where the subscription is known."""
     unread: str | None = None
     """Part of the log that whoever runs it has not read, though it is there for long."""
     start_here: int | None = None
-    """Where a consumer may begin in this cluster, as another one told."""
+    """The place where a consumer may begin in this cluster, as another one told."""
     told_by: str | None = None
     age_s: float | None = None
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -121,9 +121,9 @@ class _Source:
     newest: int | None = None
     finished: int | None = None
     problem: str | None = None
-    """Why it is not known how far it is, or what that held."""
+    """The reason why it is not known how far it is, or what that held."""
     not_run: str | None = None
-    """Why nobody runs version sync there."""
+    """The reason why nobody runs version sync there."""
     done: MessageSet | None = None
     """Messages that are finished."""
     held: MessageSet = field(default_factory=MessageSet)
@@ -230,7 +230,7 @@ def start_elsewhere(
     *,
     source_gone: bool,
 ) -> StartElsewhere:
-    """Where the subscription's consumer in `source` may go on in `target`. With `source_gone`, and if it does not answer within
+    """Tells where the subscription's consumer in `source` may go on in `target`. With `source_gone`, and if it does not answer within
     ANSWER_S, by what had come to the target. Raises UsageError if neither knows it, or if it is of the source's region only."""
     if source == target:
         raise UsageError(f"--from and --to are both {source}.")
@@ -270,7 +270,7 @@ def _look(tables: ClusterTables, topic: Topic, subscription: str) -> _Source:
 
 
 def _start(here: _Source, there: ClusterTables, config: Config, topic: Topic, subscription: str, source: str) -> StartElsewhere:
-    """Where the consumer in `source` may go on in the cluster of `there`. `here`: what is known in the source."""
+    """Tells where the consumer in `source` may go on in the cluster of `there`. `here`: what is known in the source."""
     target, one = there.cluster.name, here.subscription
     unreadable = None
     best = nowhere = _nowhere(topic, subscription, target)
@@ -314,7 +314,7 @@ def _start(here: _Source, there: ClusterTables, config: Config, topic: Topic, su
 
 
 def _no_way(here: _Source, config: Config, topic: Topic, source: str, target: str) -> str | None:
-    """Why nobody will ever tell: an answer must come back."""
+    """Tells why nobody will ever tell: an answer must come back."""
     there_and_back = (source, target), (target, source)
     if all(config.hubs(one, other, topic, {source: here.replication_clusters}) is not None for one, other in there_and_back):
         return None
@@ -322,7 +322,7 @@ def _no_way(here: _Source, config: Config, topic: Topic, source: str, target: st
 
 
 def _why_not(here: _Source, source: str) -> str:
-    """Why nobody told where to go on."""
+    """Tells why nobody told where to go on."""
     if here.unreadable is not None:
         return f"nothing had come of what {source} found out"
     if here.subscription is None:

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class VersionSubscription:
-    """`finished`: every version up to this one is processed, as people said; None: nothing is, or `checkpoint` says it, as long as it is that
+    """`finished`: every version up to this one is processed, as people said. None: nothing is, or `checkpoint` says it, as long as it is that
     of the query `query_id`. Versions are those of the topic log whose Delta id is `table_id`. Created again it is another one, which
     `created_at` says. Not `replicated`: it is of this region only, and nobody finds out where it may go on elsewhere."""
 
@@ -206,7 +206,7 @@ def _view_of(topic_log: Table) -> str:
 def finish(tables: ClusterTables, topic: Topic, subscription: str, version: int) -> VersionSubscription:
     """Record that its consumer has processed every version up to this one.
 
-    Raises UsageError for one that is not known here, one that goes by a checkpoint, and a version that is not in the log; UnsafeError if
+    Raises UsageError for one that is not known here, one that goes by a checkpoint, and a version that is not in the log. UnsafeError if
     the log is another one by now, or the version is before what was finished.
     """
     log, _ = seen_log(tables, topic)

@@ -66,7 +66,7 @@ class SparkEngine(Engine):
 
     @cached_property
     def location(self) -> str | None:
-        """Where the files of a table that exists are; None where its newest commits are not in its `_delta_log`
+        """The place where the files of a table that exists are; None where its newest commits are not in its `_delta_log`
         (catalog-managed)."""
         if self.by_path:
             return self.name

@@ -39,7 +39,7 @@ STAGED_S = 86_400.0
 
 @contextmanager
 def staged(location: str) -> Iterator[str]:
-    """The place of a new folder in the table at `location`, for Spark to write into; removed at the end with what is left in it."""
+    """The place of a new folder in the table at `location`, for Spark to write into. Removed at the end with what is left in it."""
     place = f"{location}/{_PREFIX}{uuid.uuid4()}"
     try:
         yield place
@@ -79,7 +79,7 @@ def no_pattern(path: str) -> str:
 
 
 def write(rows: DataFrame, location: str, table: DiskPath, state: DeltaState, *, into: str = "") -> Written | None:
-    """Write rows of the table's types with Spark, sorted as they are, and out to the disk; `into` a folder of the table that ends with a
+    """Write rows of the table's types with Spark, sorted as they are, and out to the disk. `into` a folder of the table that ends with a
     slash. None, and nothing is left, where Delta is to say what is wrong with them: a value is missing that is required."""
     with staged(location) as place:
         writer = rows.write.partitionBy(*state.partition_by) if state.partition_by else rows.write

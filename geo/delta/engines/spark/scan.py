@@ -1,4 +1,4 @@
-"""Picks rows of a DataFrame, and applies a function to them in Spark's tasks, where they are read; what it makes of them comes to this process."""
+"""Picks rows of a DataFrame, and applies a function to them in Spark's tasks, where they are read. What it makes of them comes to this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 MOST_CONDITIONS = 64
-"""So many bounds are told to Spark as conditions, by which Delta skips files, each some milliseconds of planning; of 200 the code that it makes
+"""So many bounds are told to Spark as conditions, by which Delta skips files, each some milliseconds of planning. Of 200 the code that it makes
 is too large to be compiled. All of more as a table that is joined too."""
 
 

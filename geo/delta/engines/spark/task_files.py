@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PART_BYTES, FILE_BYTES = 64 * 1024**2, 256 * 1024**2
-"""In memory: of so many the rows of a task are a row group, and a file is of so many that were written; one for each partition."""
+"""In memory: of so many the rows of a task are a row group, and a file is of so many that were written. One for each partition."""
 
 _OPEN_BYTES, _SMALL_BYTES = 4 * 1024**2, 1024**2
 """To open a file takes as long as to read so many; files of so many are read some at once."""
