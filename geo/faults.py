@@ -166,7 +166,7 @@ class Tried(AbstractContextManager["Tried"]):
 
 
 def as_raised(error: BaseException) -> BaseException:
-    """An error as it was raised: one of this package that was raised in a task of Spark's is derived from the trace that Spark
+    """An error as it was raised. One of this package that was raised in a task of Spark's is derived from the trace that Spark
     passes on. Any other error is returned as it is."""
     found = _RAISED.search(str(error)) if of_spark(error) else None
     kind = getattr(errors, found[1], None) if found else None

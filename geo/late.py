@@ -40,7 +40,7 @@ class _NoPandas:
 
 
 def spare_pandas() -> None:
-    """Let Arrow do without pandas in this process, unless somebody has imported it: it would to find out whether a value is one of those, which
+    """Let Arrow do without pandas in this process, unless somebody has imported it. It would to find out whether a value is one of those, which
     takes a fifth of a second."""
     if "pandas" in sys.modules:
         return

@@ -281,7 +281,7 @@ def glob_names_system_topics(glob: str) -> bool:
 
 def glob_takes(glob: str, topic: Topic) -> bool:
     """Tells whether a consumer of the glob reads the topic. It reads dead letter topics only if the glob's name says `-DLQ`,
-    and of these no dead letter topics again unless it says so twice: else two consumers would feed each other without end.
+    and of these no dead letter topics again unless it says so twice. Else two consumers would feed each other without end.
     System topics are read by no glob. Raises InvalidNameError.
     """
     named = _glob_parts(glob)[-1].count(DEAD_LETTERS)

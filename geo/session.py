@@ -364,7 +364,7 @@ def _delta_is_loaded(spark: SparkSession) -> bool:
 def _end_with_the_parent() -> None:
     """Pass the end of spark-submit on to this process, as SIGTERM, within a second.
 
-    A SIGTERM meant for the job ends spark-submit's JVM, which leaves its Python child running: a job between two calls
+    A SIGTERM meant for the job ends spark-submit's JVM, which leaves its Python child running. A job between two calls
     into Spark would live on as an orphan beside its successor.
     """
     name, parent = "geo-end-with-spark-submit", os.getppid()

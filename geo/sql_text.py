@@ -1,6 +1,6 @@
 """Names and texts as they stand in Spark's SQL. Pure.
 
-Expressions that every batch needs are made as SQL: made of functions, each is a call or a dozen into the JVM, 0.1 to 0.3 ms each.
+Expressions that every batch needs are made as SQL. Made of functions, each is a call or a dozen into the JVM, 0.1 to 0.3 ms each.
 """
 
 from __future__ import annotations

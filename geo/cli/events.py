@@ -178,7 +178,7 @@ def fields_of(one: Event, config: str) -> dict[str, Any]:
 
 
 def _reason(one: Event, config: str) -> str | None:
-    """Adds to the reason what to do, as it is typed for the configuration of who reads it: who noted the event may have
+    """Adds to the reason what to do, as it is typed for the configuration of who reads it. Who noted the event may have
     another, elsewhere.
     """
     why, mark, do = (one.reason or "").partition("Do: ")

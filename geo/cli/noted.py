@@ -39,7 +39,7 @@ WRITES: Mapping[str, EventKind] = {
 """Kinds of events by noun and verb. Other verbs only look, or run on, and note their events themselves."""
 
 RUNS: Mapping[str, EventKind] = dict.fromkeys(("broker", "replicate"), EventKind.OWNER)
-"""Those of which it is told alone that they were refused, or failed: what they do they tell themselves, and a broker that ran also why it ended."""
+"""Those of which it is told alone that they were refused, or failed. What they do they tell themselves, and a broker that ran also why it ended."""
 
 _NOT_TOLD = {"--where"}
 """Arguments whose value may be of a person."""

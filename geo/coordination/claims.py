@@ -27,7 +27,7 @@ class Liveness(str, Enum):
     """It ran on this host and is gone; its JVM may still be ending, whose end can be waited for."""
     LEFT = "LEFT"
     """It runs it no longer, and what it has sent may still come: it is this process, which gave the runner up after an error. Or it ran on
-    this host and is gone, and its JVM cannot be waited for: nothing is known of it, or it is the JVM of this process."""
+    this host and is gone, and its JVM cannot be waited for. Nothing is known of it, or it is the JVM of this process."""
     SILENT = "SILENT"
     """Nothing is known of it: it runs on another host, if it does, and gave no sign of life for longer than the owner timeout."""
 
@@ -48,7 +48,7 @@ class Owner:
     """Its process, encoded (geo.delta.process)."""
     state: str
     in_flight: bool
-    """An append of the owners before it may still land: it has not fenced, or it did and has not said so, which a release
+    """An append of the owners before it may still land. It has not fenced, or it did and has not said so, which a release
     does."""
     since: datetime
     sequence: int = 0

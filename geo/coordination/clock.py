@@ -111,7 +111,7 @@ def refuse(who: str, wrong: Stamp | None, way_out: str = "") -> None:
 def jumped(before: tuple[int, int], now: tuple[int, int]) -> bool:
     """True if a clock was set between two readings of (clock, a steady clock), both in microseconds.
 
-    Where the steady clock stands still while a machine sleeps, sleep does that too, rightly: so it is no fault, but a reason to look
+    Where the steady clock stands still while a machine sleeps, sleep does that too, rightly. So it is no fault, but a reason to look
     at the storage's clock again.
     """
     return abs((now[0] - before[0]) - (now[1] - before[1])) > CLOCK_TOLERANCE_US

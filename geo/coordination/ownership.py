@@ -143,7 +143,7 @@ class Ownership:
 
     def refuse_if_lost(self) -> None:
         """Raises FencedError if another runner took over, RetryableError if the fence cannot be found (its storage is away), and
-        once it was abandoned: whoever did that waits for nobody, who may still be at it."""
+        once it was abandoned. Whoever did that waits for nobody, who may still be at it."""
         ask_all(self._tables.port, [*(other.refuse_if_lost for other in self._besides), self._refuse_if_lost_alone])
 
     def _refuse_if_lost_alone(self) -> None:
@@ -158,7 +158,7 @@ class Ownership:
         self, table: Table, rows: Rows, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None
     ) -> None:
         """Append in one commit, if and only if this claim still owns its runners; what is no DataFrame without Spark, where that
-        can be. `refuse` raises unless the table is as the rows were made for: it is asked right before, as `append_frame`'s, where a look
+        can be. `refuse` raises unless the table is as the rows were made for. It is asked right before, as `append_frame`'s, where a look
         is a request beside the own fences.
 
         Raises FencedError if another runner took over; then nothing was written.
@@ -218,7 +218,7 @@ def release(ownerships: Sequence[Ownership]) -> None:
 
 @contextmanager
 def giving_back(owned: Sequence[Ownership], is_safe: Callable[[Exception], bool] = lambda error: False) -> Iterator[None]:
-    """Release them, all of one cluster, once what is done under them has ended well, or has failed so that nothing is in flight: after which
+    """Release them, all of one cluster, once what is done under them has ended well, or has failed so that nothing is in flight, after which
     errors that is so `is_safe` says. After all others the next owner fences."""
     try:
         yield

@@ -83,7 +83,7 @@ def origin_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner]
 
 
 def filling_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner]:
-    """Bringing what is missing of each of the origins in what a link has passed: a backfill beside it, or whoever compares both
+    """Bringing what is missing of each of the origins in what a link has passed. A backfill beside it, or whoever compares both
     logs, which is over some time."""
     return [RunnerName(RunnerKind.FILLING, origin, topic, target).runner for origin in sorted(origins)]
 

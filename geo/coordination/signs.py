@@ -33,7 +33,7 @@ _hands: dict[str, Hand] = {}
 """Facts at hand, by the place of a cluster's tables."""
 
 _MOST_HANDS, _BARE_BYTES = 3, 1024
-"""The newest signs of a cluster that have more than so many bytes are read for what is in them, and so many at most: each is a request."""
+"""The newest signs of a cluster that have more than so many bytes are read for what is in them, and so many at most. Each is a request."""
 
 _ALIVE, _LEFT = "alive", "hand"
 """In `system`: the folder of the signs, and what the process left that ended last, one object, however many runs there are a day."""

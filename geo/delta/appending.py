@@ -42,7 +42,7 @@ def append_frame(
 ) -> None:
     """Append in one commit; a DataFrame without rows makes none. Retries what cannot have landed.
 
-    Where there is a lock and the table is there, Spark writes files before the lock is taken: what a plan reads may be slow or hang,
+    Where there is a lock and the table is there, Spark writes files before the lock is taken. What a plan reads may be slow or hang,
     and holds up nobody. A column without a type is left out, and is NULL. With `transaction` (application id, number) nothing is
     appended if the table has that number or a higher one of it. Delta's own commit then writes the files once more, under the lock.
     `refuse` raises unless it may be appended. It is asked before each try, where there is a lock while nobody of ours can commit.

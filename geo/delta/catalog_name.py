@@ -1,4 +1,4 @@
-"""The name that a catalog has of a table whose log is on an object store that this program writes: all of the table is read and written at its
+"""The name that a catalog has of a table whose log is on an object store that this program writes. All of the table is read and written at its
 location, and by its name others find it.
 
 The log comes first and goes first: a name without a log is no table. A log without its name is none either; whoever makes the table names it.

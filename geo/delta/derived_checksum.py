@@ -1,4 +1,4 @@
-"""The checksum of a version, from that of one before it and the commits since: whoever committed may not have put it yet, or never: it died,
+"""The checksum of a version, from that of one before it and the commits since. Whoever committed may not have put it yet, or never: it died,
 or is another program that puts none. Pure.
 """
 

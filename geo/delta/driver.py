@@ -160,5 +160,5 @@ def _jvm_pid(spark: SparkSession) -> int:
 @lru_cache(maxsize=8)  # sessions of one Spark, each with settings of its own; a failure is not remembered
 def _pid_by_sql(spark: SparkSession) -> int:
     """The same, asked once of a session: thirty milliseconds, too. By SQL, so that no JVM handle is needed, and over a table of values,
-    which the driver evaluates by itself: a query without one is a job, which an executor would answer with its own."""
+    which the driver evaluates by itself. A query without one is a job, which an executor would answer with its own."""
     return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current') FROM VALUES (1)").collect()[0][0])

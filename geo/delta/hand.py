@@ -24,7 +24,7 @@ HAND_BYTES = 4 * 1024 * 1024
 """Bytes of all files in a hand. What is much alike is packed into a tenth of it and less."""
 
 _COMMITS = 3
-"""So many of the newest commits of a log are in it: a link's row names the newest one of its target, or one of those before it."""
+"""So many of the newest commits of a log are in it. A link's row names the newest one of its target, or one of those before it."""
 
 _SCHEMA = pa.schema([("path", pa.string()), ("tag", pa.string()), ("content", pa.binary())])
 

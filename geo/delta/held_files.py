@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from geo.delta.store import Store
 
 FRESH_S = 1.0
-"""So long a list tells what is there: who begins with one, as whoever looks for a newest version does, asks for nothing again that it knows."""
+"""So long a list tells what is there. Who begins with one, as whoever looks for a newest version does, asks for nothing again that it knows."""
 
 HELD_BYTES, HELD_FILE_BYTES = 16 * 1024 * 1024, 256 * 1024
 """Bytes that are held of what was read, and of a file that is held, at most."""
@@ -26,7 +26,7 @@ _NEVER_CHANGED = (".json", ".crc", ".parquet")
 """Ends of the names of files whose content is another one only where a whole log is: those of tables."""
 
 _LISTS, _NEWEST = 64, 512
-"""So many lists are remembered, and of each so many names from its end on: the hundred commits behind a checkpoint are among them, with their
+"""So many lists are remembered, and of each so many names from its end on. The hundred commits behind a checkpoint are among them, with their
 checksums."""
 
 _lock = threading.Lock()

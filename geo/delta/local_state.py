@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def own_state(table: Table) -> DeltaState | None:
     """The newest version of a table to which this process can append without Spark. Where a look is a request it is the one that this process
-    committed a moment ago: a commit that follows on it finds out whether another one came. None of another table.
+    committed a moment ago. A commit that follows on it finds out whether another one came. None of another table.
     """
     folder = _own_log(table)
     return None if folder is None else last_committed(folder) or newest_state(folder)

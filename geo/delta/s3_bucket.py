@@ -1,6 +1,6 @@
 """Asks one bucket of S3, or of what speaks its API, by obstore, with the keys of one cluster.
 
-Only what must not be asked twice in silence is never asked again by the library (`once`): after an answer that was lost a put if absent would say
+Only what must not be asked twice in silence is never asked again by the library (`once`). After an answer that was lost a put if absent would say
 that another one was there. All else is tried again for RETRIES_S.
 """
 

@@ -117,7 +117,7 @@ class Store(ReadStore, Protocol):
         """Copy a file, of whatever store, to a name that was drawn for it. None is left if it fails. Raises as `get`."""
 
     def begin_log(self, folder: str) -> bool:
-        """Make way for a table whose `_delta_log` is to be there: False, and nothing was done, if anything is where the table is to be, but
+        """Make way for a table whose `_delta_log` is to be there. Returns False, with nothing done, if anything is where the table is to be, but
         for what a process left that died making one."""
 
     def end_log(self, folder: str) -> None:

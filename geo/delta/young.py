@@ -42,7 +42,7 @@ def refuse_old(table: WritePath, configuration: Mapping[str, str], files: Sequen
 
 def refuse_gone(table: WritePath, files: Sequence[WritePath]) -> list[Head]:
     """Asks the store about each file. Raises RetryableError unless all are there. It is asked where somebody else has committed since they were
-    written: this host may have been halted with its clocks, and a clean-up have come between.
+    written. This host may have been halted with its clocks, and a clean-up have come between.
     """
     heads = list(read_each(table.store, files, lambda file: file.head()))
     for file, head in zip(files, heads, strict=True):

@@ -366,7 +366,7 @@ class _Filling:
         self._done = replace(self._done, complete=True)
 
     def _unchanged_to(self, seen: int) -> int:
-        """The newest version of the source, which is read as it was: what is erased or undone in it since must not come into the target.
+        """The newest version of the source, which is read as it was. What is erased or undone in it since must not come into the target.
         Raises RetryableError if messages were erased, changed or removed after version `seen`."""
         newest = self._source_log.latest_version()
         for commit in self._source_log.commits(seen + 1, newest):

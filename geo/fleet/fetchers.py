@@ -2,7 +2,7 @@
 
 A topic belongs to the fetcher of its name (`fetcher_id`), and a fetcher replicates one batch at a time. So a link's batches are at most
 `num_fetchers` at once. Who has had a turn waits behind all others of its fetcher that have news, so a busy topic starves none. (Kafka's
-AbstractFetcherThread moves a partition it has processed to the end of its map.) A fetcher is nothing but its line: one without topics is gone. No
+AbstractFetcherThread moves a partition it has processed to the end of its map.) A fetcher is nothing but its line. One without topics is gone. No
 position is kept here, so a resize has none to lose (AbstractFetcherManager.resizeThreadPool keeps them).
 """
 

@@ -208,7 +208,7 @@ class ClusterTables:
         """Raises OtherClusterError if the configuration calls another cluster's place by this name, as the registry there says. (Whoever
         reads the registry is refused as well.)
 
-        On an object store a place that was found right is not asked again for some minutes: a cluster keeps its place and its name, and a
+        On an object store a place that was found right is not asked again for some minutes. A cluster keeps its place and its name, and a
         process that runs long asks once."""
         if self.port is None:
             self.journal(TOPICS).exists()

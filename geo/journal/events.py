@@ -46,7 +46,7 @@ FILES = 30
 """In more files than that they are put into one by whoever writes the next."""
 
 EVERY_S, REMOTE_EVERY_S, AGAIN_S, MOST_PAUSE_S = 1.0, 5.0, 10.0, 60.0
-"""After so long what was noted is written in one commit: on a local disk, where that is requests, after a fault, and at most, as where Spark writes
+"""After so long what was noted is written in one commit. On a local disk, where that is requests, after a fault, and at most, as where Spark writes
 it."""
 
 SHARE = 250

@@ -69,7 +69,7 @@ def safe_end(parts: Iterable[Part]) -> int | None:
 
 
 def put_back(recorded: Mapping[int, int], held: Mapping[int, int]) -> str | None:
-    """Tells why the other cluster's record need not say all, though its log is what it was: this cluster holds more, so the other one was put
+    """Tells why the other cluster's record need not say all, though its log is what it was. This cluster holds more, so the other one was put
     back from a backup, log and record alike. None if it does not.
 
     `recorded`: by ledger the last entry by the other's record. `held`: what is here of these ledgers, and of any that are younger.

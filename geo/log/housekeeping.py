@@ -130,7 +130,7 @@ class HousekeepingThread:
         return any(folder is not None and last_put_at(folder) > self._begun_at for folder in folders)
 
     def keep_grown(self) -> None:
-        """Keep the system tables small that by this process's own commits since the last look are in many files, sooner if it is its turn: where
+        """Keep the system tables small that by this process's own commits since the last look are in many files, sooner if it is its turn. Where
         none is, nothing is asked."""
         looked_at, self._looked_at = self._looked_at, time.monotonic()
         grown = []

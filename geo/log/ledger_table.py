@@ -45,7 +45,7 @@ class LedgerTable:
 
     The newest of all names a commit of the log, the producer's own last one (`exact_to`), and all rows together are exact up to
     it. What the producer committed after that the commits themselves say (`Batch`). So it does not matter how old a row is
-    that a stale or an interrupted publisher leaves: it claims nothing of commits that it does not know.
+    that a stale or an interrupted publisher leaves. It claims nothing of commits that it does not know.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class LedgerTable:
     ) -> None:
         """Record the ledgers `keys` of `progress`, exact up to `exact_to`. `complete`: the producer's commits are all up to there, and before it
         makes another one it records that they are not. (So a stop that was clean is known from one that was not.) `lost`: those of which the log lost
-        entries, and the commit at which it had them: their ends stay known (geo.log.promises).
+        entries, and the commit at which it had them. Their ends stay known (geo.log.promises).
         """
         self._sequence += 1
         now = utc_now()

@@ -244,7 +244,7 @@ class LedgerWriter:
         self._began = before
 
     def _keep_idle(self, batch: Batch) -> None:
-        """Record the ends of ledgers that rested for long, before a commit goes on with them: whoever moves sources that ended away
+        """Record the ends of ledgers that rested for long, before a commit goes on with them. Whoever moves sources that ended away
         (geo.log.finished) leaves what was recorded lately."""
         idle_us = batch.publish_time_us - IDLE_US
         keys = {span.key for span in batch.spans if span.first - 1 > -1 and self._progress.ledgers[span.key].time_us < idle_us}

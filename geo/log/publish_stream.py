@@ -169,7 +169,7 @@ class FrameStream(PublishStream):
         self.publisher.publish(rows, by_batch(batch_id), reject)
 
     def _check_checkpoint(self, spark: SparkSession) -> None:
-        """A stream identified by batch numbers must have the checkpoint they were counted in, and not an older copy of it: a batch planned again
+        """A stream identified by batch numbers must have the checkpoint they were counted in, and not an older copy of it. A batch planned again
         under an old number would hold other rows than those published under it.
         """
         ends = self.publisher.writer.sources

@@ -195,7 +195,7 @@ def _struct(fields: Iterable[tuple[str, str]]) -> str:
 
 def _hash(identity: Mapping[str, str], fields: Sequence[StructField], former_types: Mapping[str, Sequence[DataType]]) -> str:
     """Hash a row to one number, as SQL. A column that is NULL does not count, so a column that a log gets later changes
-    nothing, nor does a wider type: what is of a former one hashes as that."""
+    nothing, nor does a wider type. What is of a former one hashes as that."""
     values = list(identity.items())
     for one in fields:
         sql = identifier(one.name)

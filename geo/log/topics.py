@@ -116,7 +116,7 @@ def deleted_topics(tables: ClusterTables) -> set[Topic]:
 
 
 def all_topics(tables: ClusterTables, mentioned: Iterable[Topic] = ()) -> list[Registered]:
-    """The topics of a cluster's registry by name, then those that it lacks though their logs are there: `system/topics` was put back from
+    """The topics of a cluster's registry by name, then those that it lacks though their logs are there. `system/topics` was put back from
     an older backup.
 
     They are looked for among those that are `mentioned` in others' tables, and on a local disk by the folders of logs. A folder alone
@@ -249,7 +249,7 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
 
 
 def register_unclear(tables: ClusterTables, topic: Topic, columns: Sequence[StructField]) -> None:
-    """Register a topic that is to come back into a cluster which has neither its row nor its log: only links that have carried it do, until
+    """Register a topic that is to come back into a cluster which has neither its row nor its log. Only links that have carried it do, until
     a person says where it may go. (A partition has the policies of those that are there.)"""
     registry = tables.journal(TOPICS)
     is_there = registry.one(Registered, topic=str(topic)) is not None or tables.log(topic).exists()

@@ -54,7 +54,7 @@ class CommitAt:
 
 @dataclass(frozen=True, slots=True)
 class CursorAt:
-    """Place of a link: `source` is the commit of the source up to which the target holds everything, `target` the commit of
+    """Place of a link. `source` is the commit of the source up to which the target holds everything, `target` the commit of
     the target that says so. None of either: it is gone by now. `owner`: who runs the link, and why not if nobody does.
     """
 

@@ -103,7 +103,7 @@ long hangs.)"""
 _WINDOW_US = (SAMPLES - 1) * APART_US
 
 _GRACE = 1.5
-"""So many times as long as what runs by a schedule rests it may rest before it is missed: a run may begin late, and takes a while."""
+"""So many times as long as what runs by a schedule rests it may rest before it is missed. A run may begin late, and takes a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def judge_now(link: LinkNow) -> Finding | None:
 
 
 def _with_left_out(link: LinkNow, found: Finding) -> Finding:
-    """The finding of a link that left out rows which no producer can have written, as long as nobody has accepted that: what does not cross is never fine.
+    """The finding of a link that left out rows which no producer can have written, as long as nobody has accepted that. What does not cross is never fine.
     What is worse comes first.
     """
     if link.left_out == 0 or found.health.rank < Health.BEHIND.rank:

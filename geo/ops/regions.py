@@ -152,7 +152,7 @@ class Regions:
 
     @contextmanager
     def _as_seen(self) -> Iterator[None]:
-        """A small table on a store is as it was at the first look since the picture was begun: what an earlier one read counts for nothing."""
+        """A small table on a store is as it was at the first look since the picture was begun. What an earlier one read counts for nothing."""
         if not self._reads:
             yield
             return

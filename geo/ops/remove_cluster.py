@@ -54,7 +54,7 @@ class InCluster:
     requests: int = 0
     """Requests to that link that go."""
     pauses: int = 0
-    """Requests to pause it that stay as long as the configuration has the cluster: a process that still has the link goes by
+    """Requests to pause it that stay as long as the configuration has the cluster. A process that still has the link goes by
     them, and would begin it again.
     """
     policies: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ WINDOWS_S = {"1m": LATELY_S, "1h": 3600}
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates of a log a second, over the last `over_s` seconds: all messages, those of them that were published here and not
+    """Rates of a log a second, over the last `over_s` seconds. All messages, those of them that were published here and not
     replicated, and bytes of files. None: commits do not say.
     """
 

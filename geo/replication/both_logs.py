@@ -97,7 +97,7 @@ class BothLogs:
         `origin:ledger:first-last`.
 
         Seen by the gap between the end of a ledger here and the first later entry there (L5: it has no holes otherwise). With a
-        TTL it is a loss for sure only if the entry before the gap is younger than the TTL: all in the gap are younger still.
+        TTL it is a loss for sure only if the entry before the gap is younger than the TTL. All in the gap are younger still.
         """
         target_version = self.target.latest_version()
         ends = self._ends(self.target, target_version)
@@ -151,7 +151,7 @@ class BothLogs:
 
     def ahead(self, version: int, target_version: int, promises: Sequence[Promise], touched: Touched) -> list[str]:
         """Finds what the target holds in these partitions (None: in any) beyond the ends of ledgers that the source has, as
-        `origin:ledger:first-last`: the link would append it once more when the source has it. What its producers once recorded is not among it: it
+        `origin:ledger:first-last`. The link would append it once more when the source has it. What its producers once recorded is not among it: it
         was there, and is lost.
         """
         if touched is not None and not touched:

@@ -166,7 +166,7 @@ class LinkRow:
         return replace(now, origins=recorded.origins, floors=recorded.floors)
 
     def is_due(self, now: LinkState) -> bool:
-        """Tells whether this row is worth recording: the recorded one says something else, or names a commit of the target that is long ago, for a
+        """Tells whether this row is worth recording. The recorded one says something else, or names a commit of the target that is long ago, for a
         start looks at all above it.
         """
         recorded = self.recorded

@@ -1,7 +1,7 @@
 """Difference of a source log and a target log, derived from the two logs alone; nothing is written.
 
 Bootstrap, repair, rebuild and backfill are all this; who may append it, and what is recorded, is their business. Of two small logs it is found
-without Spark: Spark takes a second or two for what takes milliseconds here, and a link asks for each topic at its first start.
+without Spark. Spark takes a second or two for what takes milliseconds here, and a link asks for each topic at its first start.
 """
 
 from __future__ import annotations

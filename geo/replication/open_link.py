@@ -61,7 +61,7 @@ class OpenLink:
         return SourceChangedError(told, code=fault.code)
 
     def lost(self, version: int, promises: Sequence[Promise], cursor: CommitName | None, *, gaps: bool = True) -> list[str]:
-        """Finds what the link has still to read and the source at `version` has no more: ends that a producer recorded, and with `gaps` what lies
+        """Finds what the link has still to read and the source at `version` has no more. Ends that a producer recorded, and with `gaps` what lies
         before a later entry.
         """
         lost = self.logs.lost(version, self.row.floors) if gaps else []

@@ -105,10 +105,10 @@ def filters(rule: Rule, now_us: int) -> tuple[tuple[Verdict, Predicate], ...]:
 
     - A marker of a crossing kind is treated like a message.
     - A row without an origin is of no origin the rule names.
-    - A row is impossible whose id no message can have, or that was published before 1970 or a day after now: no producer of ours wrote it, and
+    - A row is impossible whose id no message can have, or that was published before 1970 or a day after now. No producer of ours wrote it, and
       whoever would read it could stumble over it. It is counted and reported.
     - `replicate_to`: NULL is every cluster, an empty list none; a NULL in the list names nobody.
-    - A message as old as the TTL still crosses. One without a publish time is taken as not expired: nothing shows that it is too old, and a message
+    - A message as old as the TTL still crosses. One without a publish time is taken as not expired. Nothing shows that it is too old, and a message
       too many is seen while one too few is not.
     """
     outside = Compare("publish_time", "<", TimeUs(0)) | Compare("publish_time", ">", TimeUs(now_us + AHEAD_US))

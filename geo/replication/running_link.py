@@ -1,4 +1,4 @@
-"""A topic of a link from its start on: replicates what is above its cursor, turn by turn or by a stream, and says what to record.
+"""A topic of a link from its start on. It replicates what is above its cursor, turn by turn or by a stream, and says what to record.
 
 Which rows cross is decided in rule, what the source's commits mean in source_history; both are pure.
 """
@@ -61,7 +61,7 @@ class BatchPath(Enum):
 class RunningLink:
     """The target holds all of the source up to `cursor`, a commit of the source.
 
-    A turn is three calls: `fetch` the rows of the next commits, which were looked at → `select` those that cross → `append` them, and the
+    A turn is three calls. `fetch` the rows of the next commits, which were looked at → `select` those that cross → `append` them, and the
     cursor moves. A crash before an append loses nothing, a crash after it neither: the next start finds the cursor in the commit.
     """
 
@@ -109,7 +109,7 @@ class RunningLink:
     def take_turn(
         self, stopped: Callable[[], bool], newest: int | None = None, rows: DataFrame | None = None
     ) -> BatchPath | None:
-        """Replicate what the next of the source's commits have, up to `newest` or all that there are, in one append: whole commits, one at least, and
+        """Replicate what the next of the source's commits have, up to `newest` or all that there are, in one append. These are whole commits, one at least, and
         no more than a turn may have. `rows`, if they are given, are those of all these commits.
 
         None: it was `stopped`, and nothing was done. Raises SourceChangedError, RetryableError, WrongClockError, FencedError.
@@ -240,7 +240,7 @@ class RunningLink:
         """The row to record now, after a look at the target's commits since the last look; None if the recorded one says as much.
 
         The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor. Of
-        an append that landed between both, or of which its query has not heard yet, the commit itself says how far it came: a
+        an append that landed between both, or of which its query has not heard yet, the commit itself says how far it came. A
         start looks only at what is above the commit that the row names. Raises RetryableError if the target is not what it was,
         so that the next start compares; FencedError.
         """

@@ -26,7 +26,7 @@ from geo.sql_text import identifier
 from geo.text import show
 
 ACCEPTED_PROPERTY = "geo.types.accepted."
-"""Property of a topic's log, with the name of a source behind it, as JSON: columns whose values come from there as the log's own type, as a person
+"""Property of a topic's log, with the name of a source behind it, as JSON. Columns whose values come from there as the log's own type, as a person
 accepted, with the type that they had there then. Two sources do not write one. An older program does not know it, and its links are FAILED at such a
 column.
 """

@@ -98,7 +98,7 @@ class SourceLook:
         return judged
 
     def has_news(self, cursor: CommitName) -> bool:
-        """Tells whether there is a commit above the cursor: a look at two names, elsewhere than on a local disk at the second once in
+        """Tells whether there is a commit above the cursor. It takes a look at two names, elsewhere than on a local disk at the second once in
         REMOTE_PRESENCE_S. Raises RetryableError if the cursor's own commit is not what it was, so that a full look finds out why.
         """
         if self._log.has_commit(cursor.version + 1):

@@ -1,6 +1,6 @@
 """One topic of one link: its start, which gathers facts, asks what they mean, and acts.
 
-What a start does is decided in link_start, which is pure. The other parts have files of their own: the comparison of both logs (reconciliation), what
+What a start does is decided in link_start, which is pure. The other parts have files of their own. The comparison of both logs (reconciliation), what
 the link does after its start (running_link), what is appended to the target and seen there (link_target). So have the row in `system/links`
 (link_row) and the turns (turns).
 """
@@ -126,7 +126,7 @@ class TopicReplicator:
         return None if (started := self.started) is None else started.behind
 
     def rests(self, recorded: LinkState | None) -> bool:
-        """Tells whether its newest row says that it was stopped, and neither log is otherwise since then: there is nothing to replicate, and nobody
+        """Tells whether its newest row says that it was stopped, and neither log is otherwise since then. There is nothing to replicate, and nobody
         has to own it to say so. Asked only where a start is many requests; a fault is a start's to tell.
         """
         if recorded is None or recorded.state is not State.STOPPED or frozenset(recorded.origins) != self.rule.origins:

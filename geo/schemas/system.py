@@ -1,6 +1,6 @@
 """The system tables of a cluster (design section 4).
 
-All are journals: rows are appended, and of one subject the row that is last by the schema's `order` counts (not the newest time: a
+All are journals. Rows are appended, and of one subject the row that is last by the schema's `order` counts (not the newest time: a
 clock may step back). Appends of several writers never conflict, so nobody waits for anybody. In `owners` the generation is
 also the number of a Delta transaction, so that of two takers only one appends.
 """

@@ -37,7 +37,7 @@ def last_planned_batch(spark: SparkSession, checkpoint: str) -> int:
 
 
 def planned_end(spark: SparkSession, checkpoint: str, batch: int) -> int:
-    """The last version that a micro-batch of a stream from one Delta table reads, all of it: Spark writes where a batch ends
+    """The last version that a micro-batch of a stream from one Delta table reads, all of it. Spark writes where a batch ends
     before it begins (engine facts 19)."""
     path = f"{checkpoint}/offsets/{batch}"
     local = local_path(path)

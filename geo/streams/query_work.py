@@ -85,7 +85,7 @@ T = TypeVar("T", bound=OpenedQuery)
 
 class QueryWork(Generic[T]):
     """One query, as often as it is begun. `begin` owns what it needs and starts it, told whether to take that over from an owner
-    that lives: asked for until it was owned once, for timetable.TAKES_OVER_S at most. It is told, too, how to ask whether the work is stopped."""
+    that lives. Asked for until it was owned once, for timetable.TAKES_OVER_S at most. It is told, too, how to ask whether the work is stopped."""
 
     def __init__(self, begin: Callable[[bool, Callable[[], bool]], T], topic: Topic, *, once: bool, take_over: bool) -> None:
         self._begin, self.topic, self._once = begin, topic, once

@@ -17,7 +17,7 @@ DISCOVERY_S = 10.0
 """Time between two questions to a group for works: a small table is read, 0.1 s."""
 
 REMOTE_DISCOVERY_S = 60.0
-"""The same of tables for which a look is a request: what all groups of a process read there is as old as that at most."""
+"""The same of tables for which a look is a request. What all groups of a process read there is as old as that at most."""
 
 REMOTE_FOLLOWS_S = DISCOVERY_S + REMOTE_DISCOVERY_S
 """After so long at most a group knows there what a person asked for."""
@@ -45,10 +45,10 @@ MOST_BACKOFF_S = 60.0
 """The longest pause before delayed work is tried again."""
 
 PATIENCE_S = 600.0
-"""Work that no supervisor runs is given up when faults in a row have come for so long: a storage that is away mostly comes back."""
+"""Work that no supervisor runs is given up when faults in a row have come for so long. A storage that is away mostly comes back."""
 
 FAILED_AGAIN_S = 300.0
-"""The time when failed works of such a kind are tried again that cost something to try: what they lacked may be there, and no verb says so."""
+"""The time when failed works of such a kind are tried again that cost something to try. What they lacked may be there, and no verb says so."""
 
 TAKES_OVER_S = 60.0
 """An owner that lives is replaced by what begins so soon after a person asked for it. Who is there later may have come since."""
@@ -77,7 +77,7 @@ source was put back. On a local disk it is a matter of milliseconds.
 """
 
 QUERY_IDLE_S = 300.0
-"""Time without news after which a topic's query ends and its source is looked at by name again: a process may follow thousands of topics of which few
+"""Time without news after which a topic's query ends and its source is looked at by name again. A process may follow thousands of topics of which few
 are busy, and a query lists the source's log at each trigger.
 """
 
@@ -145,7 +145,7 @@ CONFIG_LOOK_S = 5.0
 """Time between two reads of the configuration's file. A change counts when two looks have found the same."""
 
 MEMBER_ROUND_S, REMOTE_MEMBER_ROUND_S = 1.0, 5.0
-"""Between two looks of a broker at what others say: six small tables, of which on a local disk only names are looked at while nothing is said."""
+"""Seconds between two looks of a broker at what others say: six small tables, of which on a local disk only names are looked at while nothing is said."""
 
 MOST_SIGN_S = 10.0
 """At least so often a broker gives a sign of life, however long the timeout is: the leader decides by what it says."""

@@ -42,7 +42,7 @@ class Work(Protocol):
         """Returns what is due now for one that is up, which may take a while; None if nothing is. Returns at once; raises what ended it."""
 
     def instead(self) -> tuple[Self, BaseException] | None:
-        """Another work to go on in this one's place, and the fault to report, if this one hangs: what is done for it now is left
+        """Another work to go on in this one's place, and the fault to report, if this one hangs. What is done for it now is left
         to itself. None: it does not. Returns at once, and may be asked while something is done for it."""
 
     def end(self) -> bool:

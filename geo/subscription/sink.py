@@ -60,7 +60,7 @@ def append_once(
 ) -> DataFrame:
     """Append what `rows` makes of the messages to a Delta table so that each message is in it once per epoch, after kills,
     redeliveries and a move to another region. Call it in the function of a consumer, with the messages that it was given or some
-    of them, and return what it returns: they are done. Other messages are not, also where the table that chose them changes
+    of them, and return what it returns. They are done. Other messages are not, also where the table that chose them changes
     meanwhile.
 
     `table` is a path or a catalog name; the first batch makes it. `rows` gets those of the messages that the sink does not

@@ -1,6 +1,6 @@
 """Averages of loads that a leader knows beyond the newest reports, kept for the leader that comes after it. Pure: no Spark, clock, random or I/O.
 
-As Pulsar's `bundle-data` and `broker-time-average`: without it one report of a burst is all that a new leader has, and it splits and moves by it.
+As Pulsar's `bundle-data` and `broker-time-average`. Without it one report of a burst is all that a new leader has, and it splits and moves by it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The leader assigns, brokers follow, and what counts is the claim. A bundle's own
 all before it. A log takes writes of the generation whose fence it has (geo.coordination.ownership). So two leaders, or a broker that was paused and
 comes back, may say and want what they like: they cannot write.
 
-A. A broker begins with a bundle only in three cases: nobody has claimed it yet, its claim was released, or the leader has said that this very claim is
+A. A broker begins with a bundle only in three cases. Nobody has claimed it yet, its claim was released, or the leader has said that this very claim is
 to be taken over.
 
 B. A broker releases only what it holds, after it has stopped to write.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The one who is to own a bundle. Of several the one with the greatest `term` and `number` counts: `term` is the generation of the leader's
+    """The one who is to own a bundle. Of several the one with the greatest `term` and `number` counts. `term` is the generation of the leader's
     own claim, `number` counts on over all leaders. `take_over` is the generation of a claim that need not be released before."""
 
     broker: str

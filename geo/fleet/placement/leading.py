@@ -1,7 +1,7 @@
 """Decisions of a leader, by all that it reads: which broker is to own each bundle, and where bundles are split. Pure: no Spark, clock, random or I/O.
 
 The manager decides by load, people ask for moves, policies and deaths ask for others; here one statement a bundle is made of it. A bundle is split
-only while nobody owns it: the leader says that nobody is to, its owner releases it, and then the parts are assigned.
+only while nobody owns it. The leader says that nobody is to, its owner releases it, and then the parts are assigned.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbering of rows that are held once, by whoever has them, and written by this process: few anywhere, any number where the log
+"""Numbering of rows that are held once, by whoever has them, and written by this process. Few anywhere, any number where the log
 is on a local disk or on S3.
 
 A task of Spark's holds its partition's rows in a file (geo.log.numbering.holding), or this process does if it reads them. Each
@@ -70,7 +70,7 @@ _ENVELOPE = pa.schema([(name, arrow_type(TOPIC_LOG.types[name])) for name in MES
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The place where a batch is held and written: `folder` is a folder on a local disk for this batch alone, `table` that of the log, which had
+    """The place where a batch is held and written. `folder` is a folder on a local disk for this batch alone, `table` that of the log, which had
     `state` a moment ago."""
 
     folder: Path

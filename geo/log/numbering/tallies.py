@@ -18,7 +18,7 @@ IS_NEW = f"{ERROR} IS NULL AND NOT {PUBLISHED}"
 """SQL that tells whether a row is to be written."""
 
 LEDGER_KEY = f"{SOURCE}, replicate_to IS NULL, replicate_to"
-"""Arguments of a hash in SQL that tell the ledgers of rows apart: a hash passes over NULL, so it does not tell it from an empty array by itself."""
+"""Arguments of a hash in SQL that tell the ledgers of rows apart. A hash passes over NULL, so it does not tell it from an empty array by itself."""
 
 REPEATED = "GEO_REPEATED_ORDER"
 """In an error: two rows have the same offset."""

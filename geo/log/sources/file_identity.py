@@ -35,7 +35,7 @@ class FileIdentity:
         """Return, by file, what is known of it under other names: links, and names of before. What has two names that are both there is read under one
         of them, a known one or else the first. Whether a file has the content, too, the caller looks.
 
-        A file that is known by its inode and did not grow must be as old as it was: the number of a file that was removed may be given to a new
+        A file that is known by its inode and did not grow must be as old as it was. The number of a file that was removed may be given to a new
         one. A file that is new here, or has another inode than it had, may be what another name leads to elsewhere. Or it was moved or compressed, if a name is gone and it is as old,
         or called nearly so (`Other`).
         """

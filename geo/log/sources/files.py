@@ -1,6 +1,6 @@
 """Files of a source: which there are, and whether one is what was read of it, by its content.
 
-A file is *the same as it was seen* while its size, its time of change and its inode are (`SeenFile.stamp`): then nothing of it is read. Else
+A file is *the same as it was seen* while its size, its time of change and its inode are (`SeenFile.stamp`). Then nothing of it is read. Else
 all that was read of it is hashed again and compared. A file that grows while it is followed is hashed again only when it has doubled, and at the next
 start. Until then the last bytes that were read are compared.
 """

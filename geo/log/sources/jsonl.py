@@ -42,7 +42,7 @@ BATCH_BYTES = 256 * 1024 * 1024
 """Bytes of all files together, per batch: some hundred thousand messages, a commit of some seconds."""
 
 LEAST_SPAN_BYTES = 16 * 1024 * 1024
-"""Bytes of a file, read by one task, at least: a large file is read by several, as many as there are cores, but not in smaller parts."""
+"""Bytes of a file, read by one task, at least. A large file is read by several, as many as there are cores, but not in smaller parts."""
 
 _ROWS_PER_BLOCK = 2_000
 

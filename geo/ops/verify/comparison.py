@@ -161,7 +161,7 @@ class Comparison:
     def _belonging(self, name: str) -> DataFrame:
         """Rows of a log by which its ledgers are judged: its own, and messages that a link should have replicated.
 
-        Without those that have expired: they are a prefix of their ledger (publish_time never decreases in it), and an expiry
+        Without those that have expired. They are a prefix of their ledger (publish_time never decreases in it), and an expiry
         may have dropped any part of it.
         """
         return self._rows[name].where(self._expected.belongs(name) & ~F.col("has_expired"))

@@ -72,7 +72,7 @@ class Base:
 class AckState:
     """One subscription as far as some records tell.
 
-    `base` None: the record that began this epoch has not been seen, so nothing is before the base: a message too many is delivered rather than one
+    `base` None: the record that began this epoch has not been seen, so nothing is before the base. A message too many is delivered rather than one
     too few. `redelivered[n]`: the messages not acknowledged that were delivered in vain n + 1 times, each in one set only. So what they take grows
     with the messages that wait and not with how often they came. A deleted one has nothing else.
     """

@@ -54,7 +54,7 @@ class Known:
     def state_of(self, topic: Topic, subscription: str, *, in_spite: bool = False) -> AckState | None:
         """The subscription as it is in this region; None: there is no record of it.
 
-        Raises UnsafeError where some of its records are of a newer program, or none can be read: beginning it again would skip or repeat what they
+        Raises UnsafeError where some of its records are of a newer program, or none can be read. Beginning it again would skip or repeat what they
         tell. `in_spite`: whoever asks wants that. Other records that cannot be read beside those that can are logged.
         """
         state, refused = self.all_of(topic, subscription).here, self.refused.get(key_of(topic, subscription), {})

@@ -1,10 +1,10 @@
 """Folding: of one namespace's `__acks` each subscription's state is kept in `system/cursors`.
 
 With it a consumer starts from one row and the newest records however long the history is, and old records can expire. A cluster that joins late lacks
-nothing: now and then all of a state is published again as compact records, which are records like any other. What has expired is left out of state
+nothing. Now and then all of a state is published again as compact records, which are records like any other. What has expired is left out of state
 and records (`forgetting.py`). Nothing depends on it running. What a record means is decided in `fold.py`.
 
-The cursors are all that it keeps: each run begins with the records that are in none of them, and then follows the log commit by commit.
+The cursors are all that it keeps. Each run begins with the records that are in none of them, and then follows the log commit by commit.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class NamespaceFold(QueryWork[OpenFold]):
             raise _OtherThanTheyWereError(first_line(error)) from error
 
     def _follow_cursors(self, *, were_read: bool = False) -> None:
-        """Raises _OtherThanTheyWereError where somebody took rows of the cursors away, or put an older copy of them back: they know less then
+        """Raises _OtherThanTheyWereError where somebody took rows of the cursors away, or put an older copy of them back. They know less then
         than was folded before. `were_read`: their rows just were, so it must be known now."""
         self._followed_at = time.monotonic()
         try:

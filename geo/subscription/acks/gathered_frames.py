@@ -67,7 +67,7 @@ def records_of(rows: pa.Table) -> Iterator[Received]:
 
 
 def _with_texts(rows: pa.Table, column: str) -> pa.Table:
-    """The rows, with NULL in a column for what is no UTF-8: no program of ours wrote it, and a record is refused as one without a key."""
+    """The rows, with NULL in a column for what is no UTF-8. No program of ours wrote it, and a record is refused as one without a key."""
     found = rows[column]
     try:
         found.validate(full=True)

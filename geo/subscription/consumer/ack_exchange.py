@@ -60,7 +60,7 @@ class ConsumerPart:
         """Guards `kept` and `_early`."""
 
     def begin(self, state: SubscriptionState) -> None:
-        """Take in what is known of the subscription at the start, then what was heard while it was read: heard first, what a peer
+        """Take in what is known of the subscription at the start, then what was heard while it was read. Heard first, what a peer
         tells of before a reset would be taken for where the subscription begins, and told here."""
         self.acks.received(state)
         with self._lock:

@@ -18,7 +18,7 @@ Invariants, which tests/model holds after every step of any schedule:
 
 Positions count by whole versions, as consumers of versions do: the rows of one commit stand in the order of their ids, which says
 nothing about what came first. So
-- an answer is the end of `read_to`, the newest version looked at when the request was copied: the answer is written later than that
+- an answer is the end of `read_to`, the newest version looked at when the request was copied. The answer is written later than that
   look, so in a later version, and all at or before it precedes it. (The version of the request itself would be as safe, and older.)
 - the local position of a snapshot is the end of the version that holds the last answer. Of several that complete in one version each
   later one is placed behind that end by one more, so that it follows the others in a cache. To a consumer it is the same place.

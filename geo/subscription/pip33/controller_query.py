@@ -1,6 +1,6 @@
 """The stateful stream that joins the markers of all topics of a cluster: `transformWithState` over `system/markers`, keyed by topic.
 
-It runs the pure controller (geo.subscription.pip33.controller) and does what that says. What a row leads to is done once, whatever dies: a topic's markers
+It runs the pure controller (geo.subscription.pip33.controller) and does what that says. What a row leads to is done once, whatever dies. A topic's markers
 of a batch are one commit of its log, and in it stands up to which row of `system/markers` they are. So a batch that is replayed, and one of a state
 that was lost and is built again from the table, writes nothing twice. The readable rows (`system/version_starts`) have the same numbers, and are
 written before.
@@ -122,7 +122,7 @@ def _standing(controller: TopicController) -> TopicStanding:
 
 
 def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
-    """Remove the query's checkpoint if it does not go on in the table as it is: then the state is built again from the rows that are there. And of
+    """Remove the query's checkpoint if it does not go on in the table as it is. Then the state is built again from the rows that are there. And of
     one without a planned batch what a state store left. Asked before the tail writes anything, so a table that was put back has not grown again.
     Raises RetryableError if it cannot be removed from here.
     """

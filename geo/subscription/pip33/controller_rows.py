@@ -1,7 +1,7 @@
 """Rows that a TopicController handles, and effects that it wants done: values. Pure.
 
 Rows are those of one topic in `system/markers`, in their order; `seq` ascends. `table` in a row is the id of the table whose versions it speaks of,
-if that is known: what was said of a table that is there no more does not count. Effects are executed by who drives the controller.
+if that is known. What was said of a table that is there no more does not count. Effects are executed by who drives the controller.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`system/markers`: rows that the controllers of a cluster's topics handle; written by the one tail of the cluster, read as a stream.
 
-Numbers (`seq`) ascend over the whole table. They are microseconds since 1970, or one more than the last where a clock stands still or goes back: so
+Numbers (`seq`) ascend over the whole table. They are microseconds since 1970, or one more than the last where a clock stands still or goes back. So
 they ascend also where old rows are gone.
 """
 

@@ -2,7 +2,7 @@
 
 As Pulsar's ReplicatedSubscriptionsSnapshotBuilder (`facts/pulsar.md`, 2.4):
 - All remote clusters are asked, and of each the first answer of a round counts.
-- With more than one there is a second round: what one of them held when it answered may have come from another, and is surely
+- With more than one there is a second round. What one of them held when it answered may have come from another, and is surely
   before that one's second answer. The positions stay those of the first round; the second is a barrier only.
 - The local position is that of the last answer of the last round.
 """

@@ -23,7 +23,7 @@ from geo.ids import Position
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Position here for positions elsewhere: what is at or before `clusters[x]` in the log of x, and was routed to both, is at or before
+    """Position here for positions elsewhere. What is at or before `clusters[x]` in the log of x, and was routed to both, is at or before
     `local_position` in the log here.
 
     `started_us`: when it was asked for, in microseconds since 1970; nothing here reads it.

@@ -226,7 +226,7 @@ class SnapshotRounds:
         return self._is_used_from_now(taken)
 
     def _not_asked(self, answer: SnapshotResponse) -> set[str]:
-        """Tells whose messages come both here and to who answers, though they are not asked: one of both has not heard of a link or a policy yet."""
+        """Tells whose messages come both here and to who answers, though they are not asked. One of both has not heard of a link or a policy yet."""
         tick = self.tick
         if tick is None or answer.cluster not in tick.asked:
             return set()

@@ -40,7 +40,7 @@ class SubscriptionCursor:
     @property
     def leads(self) -> bool:
         """Snapshots of this cluster are of use to it. They are not where nobody reads, and not as long as a consumer elsewhere is further
-        on, whose cluster takes its own: so of a consumer that moved, the cluster it left takes none."""
+        on, whose cluster takes its own. So of a consumer that moved, the cluster it left takes none."""
         return self.used_here and self.next_here >= (self.start or 0)
 
 
@@ -162,7 +162,7 @@ class SubscriptionCursors:
         return self._passed(name, one)
 
     def _with_markers_behind(self, version: int) -> int:
-        """Whoever has finished every message has finished the markers behind them: no consumer has to come by for those, and a topic that
+        """Whoever has finished every message has finished the markers behind them. No consumer has to come by for those, and a topic that
         rests is in step (Pulsar's #19551)."""
         if self._quiet is None:
             return version

@@ -233,7 +233,7 @@ class VersionSync:
         self._supervisor.stop()
 
     def run(self) -> Synced:
-        """Run until stopped, or with the available-now trigger over what is there: what the tail tells in such a pass its controllers may handle in
+        """Run until stopped, or with the available-now trigger over what is there. What the tail tells in such a pass its controllers may handle in
         the next one. While another process does it, it is DELAYED, and taken up once that one has ended.
         """
         left = unfinished(self._supervisor.run())

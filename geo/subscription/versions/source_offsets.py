@@ -5,7 +5,7 @@
                         lines begins with the source's name and a colon
     a Delta source      {"sourceVersion": 1, "reservoirId": table id, "reservoirVersion": v, "index": i, "isStartingVersion": false}
 
-Delta counts a version as entered when the first of its files is planned, and goes to the next one with the last: so all below `reservoirVersion` is
+Delta counts a version as entered when the first of its files is planned, and goes to the next one with the last. So all below `reservoirVersion` is
 in the batch or in an earlier one, and of that version itself at most some files, whatever `index` says (below 0: none). While the table's first
 content is read in parts (`isStartingVersion`) no version is whole.
 """
@@ -98,7 +98,7 @@ def goes_on(planned: Sequence[DeltaEnd], newest: int, has_commit: Callable[[int]
     """Tells whether a query over one table goes on in it as it is, with its newest version and the commits it has. `planned`: the ends of the last
     batches that the query has planned, two or, of its first one, one. The last one may be done or not.
 
-    It does not if the table was put back to before what the query has read: what comes now under the same numbers it would pass over. Nor if the
+    It does not if the table was put back to before what the query has read. What comes now under the same numbers it would pass over. Nor if the
     first commit is gone that it may still have to read. Of its first batch that is the version whose content it reads.
     """
     if not planned or planned[-1].reached > newest:

@@ -15,7 +15,7 @@ from geo.subscription.pip33.controller import concerns
 from geo.subscription.versions.version_subscriptions import VersionSubscription
 
 SOON_S = 60.0
-"""So long, beyond the frequency of snapshots, a version of a log may be unread before that is said: a busy tail is some rounds behind."""
+"""So long, beyond the frequency of snapshots, a version of a log may be unread before that is said. A busy tail is some rounds behind."""
 
 
 def why_not_run(tables: ClusterTables) -> str | None:

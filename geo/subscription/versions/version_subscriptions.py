@@ -235,7 +235,7 @@ def finish(tables: ClusterTables, topic: Topic, subscription: str, version: int)
 
 
 def switch(tables: ClusterTables, topic: Topic, subscription: str, *, replicated: bool) -> bool:
-    """Let it be found out from here on where it may go on elsewhere, or not any more: then what is known of that here is forgotten, and
+    """Let it be found out from here on where it may go on elsewhere, or not any more. Then what is known of that here is forgotten, and
     other clusters keep what they were told. Returns whether that changes anything. Raises UsageError if it is not known here."""
     there, now = _change(
         tables, topic, subscription, lambda there: replace(_known(tables, topic, subscription, there), replicated=replicated)

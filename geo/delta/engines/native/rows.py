@@ -43,7 +43,7 @@ _TRIES = 3
 """A log may be cut while it is read."""
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, DamagedError)
-"""A commit or a file is gone or damaged, or is of a kind not known here: Spark meets it too, and has the words for it."""
+"""A commit or a file is gone or damaged, or is of a kind not known here. Spark meets it too, and has the words for it."""
 
 
 def added_rows(folder: ReadPath, state: DeltaState, first: int, last: int) -> pa.Table:

@@ -122,7 +122,7 @@ class SparkEngine(Engine):
 
     def _history_from(self, first: int) -> list[dict[str, Any]]:
         """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what
-        others commit meanwhile pushes the oldest out: asked again, until the first one or all there are have come."""
+        others commit meanwhile pushes the oldest out. It is asked for again, until the first one or all there are have come."""
         wanted = max(1, self.newest() - first + 1)
         while True:
             rows = collected(self.delta().history(wanted))

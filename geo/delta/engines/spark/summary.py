@@ -1,4 +1,4 @@
-"""Summaries of the rows of a DataFrame (`geo.delta.summary`), by Spark's own aggregates: on a large log they are many times as fast as rows that are
+"""Summaries of the rows of a DataFrame (`geo.delta.summary`), by Spark's own aggregates. On a large log they are many times as fast as rows that are
 handed to Python.
 """
 
