@@ -1,5 +1,5 @@
-"""Places on a local disk. What is there outlives a power cut once it was written out: the operating system holds it for half a
-minute otherwise, and what it still holds comes back empty, or not at all.
+"""Places on a local disk. What is there outlives a power cut once it was written out. The operating system holds it for half a minute otherwise, and
+what it still holds comes back empty, or not at all.
 
 `GEO_SYNC=off` in the environment switches it off, for a disk whose loss costs nothing.
 """

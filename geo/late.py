@@ -67,9 +67,7 @@ class _Late:
 
 
 def late(name: str) -> Any:
-    """Stands for a module of ours that imports Spark, where it is mostly not needed: in the place of an import that is for
-    types alone.
-    """
+    """Stands for a module of ours that imports Spark, where it is mostly not needed. It takes the place of an import that is for types alone."""
     return _Late(name)
 
 

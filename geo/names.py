@@ -4,8 +4,8 @@ The grammar, here and nowhere else. All of it is ASCII, so no two names look ali
 - A topic is `persistent://tenant/namespace/name`. Each of the three parts has the characters Pulsar allows in a tenant:
   letters, digits and `_ - . : =`. It starts with a letter, a digit or `_`; it has no `..`. It is no device name of
   Windows (`con`, `nul`, `com1`, ...: a folder of that name cannot be made there).
-- Clusters, producers and subscriptions stand unencoded in paths, property keys, message ids (`eu:7:42`): lower-case
-  letters, digits, `_` and `-`, starting with a letter or a digit.
+- Clusters, producers and subscriptions stand unencoded in paths, property keys, message ids (`eu:7:42`). So they have lower-case letters, digits, `_`
+and `-`, and start with a letter or a digit.
 - A topic glob is a topic in which `*` and `?` stand for any and for one character of a part.
 
 Nothing here touches a path or a table; it only says what they are called.

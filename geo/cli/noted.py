@@ -51,7 +51,8 @@ _ENDED = {0: "", 1: " failed", 3: " refused", 130: " interrupted"}
 def note_verb(
     arguments: Sequence[str], args: argparse.Namespace, began: datetime, code: int, error: BaseException | None = None
 ) -> None:
-    """Note that a verb has ended which `began` then, in each cluster that it is about: at that time, before what came of it, unless what counts
+    """Note that a verb has ended which `began` then, in each cluster that it is about. The event has that time, before what came of it, unless what
+    counts
     is its result. Raises nothing."""
     kinds = WRITES if error is None else {**WRITES, **RUNS}
     verb = next((words for words in (" ".join(arguments[:2]), arguments[0]) if words in kinds), None)

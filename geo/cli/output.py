@@ -90,7 +90,7 @@ def as_text(value: Any) -> str:
 
 
 def said(value: DataclassInstance) -> dict[str, Any]:
-    """The fields of a dataclass under the names that all screens have for them (docs/health.md, *As JSON*): times as times, and durations in
+    """The fields of a dataclass under the names that all screens have for them (docs/health.md, *As JSON*). Times are times, and durations are in
     seconds, to the millisecond."""
     return dict(_member(each.name, getattr(value, each.name)) for each in fields(value))
 

@@ -254,8 +254,8 @@ LOOKS_S = 2.0
 
 @contextmanager
 def noting_health(args: argparse.Namespace, config: Config) -> Iterator[HealthEvents]:
-    """Note how the cluster and its links are doing: before what runs them begins, which waits for the look, and, of what was not OK, once a run that
-    ends by itself has."""
+    """Note how the cluster and its links are doing. That is before what runs them begins, which waits for the look. Of what was not OK it is also
+    once a run that ends by itself has ended."""
     from geo.fleet.health_events import HealthEvents  # who looks needs none of it
     from geo.journal.cluster import without_spark
     from geo.journal.events import are_off, events_of

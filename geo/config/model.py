@@ -47,8 +47,8 @@ NUM_FETCHERS, MOST_FETCHERS = 4, 64
 """Batches of a link at once: as many as keep some cores busy (Kafka's num.replica.fetchers, which is 1 by default)."""
 
 LEAST_CACHED, MOST_CACHED = 3, 300
-"""Snapshots that a subscription keeps, the first and the last always among them. The state of a topic is read and written at each of its
-batches: with the most, and a thousand subscriptions that all wait, it is 3 MB of JSON and takes some seconds."""
+"""Snapshots that a subscription keeps, the first and the last always among them. The state of a topic is read and written at each of its batches.
+With the most, and a thousand subscriptions that all wait, it is 3 MB of JSON and takes some seconds."""
 
 MOST_PENDING = 100
 """Timeout over frequency of snapshots. One more can be under way at once: that which is begun at the very timeout."""

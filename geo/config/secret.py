@@ -47,7 +47,7 @@ class Secret:
 
 
 def keep_silent(library: str, below: int = logging.INFO) -> None:
-    """To be called before a library is given secrets that logs at DEBUG what it is given, or sends, as botocore, py4j and kafka do: where all of
-    a process's loggers are to say so much, its own do not, nor what is `below` a level. Whoever sets a level of its own gets what that says."""
+    """To be called before a library is given secrets that logs at DEBUG what it is given, or sends, as botocore, py4j and kafka do. Where all of a
+    process's loggers are to say so much, its own do not, nor what is `below` a level. Whoever sets a level of its own gets what that says."""
     if (its := logging.getLogger(library)).level == logging.NOTSET:
         its.setLevel(below)

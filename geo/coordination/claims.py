@@ -1,7 +1,7 @@
 """Decides who may take a runner, and with which generation. Pure: no Spark, clock or I/O.
 
-A runner is what one process at a time may do: replicate the messages of an origin into a topic of a cluster, or publish as a
-producer. Its owner's claim has a generation, above every one that was ever given out for it.
+A runner is what one process at a time may do. It replicates the messages of an origin into a topic of a cluster, or publishes as a producer. Its
+owner's claim has a generation, above every one that was ever given out for it.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def decide(
     """Decides whether the `wanted` runners may be claimed together.
 
     `owners` are the newest claims of all runners of the cluster, and `liveness` is by owner process. `fences` are the generations of
-    the fence files of the wanted runners. The new generation is above all of them: no two claims of a runner ever share one,
-    also if the table of owners was lost or put back older. Nothing is known of an owner that only its fence tells of.
+    the fence files of the wanted runners. The new generation is above all of them. No two claims of a runner ever share one, also if the table of
+    owners was lost or put back older. Nothing is known of an owner that only its fence tells of.
     Of the runners `take_over` an owner that lives is replaced; its next append fails. `outlives`: what a process has sent may arrive
     after its end, as at an object store. Then something may be in flight of an owner who did not release.
     """

@@ -37,8 +37,8 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class HeldClock:
-    """A host's clock that was held against the storage's: what it said before and after a write, what a steady clock said after the
-    write, and when the storage says that the write came. None: the storage does not say."""
+    """A host's clock that was held against the storage's. It has what the host's clock said before and after a write, what a steady clock said after
+    the write, and when the storage says that the write came. None: the storage does not say."""
 
     before_us: int
     after_us: int

@@ -1,5 +1,5 @@
-"""Checks an object store before a process writes a cluster that lies on it: whether the store keeps what it says, and whether a
-program of before writes there, which took itself for the only one.
+"""Checks an object store before a process writes a cluster that lies on it. The store must keep what it says, and no program of before may write
+there, which took itself for the only one.
 """
 
 from __future__ import annotations

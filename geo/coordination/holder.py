@@ -1,7 +1,7 @@
 """The one who owns a runner, and whether he lives: one answer, which all who ask share. Pure: no Spark, clock or I/O.
 
-Of a process on this host the system says it. Of any other its signs of life do, held against the storage's clock: its own sign, and
-each claim and release that it made, since who claims lives.
+Of a process on this host the system says it. Of any other its signs of life do, held against the storage's clock. They are its own sign, and each
+claim and release that it made, since who claims lives.
 """
 
 from __future__ import annotations

@@ -82,7 +82,8 @@ class RegionHolders:
 
     @cached_property
     def _read_again(self) -> dict[str, Owner]:
-        """The newest claims and releases, read after a process was seen to be gone, or to run something no longer: it may have released it since they were read. Also who makes a
+        """The newest claims and releases, read after a process was seen to be gone, or to run something no longer. It may have released that since
+        they were read. Also who makes a
         picture of how all was a moment ago reads them as they are now."""
         with may_be_old(0.0), as_listed(()):
             return {one.runner: one for one in self._tables.journal(OWNERS).read(Owner)}

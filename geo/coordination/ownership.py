@@ -33,7 +33,7 @@ continued after a takeover. The argument that it adds nothing:
 4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
    ever overwritten, and no two claims share a name.
 
-Where there is no lock, (e) is left out if nothing can be in flight: the last owner released the runner, or (where Spark commits) it
+Where there is no lock, (e) is left out if nothing can be in flight. The last owner released the runner, or (where Spark commits) it
 died on this host with its JVM. And its row does not say that something of those before it was still in flight. What this program
 has sent to an object store may come after its end. Commits are assumed to be put-if-absent; where storage does not have them a claim
 is refused (geo.delta.storage).
@@ -218,8 +218,8 @@ def release(ownerships: Sequence[Ownership]) -> None:
 
 @contextmanager
 def giving_back(owned: Sequence[Ownership], is_safe: Callable[[Exception], bool] = lambda error: False) -> Iterator[None]:
-    """Release them, all of one cluster, once what is done under them has ended well, or has failed so that nothing is in flight, after which
-    errors that is so `is_safe` says. After all others the next owner fences."""
+    """Release them, all of one cluster, once what is done under them has ended well, or has failed so that nothing is in flight (`is_safe` says after
+    which errors). After all others the next owner fences."""
     try:
         yield
         release(owned)

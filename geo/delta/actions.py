@@ -58,8 +58,7 @@ class Actions:
     rows: int | None = 0
     size: int = 0
     partitions: frozenset[Partition] = frozenset()
-    """Partitions of the files by which rows may have come: those that came with a change of data, and those that were listed without one and without
-    others that went.
+    """Partitions of the files by which rows may have come. These files came with a change of data, or were listed without one while no others went.
     """
     columns: frozenset[str] | None = None
     """The names of all columns, inner ones with a dot, after a commit that describes the table; None of any other commit."""

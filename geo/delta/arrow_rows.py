@@ -80,8 +80,8 @@ def with_times_in_utc(rows: pa.Table) -> pa.Table:
 
 
 def collected(rows: DataFrame) -> list[dict[str, Any]]:
-    """The rows by column name, as `plain_values` has them; what is of a type that Arrow has not is text. Spark's `collect` has times in the zone of this
-    process instead: it raises for some of the year 1, and they lose their meaning in the hour that comes twice in autumn."""
+    """The rows by column name, as `plain_values` has them; what is of a type that Arrow has not is text. Spark's `collect` has times in the zone of
+    this process instead. It raises for some of the year 1, and they lose their meaning in the hour that comes twice in autumn."""
     names, others = rows.columns, [field.name for field in rows.schema if not _is_plain(field.dataType)]
     if others:
         rows = rows.withColumns({name: F.col(identifier(name)).cast("string") for name in others})

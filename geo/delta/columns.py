@@ -28,7 +28,7 @@ OF_FEED = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
 
 def folded(name: str) -> str:
-    """Folds a name so that two are equal that are one to Delta: those that differ in case only, character by character, as Java compares them."""
+    """Folds a name so that two are equal that are one to Delta. These differ in case only, character by character, as Java compares them."""
     return "".join((one.upper() if len(one.upper()) == 1 else one).lower()[0] for one in name)
 
 
@@ -115,7 +115,7 @@ def _atoms() -> tuple[type[DataType], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A column that is `given` and does not go with the one that is `there`: its type is another one, or its name in case only."""
+    """A column that is `given` and does not go with the one that is `there`. Its type is another one, or its name differs in case only."""
 
     given: StructField
     there: StructField
@@ -142,8 +142,8 @@ class Clash:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Changes that a table's columns need so that rows with others can be appended: columns behind its own, and columns of its own made of a wider
-    type, given with that type. `clashes` stand in the way.
+    """Changes that a table's columns need so that rows with others can be appended. It gets columns behind its own, and columns of its own become a
+    wider type, with which they are given. `clashes` stand in the way.
     """
 
     added: tuple[StructField, ...]
@@ -194,7 +194,8 @@ def goes_with(kind: DataType, wanted: DataType) -> bool:
 
 
 def may_be_equal(kinds: Iterable[DataType]) -> bool:
-    """Tells whether a value of one of these types may be exactly one of each other: of numbers, of times, or BOOLEAN, and of texts with one of these.
+    """Tells whether a value of one of these types may be exactly one of each other. They are types of numbers, of times, or BOOLEAN, or texts with
+    one of these.
     Never of types that hold others, since Spark casts a struct's fields by their place; nor BINARY, since what is no UTF-8 is no text.
     """
     others = [kind for kind in kinds if not isinstance(kind, spark_types.StringType)]

@@ -1,5 +1,5 @@
-"""Makes a table as Spark made one of the same definition before in this process, without Spark: a tenth of a second and
-more becomes a few milliseconds.
+"""Makes a table as Spark made one of the same definition before in this process, without Spark. A tenth of a second and more becomes a few
+milliseconds.
 
 What a first version has to say of a table, its protocol among it, is Delta's business and follows from settings of its own
 (`spark.databricks.delta.properties.defaults.*`). So the first one is Spark's, and those after it say the same, also if somebody changes

@@ -182,7 +182,9 @@ def remove_table(table: Table) -> bool:
 
 def add_columns(table: Table, columns: Sequence[StructField]) -> None:
     """Add those of the columns that the table, which exists, lacks, with what their metadata say of them (`comment`). Make those of its own wider
-    whose types are narrower. (Type widening: rows of before are read as the wider type, and readers have to know that.) Idempotent, and any
+    whose types are narrower. (Type widening: rows of before are read as the wider type, and readers have to know that.)
+
+    Idempotent, and any
     number of processes may do so at once.
 
     Raises SchemaError, with nothing done, if it has one in another case, or cannot have one (`why_not`). So it does for a type that does not go

@@ -1,5 +1,5 @@
-"""The `_delta_log` folder of a table, read by this process: which commits and checkpoints are there, what the newest says, and
-cutting it off below a checkpoint. No Spark.
+"""The `_delta_log` folder of a table, read by this process. Functions list its commits and checkpoints, read the newest, and cut it off below a
+checkpoint. No Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FEW = 16
 """Files of a store that is far that are asked for at once, be they there or not."""
 
 _LISTED_AGAIN = 8
-"""So many versions that were seen before are listed with newer ones, in the same request: of those that are held nothing is asked for then."""
+"""So many versions that were seen before are listed with newer ones, in the same request. Of those that are held nothing is asked for then."""
 
 _OF_A_VERSION = re.compile(r"\.?(\d{20})\.")
 
@@ -51,8 +51,8 @@ clean-up waits as long."""
 
 @dataclass(frozen=True, slots=True)
 class LogFolder:
-    """Content of a `_delta_log`: versions with a commit, in order, and with a whole checkpoint: of the classic kind (one file, or all its parts), or
-    of v2. `files` by version: commits, checksums, checkpoints, and Hadoop's checksums of them.
+    """Content of a `_delta_log`: versions with a commit, in order, and with a whole checkpoint. That is of the classic kind (one file, or all its
+    parts), or of v2. `files` by version: commits, checksums, checkpoints, and Hadoop's checksums of them.
     """
 
     commits: tuple[int, ...]

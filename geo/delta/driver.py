@@ -1,5 +1,5 @@
-"""The Spark session that tables are read and written with, and who this process is: both when they are first needed, since what
-lies on a local disk is mostly read without either."""
+"""The Spark session that tables are read and written with, and who this process is. Both come when they are first needed, since what lies on a local
+disk is mostly read without either."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Small files of an object store that this process has read or put, and what lists tell of what is there.
 
-A list stands for a look at each file in it: for a moment, and for who makes one picture of a folder for as long as that takes (`as_listed`).
+A list stands for a look at each file in it. It does so for a moment, and for who makes one picture of a folder for as long as that takes
+(`as_listed`).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class HeldFiles(dict[str, tuple[str, bytes]]):
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """Answer of one list about all files in a folder, and in those below it: of each its tag, when it came and its bytes, by its name from there.
+    """Answer of one list about all files in a folder, and in those below it. Each has its tag, when it came and its bytes, by its name from there.
     `asked_at`: when (monotonic) it was asked.
     """
 

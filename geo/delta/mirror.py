@@ -1,5 +1,5 @@
-"""The rows of a small table on a store where a look is a request, kept in memory: read once, and then what commits add, as long as these only
-append. All of a process share them.
+"""The rows of a small table on a store where a look is a request, kept in memory. They are read once, and then what commits add, as long as these
+only append. All of a process share them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MOST_BYTES, MOST_TABLES = 4 * 1024 * 1024, 64
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The rows of a version, which has this commit, and times (monotonic): when that was read last, and when it was asked last whether it is still
-    there. Beside them the time of the last question whether there is a newer one.
+    """The rows of a version, which has this commit, and times (monotonic). They say when it was read last, and when it was asked last whether it is
+    still there. Beside them the time of the last question whether there is a newer one.
     """
 
     version: int

@@ -20,7 +20,7 @@ _PLACES = 4
 
 
 class PartsReader(io.RawIOBase):
-    """A large file whose last bytes, `end`, are at hand: of the others what is read is asked for, from one place to another, and some more."""
+    """A large file whose last bytes, `end`, are at hand. Of the others what is read is asked for, from one place to another, and some more."""
 
     def __init__(self, ask: Callable[[int, int], Any], size: int, end: bytes) -> None:
         self._ask, self._size, self._at = ask, size, 0

@@ -1,4 +1,4 @@
-"""A Delta table of somebody else, read by its log and its files without Spark: its commits, what a version has, the rows of its files.
+"""A Delta table of somebody else, read by its log and its files without Spark. That is its commits, what a version has, and the rows of its files.
 
 Only where all rows of its files count, and partitions have values that mean the same to everybody.
 """
@@ -44,7 +44,8 @@ _ONE_TEXT = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.ty
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a version: all in order, the same as files have them, and those of them by which it is partitioned, which no file has."""
+    """The columns of a version. There are all in order, the same as files have them, and those of them by which it is partitioned, which no file
+    has."""
 
     schema: pa.Schema
     stored: pa.Schema
@@ -111,8 +112,8 @@ class PlainTable:
         return attempt(found)
 
     def columns_at(self, version: int) -> Columns | UnsupportedError:
-        """The columns of a version whose commit is there, also where its log is cut off so that its files cannot be told: then those of a later
-        one, if no commit on the way can have taken a column away or renamed it. Or why this program cannot tell them, or read them."""
+        """The columns of a version whose commit is there, also where its log is cut off so that its files cannot be told. Then they are those of a
+        later one, if no commit on the way can have taken a column away or renamed it. Or why this program cannot tell them, or read them."""
 
         def found() -> Columns | None:
             with refusing(*_NOT_WHOLE), suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
 """Tries on the store itself whether it keeps what it says of put-if-absent and of lists.
 
-Some that speak S3's API say that another one was there and still let several win, or pass the condition by: two puts one after the other would not
+Some that speak S3's API say that another one was there and still let several win, or pass the condition by. Two puts one after the other would not
 show it.
 """
 

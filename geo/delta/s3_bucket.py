@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 RETRIES, RETRIES_S = 6, 60
 _BACKOFF = {"init_backoff": timedelta(seconds=0.5), "max_backoff": timedelta(seconds=8), "base": 2}
-"""A store that is busy is asked again, and one that does not answer, for some 15 seconds: whoever runs long tries again by itself then."""
+"""A store that is busy is asked again, and one that does not answer, for some 15 seconds. Whoever runs long tries again by itself then."""
 
 _COPY_TIMEOUT = "10m"
 """Timeout as REQUEST_TIMEOUT, for what a store copies by itself, up to five gigabytes."""

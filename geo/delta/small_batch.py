@@ -23,8 +23,8 @@ _HEAVY = "_geo_heavy"
 
 
 def octets(columns: Iterable[StructField]) -> str:
-    """The size of these columns of a row in bytes, about, as SQL: the length of a text or binary, that of the JSON of what has parts,
-    8 of anything else."""
+    """The size of these columns of a row in bytes, about, as SQL. A text or binary has its length, what has parts that of its JSON, anything else
+    8."""
     return " + ".join(["0L", *map(_octets_of, columns)])
 
 

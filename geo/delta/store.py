@@ -209,7 +209,7 @@ def parquet(place: ReadPath) -> pq.ParquetFile:
 
 
 def parquet_checked(place: ReadPath, size: int = 0) -> pq.ParquetFile:
-    """Opens as `parquet`. One that is near and has up to WHOLE_BYTES, or of which that is not known (0), is read whole: its end, too, must be what
+    """Opens as `parquet`. One that is near and has up to WHOLE_BYTES, or of which that is not known (0), is read whole. Its end, too, must be what
     was written. Raises as `ReadStore.get`.
     """
     return _opened(pa.BufferReader(place.get())) if place.store.is_near and size <= WHOLE_BYTES else parquet(place)

@@ -163,7 +163,7 @@ def last_committed(folder: WritePath) -> DeltaState | None:
 
 
 def state_to_follow(folder: WritePath) -> DeltaState | None:
-    """A version that a commit may follow on: where a look is a request the newest one that this process committed or read a moment ago, else
+    """A version that a commit may follow on. Where a look is a request it is the newest one that this process committed or read a moment ago, else
     the newest. None: the table is left to Spark.
 
     Another commit may have come since, a fence among them. Then the put finds its version taken, and whoever commits looks again

@@ -83,8 +83,8 @@ class Mode(str, Enum):
 class Filled:
     """Result of a backfill of one topic, or what it has done by now.
 
-    `total`: messages that the target may lack, `messages`: that were appended, of which `by_file` in files that were copied, with `size` bytes in
-    all, as far as the source's files tell. `source_version`: what was compared with. `complete`: the target lacks nothing of it now. In a dry run
+    `total`: messages that the target may lack, `messages`: that were appended. Of these `by_file` came in files that were copied, with `size` bytes
+    in all, as far as the source's files tell. `source_version`: what was compared with. `complete`: the target lacks nothing of it now. In a dry run
     `messages` is how many would be appended.
     """
 
@@ -176,7 +176,7 @@ def backfill(
 
 class _Filling:
     """The backfill of one topic. In this order, with a crash point after each arrow: claim, make the log if it is missing, fence → find the link's
-    cursor, pin both logs, derive what is missing. Then each step: (copy files →) append →. A crash loses nothing: the next run derives it again. Who
+    cursor, pin both logs, derive what lacks. Then each step: (copy files →) append →. A crash loses nothing: the next run derives it again. Who
     is refused makes nothing; whoever deletes the topic owns its filling, so nobody makes it again before that ends.
 
     Where a look is a request files are looked at, for a log that is not there, beside the claim.

@@ -1,5 +1,5 @@
-"""spark-submit and wheel entry point of `geo subscriptions`: of `fold`, the query that folds acknowledgements into `system/cursors`, and of
-`sync`, the stateful query that joins snapshot markers (PIP-33). ./spark-submit.sh jobs/subscriptions.py fold|sync ARGUMENTS (see
+"""spark-submit and wheel entry point of `geo subscriptions`: of `fold`, which folds acknowledgements into `system/cursors`, and of `sync`, the
+stateful query that joins snapshot markers (PIP-33). ./spark-submit.sh jobs/subscriptions.py fold|sync ARGUMENTS (see
 `geo subscriptions --help`)."""
 
 from geo.cli.main import run_job

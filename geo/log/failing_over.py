@@ -1,6 +1,7 @@
 """Start of a producer that goes on for one of the same name in another cluster. Pure: no Spark, clock, random or I/O.
 
-A *place* of a source partition is safe if every record before it is in the log of some cluster, but for what a person passed over (rejected records,
+A *place* of a source partition is safe if every record before it is in the log of some cluster. What a person passed over is not asked for (rejected
+records,
 `--kafka-start latest`, `--accept-lost`). Three places are safe, each by itself:
 
 - OWN, where the producer's own record in this cluster ends;
@@ -9,7 +10,7 @@ A *place* of a source partition is safe if every record before it is in the log 
 
 Each is the end of an unbroken run of publishing that began at the first record, or at a place that was safe then. So the furthest one is safe too,
 whichever was written later, and it repeats least. Nothing has to be remembered of the choice. Made again after a death or at a later start it is the
-same or further on, and once the own record has come further it is the own one. So production may go back and forth: eu to us, and back to eu with
+same or further on. Once the own record has come further it is the own one. So production may go back and forth: eu to us, and back to eu with
 what us published meanwhile.
 """
 
@@ -44,8 +45,8 @@ def furthest(own: Mapping[str, int], recorded: Mapping[str, int], arrived: Mappi
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The extent of one ledger in a log: its entries from the link's floor on (`start: latest`), and the greatest source offset that all its entries
-    say. A ledger of which there is nothing from the floor on has 0, -1 and 0 of the first three."""
+    """The extent of one ledger in a log. It has the entries from the link's floor on (`start: latest`), and the greatest source offset that they say.
+    A ledger of which there is nothing from the floor on has 0, -1 and 0 of the first three."""
 
     first: int
     last: int

@@ -47,7 +47,7 @@ FILES = 30
 """A system table in more files is cleaned: reading thirty small files takes a tenth of a second, cleaning them half of one."""
 
 FILES_OF_WRITERS = 45
-"""On a store who writes a system table keeps it as small, though it is another's turn, who may write nothing and look each hour: a checksum lists no
+"""On a store who writes a system table keeps it as small, though it is another's turn, who may write nothing and look each hour. A checksum lists no
 more than fifty files."""
 
 FILES_OF_SHORT_RUNS = 60
@@ -202,8 +202,8 @@ def _cut_topic_log(cutter: LogCutter, topic: Topic, least: int) -> None:
 
 
 def remove_held(tables: ClusterTables, older_than_s: float) -> None:
-    """Remove the rows that publishers held and did not remove, since they were killed and never opened again: those below the
-    cluster's checkpoints on a local disk, and those of publishers of this host on its own."""
+    """Remove the rows that publishers held and did not remove, since they were killed and never opened again. These are below the cluster's
+    checkpoints on a local disk, or are of publishers of this host on its own disk."""
     now_s = checked_now_us(tables, "rows that publishers held stay") / 1e6
     folders = filter(None, {local_path(place) for place in (tables.checkpoint("held"), tables.run_checkpoint("held"))})
     for file in [file for folder in folders for file in folder.rglob("*.arrow")]:

@@ -1,4 +1,4 @@
-"""A topic's policies as its log keeps them beside the registry, so that a registry that was put back from an older backup loses none of them. Pure:
+"""A topic's policies as its log keeps them beside the registry. So a registry that was put back from an older backup loses none of them. Pure:
 no Spark, clock, random or I/O.
 
 A log keeps them as the property POLICIES_PROPERTY. It has it from its first commit. A log of an older program gets it when its publisher, or a link

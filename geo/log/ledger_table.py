@@ -191,7 +191,9 @@ class LedgerTable:
         complete: bool = False,
     ) -> None:
         """Record the ledgers `keys` of `progress`, exact up to `exact_to`. `complete`: the producer's commits are all up to there, and before it
-        makes another one it records that they are not. (So a stop that was clean is known from one that was not.) `lost`: those of which the log lost
+        makes another one it records that they are not. (So a stop that was clean is known from one that was not.)
+
+        `lost`: those of which the log lost
         entries, and the commit at which it had them. Their ends stay known (geo.log.promises).
         """
         self._sequence += 1
@@ -248,7 +250,7 @@ class LedgerTable:
 
 
 def close_ledgers(tables: ClusterTables, topic: Topic, why: str, generation: int) -> list[str]:
-    """Let every producer of a topic whose log goes begin again: its ledgers are closed and their ids stay taken, what was published of its sources is
+    """Let every producer of a topic whose log goes begin again. Its ledgers are closed and their ids stay taken. What was published of its sources is
     not known any more. `generation`: of the caller, who owns all of its producers; what an owner before it still records does not count. Returns the
     producers; idempotent.
     """

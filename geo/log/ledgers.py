@@ -140,7 +140,7 @@ class Batch:
 
 
 def is_foreign(commit: Commit) -> bool:
-    """True if a commit of a topic log may have added rows that this program did not append: it carries no record of ours, or the record of a producer
+    """True if a commit of a topic log may have added rows that this program did not append. It carries no record of ours, or the record of a producer
     that counts other rows than came. Such rows may be copies of any that are there.
     """
     if commit.kind is Kind.RELISTED:

@@ -98,7 +98,8 @@ class LogCutter:
 
     @cached_property
     def _owned_ways(self) -> list[tuple[RunnerName, Owner]]:
-        """Owners of the ways by which messages come: a rebuild, or the first comparison of a link, knows the commits since it began and has no row."""
+        """Owners of the ways by which messages come. A rebuild, or the first comparison of a link, knows the commits since it began and has no
+        row."""
         return [(name, one) for name, one in named_owners(self._tables, RunnerKind.ORIGIN) if one.is_owned]
 
     def _link(self, name: str, row: Row, version: int | None) -> LogReader:

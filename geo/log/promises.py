@@ -17,7 +17,8 @@ from geo.names import MARKERS_PRODUCER
 from geo.times import in_us
 
 LOST = "geo:lost:"
-"""Begins the `source` of a row in `system/ledgers` that keeps the end of a ledger that was given up because the log held less of it. The row of the
+"""Begins the `source` of a row in `system/ledgers` that keeps the end of a ledger. That one was given up because the log held less of it. The row of
+the
 ledger that took its place would hide that end.
 """
 
@@ -55,8 +56,8 @@ def promise_of(origin: str, row: Any) -> Promise | None:
 def due(
     promises: Iterable[Promise], table_id: str, after: int | None, target: str | None, horizon_us: int | None
 ) -> list[Promise]:
-    """The promises that a log, with this id, has to keep: of a commit above version `after` (None: of any), towards `target` (None: towards
-    anybody), and not expired: published at `horizon_us` or later (None: nothing expires)."""
+    """The promises that a log, with this id, has to keep: of a commit above version `after` (None: of any), towards `target` (None: towards anybody).
+    Not expired are those published at `horizon_us` or later (None: nothing expires)."""
     return [
         promise
         for promise in promises

@@ -182,7 +182,7 @@ class Publisher:
 
     @cached_property
     def _held_at(self) -> str:
-        """The place where rows are held until they are written: where tasks run on this host, on its own disk, if the tables are on none."""
+        """The place where rows are held until they are written. Where tasks run on this host, it is on its own disk, if the tables are on none."""
         parts = ("held", self.topic.path, self.producer)
         is_far = self.tables.port is not None and str(self.tables.spark.sparkContext.master).startswith("local")
         place = self.tables.run_checkpoint(*parts) if is_far else self.tables.checkpoint(*parts)
@@ -295,8 +295,8 @@ class Publisher:
 
     def _read_routes(self) -> None:
         """Derive the hubs on the way to every other cluster, under this cluster's current topic policy, and what is refused by
-        them. Raises UnsafeError for a topic that is being deleted: who deletes it asks for producers after it said so, and this
-        asks after it claimed, so one of both sees the other."""
+        them. Raises UnsafeError for a topic that is being deleted. Who deletes it asks for producers after it said so, and this asks after it
+        claimed, so one of both sees the other."""
         cluster = self.tables.cluster.name
         local = {cluster: replication_clusters(self.tables, self.topic)}
         others = [name for name in self.config.clusters if name != cluster]

@@ -108,8 +108,7 @@ class RowIdentity:
         return tagged.withColumn(HASH, F.expr(_hash({SOURCE: SOURCE, OFFSET: self.text}, given, former_types)))
 
     def encode(self, source: str, offset: Sequence[str]) -> str:
-        """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string, and of its mark if
-        there is one."""
+        """A source end as it is recorded. It is the JSON list of its parts, each as Spark casts it to a string, and of its mark if there is one."""
         mark = self.marks.get(source)
         parts = [str(self.through[source])] if source in self.through else offset
         return json.dumps([*parts, *([mark] if mark else [])], separators=(",", ":"))

@@ -15,7 +15,7 @@ MOST_COMMITS, MOST_FAR = 4_000, 64
 shorter over which its rate is told."""
 
 _FIRST_PAGE, _LARGEST_PAGE = 16, 512
-"""Commits are read backwards, a page at a time: of a log at rest on a store few requests are made, and of a busy one few pages."""
+"""Commits are read backwards, a page at a time. Of a log at rest on a store few requests are made, and of a busy one few pages are read."""
 
 
 def newest_commits(log: Table, newest: int, since_us: int) -> tuple[list[Commit], bool]:

@@ -108,8 +108,8 @@ class _Cluster:
 def explain(
     clusters: Mapping[str, ClusterTables], config: Config, topics: Sequence[Topic], glob: str
 ) -> dict[Topic, list[Explained]]:
-    """Explains each of some topics, all of which match `glob`: of each way between two clusters that has a link, and of each
-    other on which the topic's messages would have to go.
+    """Explains each of some topics, all of which match `glob`. It does so for each way between two clusters that has a link, and for each other on
+    which the topic's messages would have to go.
     """
     said = {name: _look(tables, clusters, topics) for name, tables in clusters.items()}
     linked = {(link.source, link.target): link for link in config.links}

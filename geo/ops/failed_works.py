@@ -25,8 +25,8 @@ def failed_works(events: Iterable[Event], living: Mapping[str, int]) -> list[Fin
     """Finds the works whose newest event leaves them FAILED or DELAYED, in the order of their names.
 
     `events`: the WORK events of one cluster, oldest first. `living`: the processes that run something in it, each `HOST:PID`, and since when, in
-    microseconds since 1970. An event of another process, or of one of before with the same name, tells nothing of now: whoever runs the work next notes
-    an event of its own.
+    microseconds since 1970. An event of another process, or of one of before with the same name, tells nothing of now. Whoever runs the work next
+    notes an event of its own.
     """
     newest, since_us, well_us = dict[str, Event](), dict[str, int | None](), dict[str, int]()
     for one in events:

@@ -216,7 +216,8 @@ def _judged_now(link: LinkNow) -> Finding | None:
 
 
 def judge(link: LinkNow, before: LinkBefore, now_us: int) -> Finding:
-    """Judges a topic of a link that lacks something, or may: by who runs it, and by how its cursor and what it lacks have moved. (Any other as `judge_now`.)"""
+    """Judges a topic of a link that lacks something, or may. It goes by who runs it, and by how its cursor and what it lacks have moved. (Any other
+    as `judge_now`.)"""
     return judge_now(link) or _with_left_out(link, _judged(link, before, now_us))
 
 

@@ -1,5 +1,5 @@
-"""Expired dates of a topic log that somebody has still to read, so that they stay: links out of the cluster, and for
-acknowledgements the fold. Reads only.
+"""Expired dates of a topic log that somebody has still to read, so that they stay. That is links out of the cluster, and for acknowledgements the
+fold. Reads only.
 
 The place of each link is read from the link's own table, in its target.
 """

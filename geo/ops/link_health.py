@@ -149,8 +149,8 @@ class LinksBefore:
         )
 
     def there_us(self, link: Link, status: LinkStatus) -> int | None:
-        """Time when a source that is not there now was there last: by the events of the target, and where that is near by the
-        newest commit that the link replicated. None: nothing tells.
+        """Time when a source that is not there now was there last. It goes by the events of the target, and where that is near by the newest commit
+        that the link replicated. None: nothing tells.
         """
         found, row = [there_last(self._events, link.source)], status.row
         with Tried():

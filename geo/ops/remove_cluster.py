@@ -151,8 +151,8 @@ def _links(tables: ClusterTables, name: str) -> dict[str, LinkState]:
 
 
 def _ways(tables: ClusterTables, name: str, links: Collection[LinkState]) -> list[tuple[Runner, Owner]]:
-    """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link
-    replicates, backfills beside it too. With who has, or had, each.
+    """The ways into this cluster that hang on the other one. They are those of its origin, whoever goes them, and of all that its link replicates,
+    backfills beside it too. With who has, or had, each.
     """
     carried = {(origin, state.topic) for state in links for origin in state.origins}
     return [

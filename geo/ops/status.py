@@ -1,5 +1,5 @@
-"""Status of all regions at once, for somebody who is woken at three: what is wrong, since when, what is lost if a region is
-lost now, how every link goes. Facts of the regions in, one value out. Pure: no Spark, clock or I/O.
+"""Status of all regions at once, for somebody who is woken at three. It says what is wrong, since when, what is lost if a region is lost now, and how
+every link goes. Facts of the regions in, one value out. Pure: no Spark, clock or I/O.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Statistics of a topic in one cluster, for `geo topics stats`: how fast its log grows, how large it is, who writes and who
-reads it. Pure: no Spark, clock or I/O.
+"""Statistics of a topic in one cluster, for `geo topics stats`. They say how fast its log grows, how large it is, who writes and who reads it. Pure:
+no Spark, clock or I/O.
 """
 
 from __future__ import annotations

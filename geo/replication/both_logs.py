@@ -113,11 +113,11 @@ class BothLogs:
     def unkept(
         self, version: int, floors: Floors | None, promises: Sequence[Promise], after: int | None
     ) -> dict[LedgerId, tuple[int, int]]:
-        """Messages that the source's producers recorded as published, in commits above version `after` (None: in any), and that neither the
-        source at `version` nor the target holds: by ledger the first and the last. `promises`: read before `version` was.
+        """Messages that the source's producers recorded as published, in commits above version `after` (None: in any), and that neither the source at
+        `version` nor the target holds. Of each ledger the first and the last are given. `promises`: read before `version` was.
 
-        What may have expired is not among them, nor what may have done so before, by a shorter TTL: of a link that never read the
-        log (`after` None) what is older than the log's oldest date does not count.
+        What may have expired is not among them, nor what may have done so before, by a shorter TTL. Of a link that never read the log (`after` None)
+        what is older than the log's oldest date does not count.
         """
         horizon_us = self.rule.expired_before_us(self.clock())
         wanted = due(promises, self.source.table_id(), after, self.rule.target, horizon_us)

@@ -23,7 +23,7 @@ EXAMPLES = 10
 
 
 def differing(source: DataFrame, target: DataFrame, origins: Collection[str]) -> tuple[list[str], list[str]]:
-    """The messages of these origins that both hold with different content, and those that the target holds more than once, as
+    """The messages of these origins that both hold with different content, and those that the target holds more than once. They are given as
     `origin:ledger:entry`, at most EXAMPLES each, in order.
 
     A message that was erased in one of them is left out: each cluster is erased on its own. Equal is what is equal as JSON.

@@ -22,8 +22,8 @@ from geo.streams.life import State, Why
 from geo.text import counted
 
 RENEW_COMMITS, RENEW_S = 1_000, 3600.0
-"""The time when the row of an idle link names another commit of its target: a start looks at a thousand in a tenth of a second, and the
-target's log keeps them for a day."""
+"""The time when the row of an idle link names another commit of its target. A start looks at a thousand in a tenth of a second, and the target's log
+keeps them for a day."""
 
 
 class LinkRow:

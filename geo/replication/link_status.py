@@ -46,7 +46,7 @@ class LinkStatus:
 
     `at`: the version of the source up to which the target holds everything. None where that is not known, because the link has
     never run, its next start compares both logs, or its source cannot be read. `newest`: the source's newest version, `lag`: how
-    far the link is behind it; None where the source cannot be read. It is a lower bound where a comparison may find more: of a link that is
+    far the link is behind it; None where the source cannot be read. It is a lower bound where a comparison may find more. That is of a link that is
     `stale`, `rewound` or `unbegun`, or whose target, or the log there, is gone.
     """
 
@@ -58,7 +58,8 @@ class LinkStatus:
     newest: int | None
     lag: Lag | None
     came_us: int | None = None
-    """The time when `newest` came, by the clock of the source's storage, in microseconds since 1970, where a look at the log tells it with that. None: it
+    """The time when `newest` came, by the clock of the source's storage, in microseconds since 1970. It is known where a look at the log tells it
+    with that. None: it
     does not."""
     expired: int | None = None
     """Messages that the link left out since they had expired; None: it has never run."""

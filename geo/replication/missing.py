@@ -42,7 +42,7 @@ ENTRIES = Summary(("origin", "ledger_id"), ("entry_id",), ("entry_id",), summed=
 def find_missing(
     source: Table, version: int, target: Table, target_version: int, wanted: Predicate, what: str, most: int | None = None
 ) -> Iterator[DataFrame | pa.Table]:
-    """The messages of the source at a version that are wanted and whose MessageId the target at its version lacks: in steps of at most so
+    """The messages of the source at a version that are wanted and whose MessageId the target at its version lacks. They come in steps of at most so
     many, with the columns of the source. How far it has come is logged as `what`."""
     most = STEP_ROWS if most is None else min(most, STEP_ROWS)
     few = _few_missing(source, version, target, target_version, wanted)

@@ -173,7 +173,7 @@ class Reconciliation:
         )
 
     def _refuse_loss(self, version: int, cursor: CommitName | None, promises: Sequence[Promise], *, gaps: bool) -> None:
-        """Raises SourceChangedError if something that the link has still to read is not in the source any more: an end that a producer
+        """Raises SourceChangedError if something that the link has still to read is not in the source any more. That is an end that a producer
         recorded, and with `gaps` what lies before a later entry."""
         if lost := self.opened.lost(version, promises, cursor, gaps=gaps):
             what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"

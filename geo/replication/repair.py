@@ -1,4 +1,4 @@
-"""`geo reconcile` and `geo links reset`: replicate the topics of one link up to its source as it is now, and let the link go on."""
+"""`geo reconcile` and `geo links reset`. They replicate the topics of one link up to its source as it is now, and let the link go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic of a link as a piece of work: who owns it, when its source is looked at, and what becomes of it after a fault."""
+"""A topic of a link as a piece of work. It decides who owns it, when its source is looked at, and what becomes of it after a fault."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class RunningLink:
         return brings(commit, self._rule.origins, self._rule.source)
 
     def fetch(self, commits: Sequence[Commit], given: DataFrame | None = None) -> DataFrame | FileRows | pa.Table:
-        """The rows that these commits added: a few without Spark, many of a store in their files, else those that are `given`, or read by
+        """The rows that these commits added. A few come without Spark, many of a store in their files, else those that are `given`, or read by
         Spark."""
         first, last = commits[0].version, commits[-1].version
         here = added(self._source, first, last)
@@ -198,7 +198,7 @@ class RunningLink:
 
     def _left_out(self, rows: DataFrame | FileRows, commits: Sequence[Commit], now_us: int) -> LeftOut:
         """Count what is left out. Spark is asked only if a commit may hold something that old, or was written by neither a producer of ours nor a
-        link: these write nothing impossible.
+        link. These write nothing impossible.
         """
         horizon_us = self._rule.expired_before_us(now_us)
         may_be_old = horizon_us is not None and not published_after(commits, horizon_us)

@@ -1,4 +1,5 @@
-"""Conversion of rows of a link's source into rows of its target: by the columns of both logs, and by what a person accepted of those that differ."""
+"""Conversion of rows of a link's source into rows of its target. It goes by the columns of both logs, and by what a person accepted of those that
+differ."""
 
 from __future__ import annotations
 

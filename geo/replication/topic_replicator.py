@@ -264,8 +264,7 @@ class TopicReplicator:
         self.row.append(self.row.failed(state, why))
 
     def leave(self) -> None:
-        """It hangs, and another one goes on in its place: nobody waits for its query or its turn, and what it compares is owned
-        no longer."""
+        """It hangs, and another one goes on in its place. Nobody waits for its query or its turn, and what it compares is owned no longer."""
         self.turns.leave()
         if (reconciliation := self._reconciliation) is not None:
             reconciliation.leave()

@@ -145,8 +145,8 @@ W = TypeVar("W", bound="QueryWork[Any]")
 class QueryWorks(Generic[W]):
     """A group of such works: each claims itself when it is begun, and records by itself what it has done.
 
-    Failed ones are tried again `again_s` after they were first seen to have failed: by then a person may have seen to it, and what
-    may not go on fails again. `share`: which of them this process runs.
+    Failed ones are tried again `again_s` after they were first seen to have failed. By then a person may have seen to it, and what may not go on
+    fails again. `share`: which of them this process runs.
     """
 
     def __init__(self, share: Share = ALL, again_s: float | None = None) -> None:
@@ -154,9 +154,7 @@ class QueryWorks(Generic[W]):
         self._failed_at: dict[Hashable, float] = {}
 
     def _found(self, known: Mapping[Hashable, tuple[W, State]], fresh: Sequence[tuple[Hashable, W]] = ()) -> Found[W]:
-        """Sorts works that are there and rest for no other reason: those that are this process's, what of the known ones is so no longer, and what is
-        so again.
-        """
+        """Sorts works that are there and rest for no other reason. They are this process's, or known and so no longer, or so again."""
         now = time.monotonic()
         self._failed_at = {key: self._failed_at.get(key, now) for key, (_, state) in known.items() if state is State.FAILED}
         due = [key for key, at in self._failed_at.items() if now - at >= self._again_s]

@@ -72,7 +72,7 @@ ROUTES_S = 10.0
 # -- links ---------------------------------------------------------------------------------------------------------
 
 SOURCE_LOOK_S, REMOTE_SOURCE_LOOK_S = 60.0, 600.0
-"""Time between two full looks at a source, beside those by name, and beside its query: Delta's stream need not notice that an older copy of the
+"""Time between two full looks at a source, beside those by name, and beside its query. Delta's stream need not notice that an older copy of the
 source was put back. On a local disk it is a matter of milliseconds.
 """
 
@@ -99,8 +99,8 @@ ACKS_LOOK_S = 0.1
 """Between two looks whether there are records of acknowledgements, on a local disk."""
 
 ACKS_REST_S = 5.0
-"""The same at most where a look is a request, by a consumer that looks for messages less often than each second: as often as for these, and at once
-when some have come."""
+"""The same at most where a look is a request, by a consumer that looks for messages less often than each second. It looks as often as for messages,
+and at once when some have come."""
 
 CONSUMER_LOOK_S = 10.0
 """Time between two looks of a consumer that has nothing to tell, whether another one has taken its subscription over."""
@@ -126,7 +126,7 @@ more frequent, four times between two. A log on a local disk that has news is lo
 """
 
 STILL_S = 5.0
-"""Time between two ticks that the tail sends alone to a controller that waits for an answer: to give up takes some seconds more, and each tick is a
+"""Time between two ticks that the tail sends alone to a controller that waits for an answer. To give up takes some seconds more, and each tick is a
 batch.
 """
 
@@ -145,7 +145,8 @@ CONFIG_LOOK_S = 5.0
 """Time between two reads of the configuration's file. A change counts when two looks have found the same."""
 
 MEMBER_ROUND_S, REMOTE_MEMBER_ROUND_S = 1.0, 5.0
-"""Seconds between two looks of a broker at what others say: six small tables, of which on a local disk only names are looked at while nothing is said."""
+"""Seconds between two looks of a broker at what others say. These are six small tables, of which on a local disk only names are looked at while
+nothing is written."""
 
 MOST_SIGN_S = 10.0
 """At least so often a broker gives a sign of life, however long the timeout is: the leader decides by what it says."""

@@ -56,7 +56,7 @@ def create(
     topic says.
 
     Raises UsageError if it is there, or if the name is that of a version subscription here. Unless it is to be of this region only, it does so, too,
-    if the subscription is at a peer whose link will replicate it and that answers in time.
+    if a peer has the subscription whose link will replicate it and that answers in time.
     """
     shared = config.replicates_subscriptions(topic) if replicated is None else replicated
     tables = _tables(spark, config, cluster, subscription)
@@ -146,7 +146,7 @@ def reset(
 
 
 def delete(spark: SparkSession | StartSpark, config: Config, cluster: str, topic: Topic, subscription: str) -> AckState:
-    """Delete a subscription in every cluster that shares it, for good: neither acknowledgements still on their way nor a reset by somebody who did
+    """Delete a subscription in every cluster that shares it, for good. Neither acknowledgements still on their way nor a reset by somebody who did
     not know of it restore it.
     """
     tables = _tables(spark, config, cluster, subscription)

@@ -1,4 +1,4 @@
-"""A subscription in one region: what its records there and the log have of it, and what a failover from one region to another would do by that.
+"""A subscription in one region. It is what its records there and the log have of it, and what a failover from one region to another would do by that.
 Reads only."""
 
 from __future__ import annotations

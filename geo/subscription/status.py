@@ -186,8 +186,8 @@ def all_standings(
 
 @dataclass(frozen=True, slots=True)
 class _Namespace:
-    """Knowledge of a cluster about a subscription of the topics of a namespace: by topic its newest record of each origin and the newest failover,
-    and what was acknowledged lately. And by prefix who runs what.
+    """Knowledge of a cluster about a subscription of the topics of a namespace. It has, by topic, the newest record of each origin and the newest
+    failover, and what was acknowledged lately. And by prefix who runs what.
     """
 
     known: Known

@@ -82,8 +82,9 @@ def broker_step(me: str, assigned: Mapping[str, Assigned], claims: Mapping[str, 
 
 
 def together(steps: Sequence[BeginBundle], refused: Sequence[str]) -> Sequence[BeginBundle]:
-    """Chooses the steps, of which there are some, that are to be done now, in one commit: those of bundles that were not `refused`, else the one that
-    was refused longest ago. `refused` are in the order in which they were. So one that is refused again and again holds up no other, and no more than
+    """Chooses the steps, of which there are some, that are to be done now, in one commit. These are those of bundles that were not `refused`, else
+    the one that was refused longest ago. `refused` are in the order in which they were. So one that is refused again and again holds up no other, and
+    no more than
     one is tried alone between two signs of life.
     """
     fresh = [step for step in steps if step.bundle not in refused]

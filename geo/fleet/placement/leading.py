@@ -302,8 +302,8 @@ class Leading:
 
 
 def _counted(step: _Step, without: Set[str]) -> tuple[dict[str, BrokerLoad], dict[str, str]]:
-    """Loads by which the manager decides: of each report the bundles that are assigned to its broker and of which nothing else becomes now, so that
-    what it decides is done. And the broker of each one that is assigned and not reported yet.
+    """Loads by which the manager decides. Each report has the bundles that are assigned to its broker and of which nothing else becomes now. So what
+    the manager decides is done. And the broker of each one that is assigned and not reported yet.
     """
     to = {bundle: one.broker for bundle, one in step.assigned.items()}
     to |= {bundle: choice.broker for bundle, choice in step.chosen.items()}
@@ -323,8 +323,8 @@ def _counted(step: _Step, without: Set[str]) -> tuple[dict[str, BrokerLoad], dic
 
 
 def _takes(throughput: float, *brokers: tuple[float, BrokerLoad]) -> float:
-    """Fraction that a bundle of this throughput will take: as much as bytes take at that of these brokers where they take the least, of which the
-    usage is given. One without bytes tells nothing.
+    """Fraction that a bundle of this throughput will take. That is as much as bytes take at that of these brokers where they take the least, of which
+    the usage is given. One without bytes tells nothing.
     """
     return min((usage * throughput / load.throughput for usage, load in brokers if load.throughput), default=0.0)
 

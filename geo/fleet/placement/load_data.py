@@ -168,8 +168,8 @@ class PerSecond:
 
 
 class Loads(dict[str, BrokerLoad]):
-    """The loads of brokers, with their message rates at hand: in a cluster that starts, a decision selects tens of thousands of times
-    among a thousand brokers, of which one has changed."""
+    """The loads of brokers, with their message rates at hand. In a cluster that starts, a decision selects tens of thousands of times among a
+    thousand brokers, of which one has changed."""
 
     def __init__(self, loads: Mapping[str, BrokerLoad]) -> None:
         super().__init__(loads)
@@ -234,8 +234,8 @@ class UsageAverage:
 
 def is_due(last: BrokerLoad, now: BrokerLoad, age_s: float, settings: BalancerSettings) -> bool:
     """Tells whether a broker reports again `age_s` seconds after its last report: never before the least interval, always after the greatest. Between
-    them it does if the greatest relative change is above `report_update_threshold`: of its message rate, its throughput, the number of its bundles,
-    or the change of its greatest weighted usage (ModularLoadManagerImpl.needBrokerDataUpdate).
+    them it does if the greatest relative change is above `report_update_threshold`. It is one of its message rate, its throughput, the number of its
+    bundles, or its greatest weighted usage (ModularLoadManagerImpl.needBrokerDataUpdate).
     """
     if age_s < settings.report_update_min_interval_s:
         return False

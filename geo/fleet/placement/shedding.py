@@ -104,7 +104,7 @@ class ThresholdShedder:
 
 
 class UniformLoadShedder:
-    """The broker with the greatest message rate gives up `max_unload` of its difference to the one with the least, if that is more than
+    """The broker with the greatest message rate gives up `max_unload` of its difference to the one with the least. It does if that is more than
     `msg_rate_difference_shedder_threshold` of the least. Else, by throughput, if that is more than
     `msg_throughput_multiplier_difference_shedder_threshold` times the least. One broker at a call. A threshold of 0 turns its rule off."""
 

@@ -35,8 +35,8 @@ def specified_positions(lower: int, upper: int, positions: Sequence[int]) -> lis
 def bundles_to_split(
     brokers: Mapping[str, BrokerLoad], bundle_counts: Mapping[str, int], settings: BalancerSettings
 ) -> tuple[list[str], dict[str, int]]:
-    """The bundles that are split, in the order of the reports: those with more topics, messages or bytes than a bundle may have, of two
-    topics or more, while their namespace (`bundle_counts`: how many bundles it has) stays within `namespace_maximum_bundles`. And the others
+    """The bundles that are split, in the order of the reports. These have more topics, messages or bytes than a bundle may have, and two topics or
+    more. Their namespace (`bundle_counts`: how many bundles it has) stays within `namespace_maximum_bundles`. And the others
     of these, with the number of bundles that their namespace has then. None where there is one broker only. `brokers` has loads over the
     long window. (BundleSplitterTask; our brokers have no client sessions, so Pulsar's limit of them has nothing to count.)"""
     chosen: list[str] = []

@@ -244,7 +244,7 @@ def _unpacked(packed: DataFrame) -> Iterator[Report | None]:
 
 
 def _seem_in_order(rows: DataFrame, identity: RowIdentity) -> bool:
-    """True if the first rows of a user's DataFrame are in order: to find that out of all of it takes as long as to hold it."""
+    """True if the first rows of a user's DataFrame are in order. To find that out of all of it takes as long as to hold it."""
     if not identity.gapless:
         return True
     named = (f"{sql} AS {OFFSET_PART}{at}" for at, sql in enumerate(identity.offsets))

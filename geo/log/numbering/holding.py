@@ -1,4 +1,4 @@
-"""Holds the new rows of a part of a batch, in a file or in memory, and reports how many there are of each ledger and in which order.
+"""Holds the new rows of a part of a batch, in a file or in memory. Reports how many there are of each ledger, and in which order.
 
 A task does that, or this process. From the reports on all parts follow the entry of every row and the lines of the log. Blocks of Arrow in, lines of
 Arrow out.

@@ -1,7 +1,7 @@
 """Numbering by Spark's own jobs, of any number of rows, wherever the log is: they are held, counted, and written with their entries.
 
-It takes no shuffle and no sort where each Spark partition has rows in order, as one range of a Kafka partition, one part of a file, or a sorted
-DataFrame.
+It takes no shuffle and no sort where each Spark partition has rows in order. It has with one range of a Kafka partition, one part of a file, or a
+sorted DataFrame.
 
 Spark may compute a DataFrame again, though it was cached, and get other rows (a lost executor; a source that changed meanwhile). So what is written
 is held against what was counted in the very plan that writes it, which fails if they differ.

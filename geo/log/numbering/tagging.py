@@ -1,4 +1,4 @@
-"""Tags a row of a source of ours: where it stands in its source, whether it is published already, whether it can be, and to which ledger it belongs.
+"""Tags a row of a source of ours. The tags are where it stands in its source, whether it is published already, whether it can be, and its ledger.
 Blocks of Arrow in, blocks of Arrow out.
 
 The reasons for which a row is refused stand in geo.log.admission, as SQL; this says the same, and a test holds the two equal.

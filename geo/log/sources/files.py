@@ -58,7 +58,7 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
 
 @dataclass(frozen=True, slots=True)
 class SeenFile:
-    """A file as it was listed: its size in bytes, when it changed last in ns since 1970, its inode, and the device that this is of. 0 where
+    """A file as it was listed. It has its size in bytes, when it changed last in ns since 1970, its inode, and the device of that. 0 where
     there is none. A device has another number after a restart of the host, so `stamp`, which is kept, does not name it. `path` is where it is,
     '' if that is its name; `copies` are files of the same name that are compressed."""
 

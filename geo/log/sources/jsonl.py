@@ -70,8 +70,9 @@ class FileSpan:
 
 
 class JsonLinesReader:
-    """Reads a file or a directory, for a topic that has the columns `own`. The place in a file is `[bytes, lines, tail, hash, stamp]`: fingerprints of what lies just before it and of all
-    before it, and of what the file was when it was seen so (`SeenFile`. Of a compressed one that is read in part without its size). Places of before have none of
+    """Reads a file or a directory, for a topic that has the columns `own`. The place in a file is `[bytes, lines, tail, hash, stamp]`. These are
+    fingerprints of what lies just before it and of all before it, and of what the file was then (`SeenFile`. Of a compressed one that is read in part
+    without its size). Places of before have none of
     the last two. A last line without its newline is waited for. In a run that ends (`end_here`) it is taken if it is a whole message, and else left
     for a later run. A compressed file is read once it is whole, and its last line with it. May be sent to another process."""
 

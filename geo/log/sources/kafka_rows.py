@@ -88,8 +88,8 @@ def _text_key(key: bytes | None) -> tuple[str | None, dict[str, str]]:
 
 
 def _headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
-    """Headers as properties. What properties cannot hold exactly (a name twice, no UTF-8, one of our names) is all in
-    `kafka.headers`, as a JSON list of [name, value in base64]."""
+    """Headers as properties. What properties cannot hold exactly (a name twice, no UTF-8, one of our names) is in `kafka.headers`. That is a JSON
+    list of [name, value in base64]."""
     listed = list(headers)
     try:
         plain = {name: value.decode("utf-8") for name, value in listed if value is not None}

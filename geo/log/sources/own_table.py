@@ -1,4 +1,4 @@
-"""A user's own Delta table as it is read to be published: its versions, columns and rows, and an error for what is not read here or is gone."""
+"""A user's own Delta table as it is read to be published. It has versions, columns and rows, and an error for what is not read here or is gone."""
 
 from __future__ import annotations
 

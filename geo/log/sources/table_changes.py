@@ -33,7 +33,8 @@ ANEW = "To publish the table as it is now from its first row on, give another --
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of which rows are to be published: as the log names it, with the values of its partition, its bytes, and how many rows it has. None:
+    """A file of which rows are to be published. It is as the log names it, with the values of its partition, its bytes, and how many rows it has.
+    None:
     the log does not say. `is_feed`: it is of the change feed, of which the inserted rows count."""
 
     path: str
@@ -99,7 +100,7 @@ def why_parted(parted: Parted) -> Wrong:
 
 
 def repeated(commit: Commit, actions: Actions, recent: Iterable[Commit]) -> bool | None:
-    """True if a commit is one of the recent ones once more, as of a writer who did not learn that it had landed: it adds nothing then. A file that
+    """True if a commit is one of the recent ones once more, as of a writer who did not learn that it had landed. It adds nothing then. A file that
     was there may be listed again because others of its rows count now: only files that are new tell.
 
     None: some of its files are theirs.

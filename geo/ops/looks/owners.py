@@ -63,8 +63,8 @@ def _goes_on(cluster: str, of_one: Sequence[Holder]) -> str:
 
 
 def two_owners(tables: ClusterTables, living: Sequence[Owner]) -> Iterator[Symptom]:
-    """Finds runners, owned by who lives, for which there is another fence than that of the newest claim: two count themselves
-    for the owner, or nobody does. Who claims one at this moment is none.
+    """Finds runners, owned by who lives, for which there is another fence than that of the newest claim. Two count themselves for the owner, or
+    nobody does. Who claims one at this moment is none.
     """
     if not tables.is_near and len(living) > MOST_FENCES:
         return

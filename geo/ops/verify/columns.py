@@ -38,8 +38,8 @@ def differing(logs: Iterable[T.StructType]) -> dict[str, Sequence[T.DataType]]:
 def facts(rows: DataFrame, expired_before_us: int | None, now_us: int, kinds: Mapping[str, Sequence[T.DataType]]) -> DataFrame:
     """A log's rows, with what has to be known of each, at `now_us`. `kinds`: as `differing`.
 
-    Columns: the id, digest BINARY, and of the row alone: is_message, may_cross (marker rules), has_expired and is_impossible
-    (no producer can have written it, so no link replicates it) BOOLEAN, replicate_to ARRAY<STRING>, publish_time TIMESTAMP. No
+    Columns: the id, digest BINARY, and of the row alone is_message, may_cross (marker rules), has_expired and is_impossible BOOLEAN, replicate_to
+    ARRAY<STRING>, publish_time TIMESTAMP. No
     BOOLEAN is NULL.
     """
     has_expired = F.lit(False)

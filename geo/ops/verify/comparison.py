@@ -235,8 +235,8 @@ class Comparison:
     def _side_by_side(self, ledgers: Sequence[_Ledger], *, read_ends: bool = True) -> DataFrame:
         """A row per MessageId: what every log says of it. This is the full outer join of all logs, in one shuffle.
 
-        Columns: the id; `row c` (as `facts`. NULL: not in c), `copies c`, `early c` (in c at its early pin), `base c`
-        and `last c` (of its ledger) of each cluster c. `end l` (was in the source at the end of link l) of each link l.
+        Columns: the id; `row c` (as `facts`. NULL: not in c), `copies c`, `early c` (in c at its early pin). And `base c` and `last c` (of its
+        ledger) of each cluster c. `end l` (was in the source at the end of link l) of each link l.
         """
         columns = ("digest", "is_message", "may_cross", "has_expired", "is_impossible", "replicate_to", "publish_time")
         late = [

@@ -53,8 +53,8 @@ def check_link(
 
     `source` was pinned after `early`, so what that has beyond it no link can have replicated. And before `late`, so what that
     lacks was not published meanwhile. `origins`: the logs of the link's origins, pinned with the source. `floors`: the first
-    entry wanted, by ledger. `vouched`: the link had recorded that all of `source` was in the target, so that what lacks at the
-    end is missing, and not in flight.
+    entry wanted, by ledger. `vouched`: the link had recorded that all of `source` was in the target. So what lacks at the end is missing, and not in
+    flight.
     """
     both, counts = 0, {category: dict[str, int]() for category in _OF_A_LINK}
     for ledger, part in sorted(source.items()):

@@ -38,8 +38,8 @@ Ends = dict[tuple[str, str, str], End]
 
 
 def not_accepted(end: End | None, count: int) -> int:
-    """Counts, of the rows that no producer can have written and that a link left out, those that are a fault: all, unless
-    somebody has accepted as many as it counted.
+    """Counts, of the rows that no producer can have written and that a link left out, those that are a fault. They are all, unless somebody has
+    accepted as many as it counted.
     """
     if end is None or end.impossible is None or end.impossible > end.accepted:
         return count

@@ -80,8 +80,8 @@ def checked_now(clusters: Mapping[str, ClusterTables]) -> int:
 
 
 def read_ways(clusters: Mapping[str, ClusterTables]) -> set[Way]:
-    """Finds the origins that are no cluster now and ever had a way into a topic of a cluster: of a cluster that was removed
-    nothing else tells. (Of others a claim may be that of a deletion.)
+    """Finds the origins that are no cluster now and ever had a way into a topic of a cluster. Of a cluster that was removed nothing else tells. (Of
+    others a claim may be that of a deletion.)
     """
     ways = (way for tables in clusters.values() for way, _ in named_owners(tables, RunnerKind.ORIGIN))
     return {(way.cluster, way.who, str(way.topic)) for way in ways if way.who not in clusters}
@@ -114,8 +114,8 @@ def verify(spark: SparkSession, config: Config | str | Path, topics: str | Topic
     - whatever had expired when a link or an expiry looked at it has expired by the clock of step 4. Clocks that differ
       by more than these steps take can misjudge messages that are just about to expire, and no others.
 
-    Cost per topic: one scan of the ids of each log and one of its rows, plus the ids at the older pins if the log has
-    moved. Rows are shuffled as digests; only counts, examples and the ends of ledgers are collected.
+    Cost per topic: one scan of the ids of each log and one of its rows. The ids at the older pins come to that if the log has moved. Rows are
+    shuffled as digests; only counts, examples and the ends of ledgers are collected.
     """
     config = read(config)
     clusters = {name: connect(spark, cluster) for name, cluster in config.clusters.items()}

@@ -2,7 +2,7 @@
 
 An *epoch* says since which reset a state counts; of two, the later replaces the other whole (`AckState.rank`). Within an epoch acknowledged sets are
 united, and of two counts of a message the higher one holds. So the merge is commutative, associative and idempotent (a state-based CRDT). Every
-cluster that has seen the same records has the same state, and a record that stands for many (a compact one) is a record like any other.
+cluster that has seen the same records has the same state. A record that stands for many (a compact one) is a record like any other.
 
 Pure: no Spark, clock, random or I/O.
 """

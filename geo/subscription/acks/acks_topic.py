@@ -78,8 +78,8 @@ def read_cursors(tables: ClusterTables, namespace: Topic, **only: str | Collecti
 
 
 def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = None) -> Known:
-    """Reads what the cluster of `tables` knows of `subscription` of `topic`, or of all subscriptions of the topic's namespace: by the cursors, and
-    the records that are not in them.
+    """Reads what the cluster of `tables` knows of `subscription` of `topic`, or of all subscriptions of the topic's namespace. It goes by the
+    cursors, and the records that are not in them.
     """
     key = None if subscription is None else key_of(topic, check_subscription(subscription))
     log_table = tables.log(topic.acks)

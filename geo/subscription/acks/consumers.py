@@ -1,4 +1,4 @@
-"""The one who consumes a subscription, or a share of its keys, in a cluster, and what is known of that: by owners and signs of life. Reads only."""
+"""The one who consumes a subscription, or a share of its keys, in a cluster, and what owners and signs of life tell of that. Reads only."""
 
 from __future__ import annotations
 

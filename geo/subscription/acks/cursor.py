@@ -1,4 +1,5 @@
-"""The cursor of a subscription, a row of `system/cursors`: what a cluster has folded of its records, and what it is once more are taken in.
+"""The cursor of a subscription, a row of `system/cursors`. It is what a cluster has folded of the records, and what that becomes once more are taken
+in.
 Pure."""
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ message."""
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A row of an `__acks` log: its place, by which it is of the cluster that first wrote it, its key and payload, and when it was written. That is
+    """A row of an `__acks` log. It has its place, by which it is of the cluster that first wrote it, its key and payload, and when it was written.
+    That is
     in microseconds since 1970. `event_time_us`: what a compact record tells was told before that time.
     """
 
@@ -90,7 +91,7 @@ class Fold:
 
 def epoch_is_possible(epoch: Epoch, at_us: int) -> bool:
     """Tells whether a record of this epoch can have been written at a time in microseconds since 1970: there are no more resets than seconds. So a
-    later epoch is always possible, at the latest a day after one that a peer made up: no link lets a later time pass.
+    later epoch is always possible, at the latest a day after one that a peer made up. No link lets a later time pass.
     """
     return epoch.counter <= at_us // 1_000_000
 

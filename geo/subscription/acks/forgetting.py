@@ -1,7 +1,8 @@
 """Ledgers of which every message has expired, which a state may forget. Pure: no Spark, clock, random or I/O.
 
-With each ledger of a state goes the *day* on which a record last named it: that of the record's publishing, or, of a compact record, the one that it
-tells. So a day travels with what it is about, and days merge by the later one. What somebody else still tells of a ledger makes it no younger. Two
+With each ledger of a state goes the *day* on which a record last named it. It is that of the record's publishing, or, of a compact record, the one
+that it tells. So a day travels with what it is about, and days merge by the later one. What somebody else still tells of a ledger makes it no
+younger. Two
 clusters do not keep a ledger alive by telling each other of it.
 
 A message was published before it was acknowledged. So a TTL after a ledger's day all that is acknowledged of it has expired, and no link replicates
@@ -124,7 +125,7 @@ def all_named(state: SubscriptionState) -> frozenset[LedgerId]:
 
 
 def still_named(one: SubscriptionState, whole: SubscriptionState) -> frozenset[LedgerId]:
-    """The ledgers that it names and that count in what it is a part of: not those of an epoch, or of a turn, that was replaced."""
+    """The ledgers that it names and that count in what it is a part of. Those of an epoch, or of a turn, that was replaced do not."""
     found: frozenset[LedgerId] = frozenset()
     if one.replicated is not None and whole.replicated is not None and one.replicated.rank == whole.replicated.rank:
         found |= named(one.replicated)

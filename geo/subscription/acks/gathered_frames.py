@@ -27,8 +27,8 @@ RECORD_COLUMNS = ("origin", "key", "payload", "publish_time", "ledger_id", "entr
 
 
 def in_no_cursor(folded: Mapping[str, Mapping[LedgerId, int]], key: str | None = None) -> Predicate:
-    """Records, of one subscription or of all, that are not in the cursors: by key, `folded` says up to which entries of their ledgers they
-    are. Of one subscription many files are told by their statistics to have none."""
+    """Records, of one subscription or of all, that are not in the cursors. By key, `folded` says up to which entries of their ledgers they are. Of
+    one subscription many files are told by their statistics to have none."""
     if key is not None:
         return RECORD & Among("key", frozenset({key})) & after(folded.get(key, {}))
     bounds = {f"{key}:{ledger}": end + 1 for key, ends in folded.items() for ledger, end in ends.items()}

@@ -98,8 +98,8 @@ def among(rows: DataFrame, messages: MessageSet) -> DataFrame:
 
 
 def without(rows: DataFrame, done: MessageSet) -> DataFrame:
-    """The rows that are not in `done`, a large set with many gaps, found where they are read: those of other ledgers, those after a
-    ledger's last range, and those in a gap before it. Columns as `rows`."""
+    """The rows that are not in `done`, a large set with many gaps, found where they are read. They are of other ledgers, after a ledger's last range,
+    or in a gap before it. Columns as `rows`."""
     ends, gaps, bits = _ends_and_gaps(done)
     spark = rows.sparkSession
     keyed = rows.select("*", F.expr(f"shiftright(entry_id, {bits})").alias("_geo_bucket"))
@@ -143,8 +143,8 @@ def between(rows: DataFrame, ids: pa.Table) -> DataFrame:
 
 
 def _near(messages: MessageSet) -> Column:
-    """A condition that all of `messages` fulfil and by which Delta skips files: from the first to the last of each ledger, or if
-    these are many, of all."""
+    """A condition that all of `messages` fulfil and by which Delta skips files. It goes from the first to the last of each ledger, or if these are
+    many, of all."""
     if len(messages.ledgers) > MOST_CONDITIONS:
         numbers = [ledger.ledger_id for ledger in messages.ledgers]
         return F.col("ledger_id").between(min(numbers), max(numbers))

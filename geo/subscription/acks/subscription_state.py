@@ -1,4 +1,4 @@
-"""State of a subscription as one cluster knows it: what all regions share of it, and what is this region's alone, with the switch between the two
+"""State of a subscription as one cluster knows it. It has what all regions share, and what is this region's alone, with the switch between the two
 (Pulsar's `replicateSubscriptionState`). Merging is a join, as of each of the two.
 
 A subscription is *replicated*, or *regional*: of one region only. Which of the two it is, is each region's own matter, as in Pulsar it is a property

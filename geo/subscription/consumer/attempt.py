@@ -1,4 +1,4 @@
-"""Messages that the user's function has in hand, noted in a small file before it is called: a start after the death of the process finds what it died
+"""Messages that the user's function has in hand, noted in a small file before it is called. A start after the death of the process finds what it died
 on.
 """
 

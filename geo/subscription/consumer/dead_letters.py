@@ -40,10 +40,10 @@ MOST_ERRORS = 500
 """Told of the letters of one batch: each is a part of Spark's plan."""
 
 OLDER = timedelta(microseconds=AHEAD_US + CLOCKS_APART_US)
-"""So much a letter may be older than its message, since a link lets one be so far ahead: even older ones need not be read."""
+"""So much a letter may be older than its message, since a link lets one be so far ahead. Even older ones need not be read."""
 
 SUBSCRIPTION_EPOCH = "geo.subscription_epoch"
-"""Property with the epoch of the subscription in which it was given up, as `1.eu`: after a reset a message that fails again becomes another letter.
+"""Property with the epoch of the subscription in which it was given up, as `1.eu`. After a reset a message that fails again becomes another letter.
 """
 
 

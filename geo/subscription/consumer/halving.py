@@ -31,8 +31,8 @@ class Halving:
     control: bool = False
     """The function has passed something directly before this batch."""
     blamed: list[MessageId] = field(default_factory=list, init=False)
-    """For which messages the failure counts: those that failed alone after another part of the batch had passed, and a batch of
-    one with a control. If nothing of a larger batch passed it is nobody's fault."""
+    """For which messages the failure counts. They failed alone after another part of the batch had passed, or are a batch of one with a control. If
+    nothing of a larger batch passed it is nobody's fault."""
     passed_any: bool = field(default=False, init=False)
     _doubtful: list[MessageId] = field(default_factory=list, init=False)
     """Messages that failed alone when nothing had passed yet: perhaps everything failed then, so they come once more."""

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _WAIT_S = 0.05
 
 FAILED_AGAIN_S = 60.0
-"""Seconds after which a topic that waits for a person is tried again: its subscription may have been created again, or who took it over have ended.
+"""Seconds after which a topic that waits for a person is tried again. Its subscription may have been created again, or who took it over have ended.
 """
 
 TOPIC_NAME = "topic_name"

@@ -43,8 +43,8 @@ MAX_BATCH_BYTES = 50 * 1024**2
 class Subscription:
     """The consumer of one subscription in one cluster. One process at a time; the same subscription may be consumed in others.
 
-    Messages come at least once, each ledger in entry order, none that is acknowledged here or in another cluster as far as
-    it is known here. Within a batch they are in publish order. To work on many keys at once, each in its order:
+    Messages come at least once, each ledger in entry order. None comes that is acknowledged here, or in another cluster as far as it is known here.
+    Within a batch they are in publish order. To work on many keys at once, each in its order:
     `messages.repartition("key").sortWithinPartitions(*PUBLISH_ORDER)` (geo.log.topic_log).
 
     `start`, where a subscription of which there is no record yet begins: earliest, latest or a time (one without a zone is UTC).

@@ -41,7 +41,7 @@ parts of the batch, to find the message."""
 
 
 Processed = Callable[[MessageSet, Answer, AckState, Mapping[MessageId, str] | None], None]
-"""Handler of messages that were handed out in a state: those that the answer does not name count as delivered in vain, or of them those alone that
+"""Handler of messages that were handed out in a state. Those that the answer does not name count as delivered in vain, or of them those alone that
 are to blame, with what was raised.
 """
 

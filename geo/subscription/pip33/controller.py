@@ -1,27 +1,27 @@
 """PIP-33 for one topic in one cluster: begins snapshots, answers those of others, and tells who may go on where. Pure.
 
-It is a fold over the topic's rows of `system/markers`: the same rows give the same effects and the same state, wherever batches
-begin and end. A request of its own counts once its row is read back, before which no answer does. A snapshot counts as soon as its last
+It is a fold over the topic's rows of `system/markers`. The same rows give the same effects and the same state, wherever batches begin and end. A
+request of its own counts once its row is read back, before which no answer does. A snapshot counts as soon as its last
 answer is heard, and its own marker is for who begins without this state. No row makes it write a marker twice. No row of whatever content raises; one that is refused, forged or too late is counted.
 
 Invariants, which tests/model holds after every step of any schedule:
-- A. For each snapshot in a cache, what is at or before `clusters[x]` in the log of x and was routed to both is at or before
-  `local_position` here.
+- A. For each snapshot in a cache, what is at or before `clusters[x]` in the log of x is at or before `local_position` here, if it was routed to both.
 - B. An update is written only for a snapshot that the versions finished here have passed whole; each at most once.
 - C. A subscription never moves backward, neither by what is finished here nor by an update.
-- D. A snapshot that was begun before the end of the last void, or while one was open, is never used. Nor is one that was begun before a
-  tick by which a cluster is asked or comes that was not before, or before an answer out of which one must be asked that is not.
-- E. The state is bounded: `MAX_SUBSCRIPTIONS` of at most `max_cached` snapshots each, as many of the topic itself, timeout / frequency + 1 (at most 101) pending,
-  `MAX_CLUSTERS` of everything by cluster. As JSON, of three clusters, 10,000 snapshots later (`./run bench state`): 23 kB with 10
-  subscriptions, 380 kB with 1,000 that all wait since before the first. 2.5 MB with 1,000 that came one with each snapshot: what a
+- D. A snapshot that was begun before the end of the last void, or while one was open, is never used. Nor is one that was begun before a tick by which
+a cluster is asked or comes that was not before. Nor is one begun before an answer that revealed a participant that was not asked.
+- E. The state is bounded. It has `MAX_SUBSCRIPTIONS` of at most `max_cached` snapshots each, and as many of the topic itself. Pending are timeout /
+frequency + 1 (at most 101), and of everything by cluster there are `MAX_CLUSTERS`. As JSON, of three clusters, 10,000 snapshots later (`./run bench
+state`), it is 23 kB with 10 subscriptions. With 1,000 that all wait since before the first it is 380 kB. 2.5 MB with 1,000 that came one with each
+snapshot: what a
   cache keeps depends on when it began, so together they keep all 10,000. 7 MB if no two caches had one in common.
 
-Positions count by whole versions, as consumers of versions do: the rows of one commit stand in the order of their ids, which says
-nothing about what came first. So
+Positions count by whole versions, as consumers of versions do. The rows of one commit stand in the order of their ids, which says nothing about what
+came first. So
 - an answer is the end of `read_to`, the newest version looked at when the request was copied. The answer is written later than that
   look, so in a later version, and all at or before it precedes it. (The version of the request itself would be as safe, and older.)
 - the local position of a snapshot is the end of the version that holds the last answer. Of several that complete in one version each
-  later one is placed behind that end by one more, so that it follows the others in a cache. To a consumer it is the same place.
+  later one is placed behind that end by one more. So it follows the others in a cache. To a consumer it is the same place.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class TopicController:
 
     @property
     def rests(self) -> bool:
-        """Tells whether another tick does nothing, however late, as long as it says the same but for the time: who drives it need not write one.
+        """Tells whether another tick does nothing, however late, as long as it says the same but for the time. Who drives it need not write one.
         Every other row may end the rest.
         """
         return self._rounds.rests

@@ -120,8 +120,8 @@ class WriteMarker:
 
 @dataclass(frozen=True, slots=True)
 class MayStart:
-    """The place where a subscription may go on: of each cluster the first version to read there, and when the snapshot that says so was asked for, in
-    microseconds since 1970. Elsewhere, by what was finished here; with a `sender` here, by what that cluster has told."""
+    """The place where a subscription may go on. It has the first version to read in each cluster, and when the snapshot that says so was asked for,
+    in microseconds since 1970. Elsewhere, by what was finished here; with a `sender` here, by what that cluster has told."""
 
     subscription: str
     snapshot_id: str

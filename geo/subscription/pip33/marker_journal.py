@@ -51,7 +51,7 @@ _KINDS: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class LookedUpTo:
-    """Knowledge of a topic's log when a row was written: up to which commit it was looked at, and the newest version that added a message."""
+    """Knowledge of a topic's log when a row was written. It was looked at up to this commit, and this is the newest version that added a message."""
 
     commit: CommitName = field(metadata=in_columns("table_id", "read_to", "commit_id"))
     moved: int

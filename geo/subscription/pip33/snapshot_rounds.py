@@ -18,8 +18,8 @@ from geo.subscription.pip33.subscription_cursors import SubscriptionCursors
 from geo.subscription.pip33.voids import Voids
 
 SILENT_AFTER = 3
-"""A cluster that lacked in so many snapshots in a row is waited for, and asked ever more rarely: after the timeout, twice that, and so on,
-up to 32 times."""
+"""A cluster that lacked in so many snapshots in a row is waited for, and asked ever more rarely. It is asked after the timeout, twice that, and so
+on, up to 32 times."""
 
 
 @dataclass(slots=True)

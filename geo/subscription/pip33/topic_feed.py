@@ -209,8 +209,8 @@ class TopicFeed:
         )
 
     def _comes(self, ways: Ways) -> tuple[str, ...]:
-        """The clusters whose messages come here: by the policies, and by what links have replicated since policies were read of all that could
-        have them come. A cluster that could, and has never answered, may be one.
+        """The clusters whose messages come here. It goes by the policies, and by what links have replicated since policies were read of all that
+        could have them come. A cluster that could, and has never answered, may be one.
         """
         could = [self._surroundings.peers[name] for name in self._ways.may_come]
         read_at = min([self._surroundings.looked_at, *(peer.said_at for peer in could)])

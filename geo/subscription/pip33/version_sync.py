@@ -1,5 +1,5 @@
-"""The place where consumers of versions may go on in other clusters (PIP-33), kept up to date for one cluster: the tail of its logs and the stateful
-stream behind it, as one piece of work of the supervisor, and so of the broker."""
+"""The place where consumers of versions may go on in other clusters (PIP-33), kept up to date for one cluster. The tail of its logs and the stateful
+stream behind it are one piece of work of the supervisor, and so of the broker."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class OpenSync:
 
 
 class SyncWork(QueryWork[OpenSync]):
-    """The tail of one cluster and the controllers of all its topics. One claim for both: they tell each other, in this process, which topics
-    rest, and what the tail must tell controllers that begin without a state it tells whenever both begin."""
+    """The tail of one cluster and the controllers of all its topics. There is one claim for both. They tell each other, in this process, which topics
+    rest. What the tail must give controllers that begin without a state it gives whenever both begin."""
 
     def __init__(
         self, tables: ClusterTables, peers: Mapping[str, Peer], config: Config, trigger: str, *, take_over: bool

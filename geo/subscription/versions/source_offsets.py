@@ -6,7 +6,7 @@
     a Delta source      {"sourceVersion": 1, "reservoirId": table id, "reservoirVersion": v, "index": i, "isStartingVersion": false}
 
 Delta counts a version as entered when the first of its files is planned, and goes to the next one with the last. So all below `reservoirVersion` is
-in the batch or in an earlier one, and of that version itself at most some files, whatever `index` says (below 0: none). While the table's first
+in the batch or in an earlier one. Of that version itself at most some files are, whatever `index` says (below 0: none). While the table's first
 content is read in parts (`isStartingVersion`) no version is whole.
 """
 

@@ -1,5 +1,5 @@
 """Status of version subscriptions, and where their consumers may go on in other clusters: for who looks, and who moves one. Reads only, and no link
-is needed: what a cluster's controller found out stands in its own tables, and in those of the other clusters once its update has come there.
+is needed. What a cluster's controller found out stands in its own tables, and in those of the other clusters once its update has come there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Version subscriptions of a cluster: consumers that only know versions of its topic logs, such as a Delta stream, a dbt model or a
-SQL job. `system/version_subscriptions`, read and written.
+"""Version subscriptions of a cluster. Their consumers only know versions of its topic logs, such as a Delta stream, a dbt model or a SQL job.
+`system/version_subscriptions`, read and written.
 
 How far one has come is said by people (`finish`), or by the checkpoint folder of its streaming query. Each is of one cluster; where it may
 go on elsewhere is found out by the topic's controller (`geo.subscription.pip33.controller`) and stands in `system/version_starts`.

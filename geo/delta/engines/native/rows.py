@@ -37,7 +37,7 @@ MOST_SMALL_ROWS, _SMALL_BATCH_ROWS = 200_000, 16_384
 """Rows that are read as Python objects, at most: some 200 MB, a second. So many at a time are read and filtered: of millions few are held."""
 
 _GROUP_BATCH_ROWS = 1_024
-"""Rows of a batch of what is read by groups of rows: of so many, not of less, at a time it takes a third of the time."""
+"""Rows of a batch of what is read by groups of rows. So many at a time, not less, take a third of the time."""
 
 _TRIES = 3
 """A log may be cut while it is read."""
@@ -145,7 +145,8 @@ def _read(file: pq.ParquetFile, state: DeltaState, partition: Mapping[str, str],
 def batches(
     file: pq.ParquetFile, columns: Sequence[str], rows: int, most: int = _MOST_IN_MEMORY, groups: Iterable[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, or of some of its groups of rows, in batches of at most so many, and of about so many bytes at most. Of large rows there
+    """The rows of a file, or of some of its groups of rows, in batches. Each has at most so many rows, and about so many bytes at most. Of large rows
+    there
     are few in each, and one has those of one group alone. (A value that comes again and again in a group is counted once.)
     """
     for group in range(file.num_row_groups) if groups is None else groups:
@@ -188,8 +189,8 @@ def _with_all_columns(there: pa.Table, state: DeltaState, partition: Mapping[str
 
 
 def all_columns(read: Mapping[str, pa.ChunkedArray], same: Mapping[str, pa.Scalar], count: int, columns: pa.Schema) -> pa.Table:
-    """So many rows with all columns of a table: those that were read of a file, and those of which all its rows have the same value, as of a
-    partition. NULL where neither says anything.
+    """So many rows with all columns of a table. Some were read of a file, of others all its rows have the same value, as of a partition. NULL where
+    neither says anything.
     """
     found = [
         read[field.name] if field.name in read
@@ -202,7 +203,7 @@ def all_columns(read: Mapping[str, pa.ChunkedArray], same: Mapping[str, pa.Scala
 
 def small_rows(folder: ReadPath, columns: Sequence[str], where: Predicate = ANY_ROW) -> list[dict[str, Any]]:
     """Reads the rows of the newest version of a table of this program's own making, without partitions, that fulfil `where`, which is of these
-    columns: times in UTC, maps as dict. Rows that it leaves out never become Python objects.
+    columns. Times are in UTC, maps are dicts. Rows that it leaves out never become Python objects.
 
     Raises UnsupportedError if more than MOST_SMALL_ROWS are left, or the table takes more than this reader knows.
     """

@@ -1,5 +1,5 @@
-"""Files of rows that Spark's tasks write beside a table on a store that this program writes: nothing large passes the driver, whose commit
-adds them afterwards. A file of a task that was tried again is named by nobody, and goes with the table's next clean-up. Rows that are in files
+"""Files of rows that Spark's tasks write beside a table on a store that this program writes. Nothing large passes the driver, whose commit adds them
+afterwards. A file of a task that was tried again is named by nobody, and goes with the table's next clean-up. Rows that are in files
 of another such table tasks read themselves: as Spark's own they take three times as long.
 
 Before the first of a session executors are asked whether they can: a process that has no large batch starts no Spark for it.
@@ -133,7 +133,7 @@ def _make_sure(spark: SparkSession, table: ReadPath, state: DeltaState) -> None:
 
 
 def ask_executors(spark: SparkSession, commit: ReadPath) -> None:
-    """Let each executor read a commit, which may have been cut meanwhile, as its tasks would reach the store: as many tasks as run at once.
+    """Let each executor read a commit, which may have been cut meanwhile, as its tasks would reach the store. So many tasks try it as run at once.
 
     Raises SetupError where one lacks something, RetryableError where one does not reach the store, with hosts and what to do.
     """
