@@ -1,5 +1,5 @@
-"""Places on a local disk. What is there outlives a power cut once it was written out. The operating system holds it for half a minute otherwise, and
-what it still holds comes back empty, or not at all.
+"""Places on a local disk. What is there outlives a power cut once it was written out. The operating system holds it for half a minute otherwise,
+and what it still holds comes back empty, or not at all.
 
 `GEO_SYNC=off` in the environment switches it off, for a disk whose loss costs nothing.
 """
@@ -48,8 +48,8 @@ def syncs() -> bool:
 
 
 def sync(paths: Iterable[Path]) -> None:
-    """Write files, or the names in folders, out to the disk. What is not there is left out, and folders above ours that may not be
-    opened. Raises OSError where the disk fails."""
+    """Write files, or the names in folders, out to the disk. What is not there is left out, and folders above ours that may not be opened. Raises
+    OSError where the disk fails."""
     if not syncs():
         return
     for path in paths:

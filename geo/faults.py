@@ -166,8 +166,8 @@ class Tried(AbstractContextManager["Tried"]):
 
 
 def as_raised(error: BaseException) -> BaseException:
-    """An error as it was raised. One of this package that was raised in a task of Spark's is derived from the trace that Spark
-    passes on. Any other error is returned as it is."""
+    """An error as it was raised. One of this package that was raised in a task of Spark's is derived from the trace that Spark passes on. Any other
+    error is returned as it is."""
     found = _RAISED.search(str(error)) if of_spark(error) else None
     kind = getattr(errors, found[1], None) if found else None
     return kind(found[2]) if found and isinstance(kind, type) and issubclass(kind, GeoError) else error

@@ -248,8 +248,8 @@ def topic_glob_matches(glob: str, topic: Topic) -> bool:
 
 
 def glob_of(text: str, known: Collection[Topic]) -> str:
-    """Derives the glob of a name that a person gives: a glob is itself. A name of which only partitions are `known` stands for
-    all of these. Raises InvalidNameError for neither.
+    """Derives the glob of a name that a person gives: a glob is itself. A name of which only partitions are `known` stands for all of these. Raises
+    InvalidNameError for neither.
     """
     if is_glob(text):
         return check_topic_glob(text)
@@ -280,9 +280,9 @@ def glob_names_system_topics(glob: str) -> bool:
 
 
 def glob_takes(glob: str, topic: Topic) -> bool:
-    """Tells whether a consumer of the glob reads the topic. It reads dead letter topics only if the glob's name says `-DLQ`,
-    and of these no dead letter topics again unless it says so twice. Else two consumers would feed each other without end.
-    System topics are read by no glob. Raises InvalidNameError.
+    """Tells whether a consumer of the glob reads the topic. It reads dead letter topics only if the glob's name says `-DLQ`, and of these no dead
+    letter topics again unless it says so twice. Else two consumers would feed each other without end. System topics are read by no glob. Raises
+    InvalidNameError.
     """
     named = _glob_parts(glob)[-1].count(DEAD_LETTERS)
     return not topic.is_system and topic.dead_letter_depth <= named and topic_glob_matches(glob, topic)

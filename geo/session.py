@@ -1,8 +1,7 @@
 """Spark sessions: the settings delta-geo relies on, how one is obtained, and the check that a given one is fit.
 
-A session that somebody else made (spark-submit, a notebook, Databricks) is used as it is, but for NEEDED_ALWAYS. Only one that
-we start gets all our settings. `geo/spark-defaults.conf` holds SPARK_DEFAULTS for spark-submit, and a test keeps the two equal.
-No `_jvm`: Spark Connect has none.
+A session that somebody else made (spark-submit, a notebook, Databricks) is used as it is, but for NEEDED_ALWAYS. Only one that we start gets all
+our settings. `geo/spark-defaults.conf` holds SPARK_DEFAULTS for spark-submit, and a test keeps the two equal. No `_jvm`: Spark Connect has none.
 """
 
 from __future__ import annotations
@@ -287,11 +286,11 @@ def refuse_connect(spark: SparkSession) -> None:
 
 
 def require_delta(spark: SparkSession) -> None:
-    """Returns if the session can read and write Delta tables in UTC, and its Python workers find this package. Raises SetupError with every
-    finding if not.
+    """Returns if the session can read and write Delta tables in UTC, and its Python workers find this package. Raises SetupError with every finding
+    if not.
 
-    Reads settings, and once in a session that somebody else started asks one worker, which takes about a second. Databricks has Delta built in and does not
-    show it in these settings.
+    Reads settings, and once in a session that somebody else started asks one worker, which takes about a second. Databricks has Delta built in and
+    does not show it in these settings.
     """
     refuse_connect(spark)
     refuse_other_spark(".".join(spark.version.split(".")[:2]))
@@ -364,8 +363,8 @@ def _delta_is_loaded(spark: SparkSession) -> bool:
 def _end_with_the_parent() -> None:
     """Pass the end of spark-submit on to this process, as SIGTERM, within a second.
 
-    A SIGTERM meant for the job ends spark-submit's JVM, which leaves its Python child running. A job between two calls
-    into Spark would live on as an orphan beside its successor.
+    A SIGTERM meant for the job ends spark-submit's JVM, which leaves its Python child running. A job between two calls into Spark would live on as
+    an orphan beside its successor.
     """
     name, parent = "geo-end-with-spark-submit", os.getppid()
     if any(thread.name == name for thread in threading.enumerate()):

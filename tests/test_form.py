@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from inspect import cleandoc
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +64,7 @@ def _of(file: str, tree: ast.Module) -> Iterator[Said]:
 
 def _sentences(text: str) -> Iterator[str]:
     """Of a docstring; what is indented as an example, and lines of a table, are none."""
-    prose = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("|"))
+    prose = "\n".join(line for line in cleandoc(text).splitlines() if not line.startswith(("|", "    ")))
     for paragraph in re.split(r"\n\s*\n|\n\s*(?:- |\d\. )", prose):
         yield from re.split(r"(?<=[.?!])\s+", paragraph)
 
@@ -83,20 +84,9 @@ LONG_CLASSES: dict[str, tuple[int, int]] = {}
 
 QUESTIONED: dict[str, int] = {}
 LONG_SENTENCES: dict[str, int] = {
-    "coordination": 2,
-    "delta": 1,
-    "fleet": 2,
-    "jobs": 1,
-    "ops": 1,
-    "replication": 1,
-    "subscription": 5,
+    "subscription": 1,
 }
-WORN: dict[str, int] = {
-    "fleet": 1,
-    "log": 4,
-    "streams": 1,
-    "subscription": 2,
-}
+WORN: dict[str, int] = {}
 """Docstrings that begin with a question, have a long sentence, or a word that has a better one, by room."""
 
 

@@ -204,13 +204,13 @@ class Trips:
             publish(rows, TOPIC, world.config, "us", producer="p", order_by="number")
         group, work, owned = self._link()
         with noted(self._new("first start", "replication")):
-            work.bring_up(owned, lambda: False)
+            work.start(owned, lambda: False)
         group.record_states([(work, State.RUNNING)])
         assert work.end()
         assert not group.release([work])
         _, work, owned = self._link()
         with noted(self._new("start", "replication")):
-            work.bring_up(owned, lambda: False)
+            work.start(owned, lambda: False)
         for name, end in (("row", 30), ("many rows", MANY)):
             world.publish("us", end)
             with noted(self._new(name, "replication", is_rows)):

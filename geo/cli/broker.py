@@ -85,4 +85,4 @@ def _line(report: BrokerReport) -> str:
     if report.reason:
         return f"{head}: {report.reason}"
     noun, verb = _BROUGHT[report.kind]
-    return f"{head}, {counted(report.brought, noun)} {verb}" if report.state is State.STOPPED else head
+    return f"{head}, {counted(report.count, noun)} {verb}" if report.state is State.STOPPED else head

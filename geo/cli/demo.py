@@ -1,8 +1,8 @@
 """`geo demo`: two regions, real flights published in both and replicated both ways meanwhile, a SIGKILL, a check.
 
-Only the show is here; everything it does goes through the same functions as the other verbs. One process plays both
-regions' Spark applications, since a laptop's cores are better spent on one JVM than on two. The operator's process, which
-has no Spark, kills it in the middle and starts it again.
+Only the show is here; everything it does goes through the same functions as the other verbs. One process plays both regions' Spark applications,
+since a laptop's cores are better spent on one JVM than on two. The operator's process, which has no Spark, kills it in the middle and starts it
+again.
 """
 
 from __future__ import annotations

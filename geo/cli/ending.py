@@ -18,8 +18,8 @@ class Does(Enum):
     """Steps that follow a signal, in this order."""
 
     END_SOON = auto()
-    """Say that it is stopping, and what a second Ctrl-C does. End the process some seconds from now, whatever still runs: as after a kill,
-    the next start goes on."""
+    """Say that it is stopping, and what a second Ctrl-C does. End the process some seconds from now, whatever still runs: as after a kill, the next
+    start goes on."""
     END_UNTIDILY = auto()
     """End the process without leaving what it is at."""
     CANCEL = auto()

@@ -178,8 +178,6 @@ def fields_of(one: Event, config: str) -> dict[str, Any]:
 
 
 def _reason(one: Event, config: str) -> str | None:
-    """Adds to the reason what to do, as it is typed for the configuration of who reads it. Who noted the event may have
-    another, elsewhere.
-    """
+    """Adds to the reason what to do, as it is typed for the configuration of who reads it. Who noted the event may have another, elsewhere."""
     why, mark, do = (one.reason or "").partition("Do: ")
     return f"{why}{mark}{typed(do, config)}" or None

@@ -52,8 +52,7 @@ def note_verb(
     arguments: Sequence[str], args: argparse.Namespace, began: datetime, code: int, error: BaseException | None = None
 ) -> None:
     """Note that a verb has ended which `began` then, in each cluster that it is about. The event has that time, before what came of it, unless what
-    counts
-    is its result. Raises nothing."""
+    counts is its result. Raises nothing."""
     kinds = WRITES if error is None else {**WRITES, **RUNS}
     verb = next((words for words in (" ".join(arguments[:2]), arguments[0]) if words in kinds), None)
     is_rehearsal = getattr(args, "dry_run", False) or (verb == "subscriptions reset" and not args.yes)

@@ -116,8 +116,8 @@ class Colour(Enum):
 
 
 class Line(NamedTuple):
-    """A line for people. Of those into which it is wrapped the first has its colour, and the others begin at column `indent`.
-    None: a little further than it does.
+    """A line for people. Of those into which it is wrapped the first has its colour, and the others begin at column `indent`. None: a little
+    further than it does.
     """
 
     text: str
@@ -133,8 +133,8 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 class Output:
-    """Prints results. `text` takes lines, `table` rows with a head; with `as_json` both are left to `data`. In both, verbs are as they are typed for
-    `config`, the configuration of who reads it. In `lines` all is as it is, as what is in messages has to be."""
+    """Prints results. `text` takes lines, `table` rows with a head; with `as_json` both are left to `data`. In both, verbs are as they are typed
+    for `config`, the configuration of who reads it. In `lines` all is as it is, as what is in messages has to be."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json, self.config = as_json, ""

@@ -118,8 +118,8 @@ def starting(name: str, config: Config) -> StartSpark:
 
 
 class LookedAt:
-    """The clusters of a configuration, for a verb that only looks. `engine` says who reads rows of logs: "native", this process,
-    and Spark never starts; "spark". Or "auto", this process where it can, and Spark starts when something first needs it."""
+    """The clusters of a configuration, for a verb that only looks. `engine` says who reads rows of logs: "native", this process, and Spark never
+    starts; "spark". Or "auto", this process where it can, and Spark starts when something first needs it."""
 
     def __init__(
         self,
@@ -131,8 +131,8 @@ class LookedAt:
         picture: Sequence[TableSchema] = (),
         late: Late | None = None,
     ) -> None:
-        """`only`: this cluster alone. `picture`: of who makes one of all that is there, the system tables that it takes. Each table is as it was
-        at the first look at it then. `late`: as `Regions`."""
+        """`only`: this cluster alone. `picture`: of who makes one of all that is there, the system tables that it takes. Each table is as it was at
+        the first look at it then. `late`: as `Regions`."""
         self.config, self._engine, self._started = config, engine, starting(name, config)
         reads = Reads.NONE if engine == "spark" else Reads.ALL
         clusters = {

@@ -26,8 +26,7 @@ _SAY_S = 0.2
 """Seconds within which a run may end without a word that it is stopping."""
 
 _HEARD_S = 0.2
-"""Seconds after which the main thread is stopped behind its back. It is in a call that does not come back, such as one to a
-store.
+"""Seconds after which the main thread is stopped behind its back. It is in a call that does not come back, such as one to a store.
 """
 
 _CANCEL_S = 0.25

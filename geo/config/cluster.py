@@ -18,8 +18,8 @@ from geo.text import show
 from geo.times import MAX_DURATION_S
 
 OWNER_TIMEOUT_S = 5 * 60
-"""An owner on another host that gave no sign of life for so long is replaced without a person. That is longer than a pause of garbage collection or a
-slow commit, and than clocks differ. The fence makes it safe if it lived after all."""
+"""An owner on another host that gave no sign of life for so long is replaced without a person. That is longer than a pause of garbage collection or
+a slow commit, and than clocks differ. The fence makes it safe if it lived after all."""
 
 LEAST_OWNER_TIMEOUT_S = 30
 

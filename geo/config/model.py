@@ -230,8 +230,8 @@ class Config:
     def policy(self, topic: Topic) -> TopicPolicy:
         """The first policy that matches the topic; without one, nothing expires.
 
-        For a system topic it must name such topics (`persistent://*/*/__acks`). A TTL that is meant for messages would take
-        acknowledgements away before the messages they name.
+        For a system topic it must name such topics (`persistent://*/*/__acks`). A TTL that is meant for messages would take acknowledgements away
+        before the messages they name.
         """
         return next(self.matching(topic), TopicPolicy())
 

@@ -25,8 +25,8 @@ SHEDDERS = ("ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancerSettings:
-    """Settings of the load balancer. Names and defaults are those of Pulsar's ServiceConfiguration without `loadBalancer`, in snake
-    case. A `Percentage` there is a fraction here, a limit in MB is one in bytes, minutes and milliseconds are seconds.
+    """Settings of the load balancer. Names and defaults are those of Pulsar's ServiceConfiguration without `loadBalancer`, in snake case. A
+    `Percentage` there is a fraction here, a limit in MB is one in bytes, minutes and milliseconds are seconds.
 
     Raises UsageError of a fraction outside 0 to 1, and of a number of samples below 1. Also of any other number below 0 (but for -1: no limit).
     """

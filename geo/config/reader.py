@@ -152,8 +152,8 @@ def _fields(reader: Reader, of: KeysOf, node: Node | None, what: str, gone: Mapp
 
 
 def _given(kinds: Kinds, of: KeysOf, fields: Mapping[str, Node], what: str = "") -> dict[str, Any]:
-    """The parameters that the fields give, in the order of the keys. Those that are left out, which have their defaults, and those that are wrong are
-    not among them. Settings are read for themselves."""
+    """The parameters that the fields give, in the order of the keys. Those that are left out, which have their defaults, and those that are wrong
+    are not among them. Settings are read for themselves."""
     keys = [key for key in of.keys if key.kind is not KeyKind.SETTINGS]
     found = {key.parameter: kinds[key.kind](fields.get(key.name), f"{what}{key.name}") for key in keys}
     return {name: value for name, value in found.items() if value not in (None, ())}

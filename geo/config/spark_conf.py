@@ -74,8 +74,8 @@ def s3_settings(conf: Conf, bucket: str) -> dict[str, str | Secret]:
 
 
 def contradictions(clusters: Mapping[str, tuple[Conf, Collection[str]]]) -> Iterator[tuple[str, str]]:
-    """Settings that reach a cluster which does not say the same, by the names of clusters with their settings and locations. The
-    name of the one that is to change, and why. A pair is told once."""
+    """Settings that reach a cluster which does not say the same, by the names of clusters with their settings and locations. The name of the one
+    that is to change, and why. A pair is told once."""
     told: set[tuple[str, frozenset[str]]] = set()
     for name, (conf, locations) in clusters.items():
         for key, value in conf.items():

@@ -1,8 +1,8 @@
 """Form of a configuration: YAML nodes with their lines, and the texts of durations and locations.
 
-Generic: what the keys mean is in `reader.py`. Nothing is constructed from a tag and no alias is followed, so a file can
-neither run code nor grow in memory. Everything that is wrong is collected. A message names keys and types. It shows a
-value only where that cannot be one to hide: a location may hold a password, so it is never shown.
+Generic: what the keys mean is in `reader.py`. Nothing is constructed from a tag and no alias is followed, so a file can neither run code nor grow
+in memory. Everything that is wrong is collected. A message names keys and types. It shows a value only where that cannot be one to hide: a location
+may hold a password, so it is never shown.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from geo.coordination.claims import RELEASED, Owner, Refuse, Take, decide, fence_generation, fence_name
+from geo.coordination.claims import RELEASED, Owner, Denied, Granted, decide, fence_generation, fence_name
 from geo.coordination.clock import SIGN_APART_US, refuse, why_wrong
 from geo.coordination.first_use import admit
 from geo.coordination.heartbeat import keep_alive
@@ -51,9 +51,9 @@ def claim(
 ) -> list[Ownership]:
     """Steps (a) to (d) for several groups of runners in one commit: take them for this process, all or none.
 
-    `take_over` also replaces an owner that lives, of all of them or of these. The fence makes this safe; the replaced runner fails.
-    Raises AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits, and on a host
-    whose clock is not the storage's. RetryableError where the store says again and again not whether a fence was made.
+    `take_over` also replaces an owner that lives, of all of them or of these. The fence makes this safe; the replaced runner fails. Raises
+    AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits, and on a host whose clock is not the
+    storage's. RetryableError where the store says again and again not whether a fence was made.
     """
     tables.refuse_unsafe_storage()
     admit(tables)
@@ -131,7 +131,7 @@ def _claimed(
 
 def _looked(
     tables: ClusterTables, owners: Journal, runners: Mapping[str, Runner], replaced: Collection[str], *, wait: bool = True
-) -> tuple[dict[str, Owner], Take]:
+) -> tuple[dict[str, Owner], Granted]:
     """The newest claims of the cluster by runner, and what may be done about `runners`. Waits for the JVMs of the dead to end.
     Raises AlreadyOwnedError."""
     # Fences first: whose fence is there has its claim in what is read then. The other way around that of somebody who came between would
@@ -143,7 +143,7 @@ def _looked(
     decision = decide(
         found.values(), runners, liveness_of_owners(tables, held), there, take_over=replaced, outlives=tables.port is not None
     )
-    if isinstance(decision, Refuse):
+    if isinstance(decision, Denied):
         raise _already_runs(decision.owner)
     for holder in decision.dead if wait else ():
         wait_for_end(holder, next(owner.runner for owner in held if owner.holder == holder))

@@ -26,8 +26,8 @@ class Liveness(str, Enum):
     DEAD = "DEAD"
     """It ran on this host and is gone; its JVM may still be ending, whose end can be waited for."""
     LEFT = "LEFT"
-    """It runs it no longer, and what it has sent may still come: it is this process, which gave the runner up after an error. Or it ran on
-    this host and is gone, and its JVM cannot be waited for. Nothing is known of it, or it is the JVM of this process."""
+    """It runs it no longer, and what it has sent may still come: it is this process, which gave the runner up after an error. Or it ran on this
+    host and is gone, and its JVM cannot be waited for. Nothing is known of it, or it is the JVM of this process."""
     SILENT = "SILENT"
     """Nothing is known of it: it runs on another host, if it does, and gave no sign of life for longer than the owner timeout."""
 
@@ -48,8 +48,7 @@ class Owner:
     """Its process, encoded (geo.delta.process)."""
     state: str
     in_flight: bool
-    """An append of the owners before it may still land. It has not fenced, or it did and has not said so, which a release
-    does."""
+    """An append of the owners before it may still land. It has not fenced, or it did and has not said so, which a release does."""
     since: datetime
     sequence: int = 0
 
@@ -59,7 +58,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class Granted:
     """The runners may be taken, all with this generation. `dead`: holders on this host whose JVMs must have ended before anything
     is done. `in_flight`: runners of which then an append of an owner before may still land. Not of one that released it, or whose
     JVM ended, unless it had not fenced against those before it."""
@@ -70,7 +69,7 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class Denied:
     """Another owner lives."""
 
     owner: Owner
@@ -84,27 +83,27 @@ def decide(
     *,
     take_over: Collection[str] = (),
     outlives: bool = False,
-) -> Take | Refuse:
+) -> Granted | Denied:
     """Decides whether the `wanted` runners may be claimed together.
 
-    `owners` are the newest claims of all runners of the cluster, and `liveness` is by owner process. `fences` are the generations of
-    the fence files of the wanted runners. The new generation is above all of them. No two claims of a runner ever share one, also if the table of
-    owners was lost or put back older. Nothing is known of an owner that only its fence tells of.
-    Of the runners `take_over` an owner that lives is replaced; its next append fails. `outlives`: what a process has sent may arrive
-    after its end, as at an object store. Then something may be in flight of an owner who did not release.
+    `owners` are the newest claims of all runners of the cluster, and `liveness` is by owner process. `fences` are the generations of the fence
+    files of the wanted runners. The new generation is above all of them. No two claims of a runner ever share one, also if the table of owners was
+    lost or put back older. Nothing is known of an owner that only its fence tells of. Of the runners `take_over` an owner that lives is replaced;
+    its next append fails. `outlives`: what a process has sent may arrive after its end, as at an object store. Then something may be in flight of
+    an owner who did not release.
     """
     found = {owner.runner: owner for owner in owners if owner.runner in wanted}
     held = [owner for owner in found.values() if owner.is_owned]
     for owner in held:
         if liveness[owner.holder].is_alive and owner.runner not in take_over:
-            return Refuse(owner)
+            return Denied(owner)
     highest = {runner: max(fences.get(runner, ()), default=0) for runner in wanted}
     generation = max((*(owner.generation for owner in owners), *highest.values()), default=0) + 1
     dead = {owner.holder for owner in held if liveness[owner.holder] is Liveness.DEAD}
     ended = {owner.runner for owner in found.values() if not owner.is_owned or (owner.holder in dead and not outlives)}
     unknown = {runner for runner in wanted if highest[runner] > (found[runner].generation if runner in found else 0)}
     in_flight = unknown | {owner.runner for owner in found.values() if owner.in_flight or owner.runner not in ended}
-    return Take(generation, frozenset(dead), frozenset(in_flight))
+    return Granted(generation, frozenset(dead), frozenset(in_flight))
 
 
 def fence_name(generation: int, token: str) -> str:

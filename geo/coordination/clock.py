@@ -37,8 +37,8 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class HeldClock:
-    """A host's clock that was held against the storage's. It has what the host's clock said before and after a write, what a steady clock said after
-    the write, and when the storage says that the write came. None: the storage does not say."""
+    """A host's clock that was held against the storage's. It has what the host's clock said before and after a write, and a steady clock after the
+    write. It has too when the storage says that the write came. None: the storage does not say."""
 
     before_us: int
     after_us: int
@@ -111,7 +111,7 @@ def refuse(who: str, wrong: Stamp | None, way_out: str = "") -> None:
 def jumped(before: tuple[int, int], now: tuple[int, int]) -> bool:
     """True if a clock was set between two readings of (clock, a steady clock), both in microseconds.
 
-    Where the steady clock stands still while a machine sleeps, sleep does that too, rightly. So it is no fault, but a reason to look
-    at the storage's clock again.
+    Where the steady clock stands still while a machine sleeps, sleep does that too, rightly. So it is no fault, but a reason to look at the
+    storage's clock again.
     """
     return abs((now[0] - before[0]) - (now[1] - before[1])) > CLOCK_TOLERANCE_US

@@ -19,8 +19,8 @@ from geo.schemas import OWNERS
 from geo.times import in_us
 
 live: set[tuple[str, str]] = set()
-"""Token and runner of the ownerships of this process that are in use. One that was abandoned after an error is not among them, so
-that a notebook can try again without a restart. Its row still says owned, so the next owner fences."""
+"""Token and runner of the ownerships of this process that are in use. One that was abandoned after an error is not among them, so that a notebook
+can try again without a restart. Its row still says owned, so the next owner fences."""
 
 _MAY_HAVE_RELEASED = (Liveness.DEAD, Liveness.LEFT)
 
@@ -83,8 +83,7 @@ class RegionHolders:
     @cached_property
     def _read_again(self) -> dict[str, Owner]:
         """The newest claims and releases, read after a process was seen to be gone, or to run something no longer. It may have released that since
-        they were read. Also who makes a
-        picture of how all was a moment ago reads them as they are now."""
+        they were read. Also who makes a picture of how all was a moment ago reads them as they are now."""
         with may_be_old(0.0), as_listed(()):
             return {one.runner: one for one in self._tables.journal(OWNERS).read(Owner)}
 

@@ -1,7 +1,7 @@
 """Gives a cluster its identity: the name that the configuration calls it by, and a UUID, as a property of its registry.
 
-A registry has it from its first commit. One of an older program gets it when the cluster is next opened for writing. By then the
-names of those who owned something there tell whose it is.
+A registry has it from its first commit. One of an older program gets it when the cluster is next opened for writing. By then the names of those who
+owned something there tell whose it is.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Signs:
         """For how long it has looked."""
         return 0.0 if self._since is None else now - self._since
 
-    def hear(self, rows: Mapping[str, int], now: float, most_s: float = inf) -> None:
+    def observe(self, rows: Mapping[str, int], now: float, most_s: float = inf) -> None:
         """Take the newest rows' sequences, by name. If this process itself did not look for longer than `most_s`, what is beyond that does not
         count against anybody."""
         if self._since is None:

@@ -1,8 +1,8 @@
 """Ownership of what one process at a time may do, and a fence that stops a stale owner (facts: exactly-once, C).
 
-A runner is an origin's way into a topic of a cluster, or a producer. `system/owners` has a row per claim, with a generation and a
-token. A claim is the file `<generation>-<token>` in its runner's folder of fences. A stale owner may be stopped at any moment and
-continued after a takeover. The argument that it adds nothing:
+A runner is an origin's way into a topic of a cluster, or a producer. `system/owners` has a row per claim, with a generation and a token. A claim is
+the file `<generation>-<token>` in its runner's folder of fences. A stale owner may be stopped at any moment and continued after a takeover. The
+argument that it adds nothing:
 
 1. An append asks for exactly the own fence file after the version is known on which its commit follows.
 
@@ -33,10 +33,9 @@ continued after a takeover. The argument that it adds nothing:
 4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
    ever overwritten, and no two claims share a name.
 
-Where there is no lock, (e) is left out if nothing can be in flight. The last owner released the runner, or (where Spark commits) it
-died on this host with its JVM. And its row does not say that something of those before it was still in flight. What this program
-has sent to an object store may come after its end. Commits are assumed to be put-if-absent; where storage does not have them a claim
-is refused (geo.delta.storage).
+Where there is no lock, (e) is left out if nothing can be in flight. The last owner released the runner, or (where Spark commits) it died on this
+host with its JVM. And its row does not say that something of those before it was still in flight. What this program has sent to an object store may
+come after its end. Commits are assumed to be put-if-absent; where storage does not have them a claim is refused (geo.delta.storage).
 
 An owner that this process cannot see is judged by its last sign of life and the storage's clock (geo.coordination.holder).
 """
@@ -142,8 +141,8 @@ class Ownership:
             )
 
     def refuse_if_lost(self) -> None:
-        """Raises FencedError if another runner took over, RetryableError if the fence cannot be found (its storage is away), and
-        once it was abandoned. Whoever did that waits for nobody, who may still be at it."""
+        """Raises FencedError if another runner took over, RetryableError if the fence cannot be found (its storage is away), and once it was
+        abandoned. Whoever did that waits for nobody, who may still be at it."""
         ask_all(self._tables.port, [*(other.refuse_if_lost for other in self._besides), self._refuse_if_lost_alone])
 
     def _refuse_if_lost_alone(self) -> None:
@@ -157,9 +156,9 @@ class Ownership:
     def append(
         self, table: Table, rows: Rows, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None
     ) -> None:
-        """Append in one commit, if and only if this claim still owns its runners; what is no DataFrame without Spark, where that
-        can be. `refuse` raises unless the table is as the rows were made for. It is asked right before, as `append_frame`'s, where a look
-        is a request beside the own fences.
+        """Append in one commit, if and only if this claim still owns its runners; what is no DataFrame without Spark, where that can be. `refuse`
+        raises unless the table is as the rows were made for. It is asked right before, as `append_frame`'s, where a look is a request beside the
+        own fences.
 
         Raises FencedError if another runner took over; then nothing was written.
         """
@@ -218,8 +217,8 @@ def release(ownerships: Sequence[Ownership]) -> None:
 
 @contextmanager
 def giving_back(owned: Sequence[Ownership], is_safe: Callable[[Exception], bool] = lambda error: False) -> Iterator[None]:
-    """Release them, all of one cluster, once what is done under them has ended well, or has failed so that nothing is in flight (`is_safe` says after
-    which errors). After all others the next owner fences."""
+    """Release them, all of one cluster, once what is done under them has ended well or failed with nothing in flight (`is_safe` says which errors).
+    After all others the next owner fences."""
     try:
         yield
         release(owned)

@@ -26,14 +26,14 @@ class RunnerKind(str, Enum):
     """Activity of a runner. The runner's name begins with this value."""
 
     ORIGIN = "origin"
-    FILLING = "backfill of"
+    BACKFILL = "backfill of"
     PRODUCER = "producer"
     CONSUMER = "subscription"
 
 
 _PLACES = {
     RunnerKind.ORIGIN: ("origin/{who}/{topic}", "origin"),
-    RunnerKind.FILLING: ("backfill/{who}/{topic}", "backfill"),
+    RunnerKind.BACKFILL: ("backfill/{who}/{topic}", "backfill"),
     RunnerKind.PRODUCER: ("publish/{topic}/{who}", "producer"),
     RunnerKind.CONSUMER: ("consume/{topic}/{who}", "subscription"),
 }
@@ -54,7 +54,7 @@ class RunnerName:
     share: str = ""
 
     def __str__(self) -> str:
-        into = "into" if self.kind in (RunnerKind.ORIGIN, RunnerKind.FILLING) else "in"
+        into = "into" if self.kind in (RunnerKind.ORIGIN, RunnerKind.BACKFILL) else "in"
         return f"{self.kind.value} {self.who} of {self.topic} {into} {self.cluster}{self.share and f', {self.share}'}"
 
     @classmethod
@@ -83,9 +83,9 @@ def origin_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner]
 
 
 def filling_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner]:
-    """Bringing what is missing of each of the origins in what a link has passed. A backfill beside it, or whoever compares both
-    logs, which is over some time."""
-    return [RunnerName(RunnerKind.FILLING, origin, topic, target).runner for origin in sorted(origins)]
+    """Bringing what is missing of each of the origins in what a link has passed. A backfill beside it, or whoever compares both logs, which is over
+    some time."""
+    return [RunnerName(RunnerKind.BACKFILL, origin, topic, target).runner for origin in sorted(origins)]
 
 
 def producer_runner(tables: ClusterTables, topic: Topic, producer: str) -> Runner:

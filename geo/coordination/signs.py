@@ -1,9 +1,8 @@
 """Signs of life: by them a process is known to live that nobody can see from here.
 
-On a store that this process writes a sign is one object of its process, `system/alive/<process>`, put over itself. It is one request, whose time the
-store tells. Behind its first line the object has what the process has at hand (`geo.delta.hand`), for who looks. What a process of a moment had,
-which gave
-no sign, is in `system/hand`. Elsewhere a sign is a row of `system/processes`, with the storage's time.
+On a store that this process writes a sign is one object of its process, `system/alive/<process>`, put over itself. It is one request, whose time
+the store tells. Behind its first line the object has what the process has at hand (`geo.delta.hand`), for who looks. What a process of a moment
+had, which gave no sign, is in `system/hand`. Elsewhere a sign is a row of `system/processes`, with the storage's time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The storage's clock, as this process can tell it. It is the time when a write of this process came, by the storage, carried on by a steady clock of
-this host.
+"""The storage's clock, as this process can tell it. It is the time when a write of this process came, by the storage, carried on by a steady clock
+of this host.
 
-What is compared between hosts is told by this clock: signs of life, claims, a leader's assignments. So two hosts' clocks are never
-compared. On a local disk the write is a file without a name, which takes microseconds; elsewhere it is a sign of life.
+What is compared between hosts is told by this clock: signs of life, claims, a leader's assignments. So two hosts' clocks are never compared. On a
+local disk the write is a file without a name, which takes microseconds; elsewhere it is a sign of life.
 """
 
 from __future__ import annotations

@@ -42,11 +42,10 @@ def append_frame(
 ) -> None:
     """Append in one commit; a DataFrame without rows makes none. Retries what cannot have landed.
 
-    Where there is a lock and the table is there, Spark writes files before the lock is taken. What a plan reads may be slow or hang,
-    and holds up nobody. A column without a type is left out, and is NULL. With `transaction` (application id, number) nothing is
-    appended if the table has that number or a higher one of it. Delta's own commit then writes the files once more, under the lock.
-    `refuse` raises unless it may be appended. It is asked before each try, where there is a lock while nobody of ours can commit.
-    `fenced` adds to the plan what is asked where Spark commits.
+    Where there is a lock and the table is there, Spark writes files before the lock is taken. What a plan reads may be slow or hang, and holds up
+    nobody. A column without a type is left out, and is NULL. With `transaction` (application id, number) nothing is appended if the table has that
+    number or a higher one of it. Delta's own commit then writes the files once more, under the lock. `refuse` raises unless it may be appended. It
+    is asked before each try, where there is a lock while nobody of ours can commit. `fenced` adds to the plan what is asked where Spark commits.
 
     Raises UnsafeError where it is Spark's to do, and Spark's commits are not safe.
     """
@@ -97,8 +96,8 @@ def write_rows(table: Table, rows: pa.Table) -> Written | None:
 
 
 def write_feed(table: Table, rows: DataFrame) -> tuple[Added, ...] | None:
-    """Rows of a change, with their `_change_type`, as files of the table's change feed, which a change may name. None where the table
-    has no such feed. None where Spark is to do it."""
+    """Rows of a change, with their `_change_type`, as files of the table's change feed, which a change may name. None where the table has no such
+    feed. None where Spark is to do it."""
     folder, state = table.log_folder, state_to_follow(table)
     if folder is None or state is None:
         return None

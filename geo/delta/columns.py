@@ -195,8 +195,8 @@ def goes_with(kind: DataType, wanted: DataType) -> bool:
 
 def may_be_equal(kinds: Iterable[DataType]) -> bool:
     """Tells whether a value of one of these types may be exactly one of each other. They are types of numbers, of times, or BOOLEAN, or texts with
-    one of these.
-    Never of types that hold others, since Spark casts a struct's fields by their place; nor BINARY, since what is no UTF-8 is no text.
+    one of these. Never of types that hold others, since Spark casts a struct's fields by their place; nor BINARY, since what is no UTF-8 is no
+    text.
     """
     others = [kind for kind in kinds if not isinstance(kind, spark_types.StringType)]
     times = (spark_types.DateType, spark_types.TimestampType, spark_types.TimestampNTZType)

@@ -68,9 +68,9 @@ class Kind(str, Enum):
 class Commit:
     """One commit of a table.
 
-    `commit_id` names it beyond its number. It is Delta's `txnId`, a UUID drawn per transaction. A copy of the files keeps it, and a history that grew
-    again has another one. The SHA-256 of the file where a writer gives none. `operation`, `parameters`,
-    `metrics`: its writer's own words, for messages; they decide nothing but where `actions` are None, since they cannot be read.
+    `commit_id` names it beyond its number. It is Delta's `txnId`, a UUID drawn per transaction. A copy of the files keeps it, and a history that
+    grew again has another one. The SHA-256 of the file where a writer gives none. `operation`, `parameters`, `metrics`: its writer's own words, for
+    messages; they decide nothing but where `actions` are None, since they cannot be read.
     """
 
     version: int

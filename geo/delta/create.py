@@ -2,8 +2,8 @@
 milliseconds.
 
 What a first version has to say of a table, its protocol among it, is Delta's business and follows from settings of its own
-(`spark.databricks.delta.properties.defaults.*`). So the first one is Spark's, and those after it say the same, also if somebody changes
-such a setting while the process runs.
+(`spark.databricks.delta.properties.defaults.*`). So the first one is Spark's, and those after it say the same, also if somebody changes such a
+setting while the process runs.
 """
 
 from __future__ import annotations

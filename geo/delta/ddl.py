@@ -132,8 +132,8 @@ def find_columns(table: Table, schema: TableSchema) -> StructType | None:
 
 
 def find_checked(table: Table, schema: TableSchema) -> Seen | None:
-    """The table as it is now, once it is sure that it is ours and not newer than this program. None if there is no table. Columns
-    that were added to the schema since tables were made may be lacking (`add_columns`).
+    """The table as it is now, once it is sure that it is ours and not newer than this program. None if there is no table. Columns that were added
+    to the schema since tables were made may be lacking (`add_columns`).
 
     Raises SchemaError naming table, stored and known version, and the way out.
     """
@@ -184,8 +184,7 @@ def add_columns(table: Table, columns: Sequence[StructField]) -> None:
     """Add those of the columns that the table, which exists, lacks, with what their metadata say of them (`comment`). Make those of its own wider
     whose types are narrower. (Type widening: rows of before are read as the wider type, and readers have to know that.)
 
-    Idempotent, and any
-    number of processes may do so at once.
+    Idempotent, and any number of processes may do so at once.
 
     Raises SchemaError, with nothing done, if it has one in another case, or cannot have one (`why_not`). So it does for a type that does not go
     with the one that is wanted.

@@ -87,8 +87,8 @@ def saw(folder: ReadPath, version: int) -> None:
 def newest_version(folder: ReadPath) -> int | None:
     """The newest version that has a commit; None: there is no commit.
 
-    A log on a local disk is listed once. Then it is asked by name whether the newest commit is there that was seen before, and which ones follow it.
-    Versions have no gaps, unless an older copy was put over a log. Of 20,000 commits a list takes 0.1 s.
+    A log on a local disk is listed once. Then it is asked by name whether the newest commit is there that was seen before, and which ones follow
+    it. Versions have no gaps, unless an older copy was put over a log. Of 20,000 commits a list takes 0.1 s.
     """
     seen = _newest.get(folder)
     if not folder.store.is_near:  # a list is one request, and names are several
@@ -147,8 +147,8 @@ def checksum_at(folder: ReadPath, version: int) -> dict[str, Any]:
 
 
 def newest_metadata(folder: ReadPath, newest: int) -> dict[str, Any] | None:
-    """The table's metadata at its newest version, from the checksum file that Delta leaves beside a commit or from the commits
-    themselves. None if it is too far back (a writer without checksums)."""
+    """The table's metadata at its newest version, from the checksum file that Delta leaves beside a commit or from the commits themselves. None if
+    it is too far back (a writer without checksums)."""
     for version in range(newest, max(-1, newest - LOOK_BACK), -1):
         with suppress(FileNotFoundError, ValueError, KeyError, DamagedError):
             return dict(checksum_at(folder, version)["metadata"])

@@ -146,8 +146,8 @@ def newest_state(folder: ReadPath, seen: int | None = None) -> DeltaState | None
 
 
 def require_state(folder: ReadPath, seen: int | None = None) -> DeltaState:
-    """The newest version of the table whose `_delta_log` is `folder`. With `seen`, a version that is there, that one will do where looking
-    for a newer one is a request. Raises UnsupportedError where Spark has to read or append."""
+    """The newest version of the table whose `_delta_log` is `folder`. With `seen`, a version that is there, that one will do where looking for a
+    newer one is a request. Raises UnsupportedError where Spark has to read or append."""
     newest = require_newest(folder) if seen is None or folder.store.is_near else seen
     if not _is_known_to_deltalake(folder):
         raise UnsupportedError("its path holds a %")

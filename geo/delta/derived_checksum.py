@@ -1,5 +1,5 @@
-"""The checksum of a version, from that of one before it and the commits since. Whoever committed may not have put it yet, or never: it died,
-or is another program that puts none. Pure.
+"""The checksum of a version, from that of one before it and the commits since. Whoever committed may not have put it yet, or never: it died, or is
+another program that puts none. Pure.
 """
 
 from __future__ import annotations

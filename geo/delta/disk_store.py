@@ -1,7 +1,7 @@
 """Files on a disk of this machine, with sums beside them (geo.delta.sums). No Spark.
 
-A name that is put if absent is a hard link, which no two processes make. What is put is whole where it has its name. Whether the name
-itself outlives a power cut is seen to for whole tables, also for what Spark writes there (geo.delta.durable).
+A name that is put if absent is a hard link, which no two processes make. What is put is whole where it has its name. Whether the name itself
+outlives a power cut is seen to for whole tables, also for what Spark writes there (geo.delta.durable).
 """
 
 from __future__ import annotations

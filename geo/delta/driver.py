@@ -1,5 +1,5 @@
-"""The Spark session that tables are read and written with, and who this process is. Both come when they are first needed, since what lies on a local
-disk is mostly read without either."""
+"""The Spark session that tables are read and written with, and who this process is. Both come when they are first needed, since what lies on a
+local disk is mostly read without either."""
 
 from __future__ import annotations
 
@@ -159,6 +159,6 @@ def _jvm_pid(spark: SparkSession) -> int:
 
 @lru_cache(maxsize=8)  # sessions of one Spark, each with settings of its own; a failure is not remembered
 def _pid_by_sql(spark: SparkSession) -> int:
-    """The same, asked once of a session: thirty milliseconds, too. By SQL, so that no JVM handle is needed, and over a table of values,
-    which the driver evaluates by itself. A query without one is a job, which an executor would answer with its own."""
+    """The same, asked once of a session: thirty milliseconds, too. By SQL, so that no JVM handle is needed, and over a table of values, which the
+    driver evaluates by itself. A query without one is a job, which an executor would answer with its own."""
     return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current') FROM VALUES (1)").collect()[0][0])

@@ -1,5 +1,5 @@
-"""Writes out what was committed on a local disk before anybody is told of it. That is files of rows, commits, checkpoints, and the folders that name
-them.
+"""Writes out what was committed on a local disk before anybody is told of it. That is files of rows, commits, checkpoints, and the folders that
+name them.
 
 Neither Spark nor `deltalake` does that. Object stores do it by themselves, HDFS if it is told to (docs/guarantees.md).
 """
@@ -37,8 +37,8 @@ def sync_commits(log: DiskPath, mark: Path | None = None) -> None:
     """Write out the newest commits of the table whose `_delta_log` is `log`, with the files that they added and the checkpoints at them. What is
     known to be written out is left out. So this is also what a process committed that died before it did this.
 
-    In the file `mark` all processes note which is the newest that is written out. So it is done once, not by each. Whoever calls
-    holds the table's lock.
+    In the file `mark` all processes note which is the newest that is written out. So it is done once, not by each. Whoever calls holds the table's
+    lock.
     """
     if syncs() and (newest := newest_version(log)) is not None:
         _sync_up_to(newest, log, mark)

@@ -145,8 +145,8 @@ class Engine:
         _refuse()
 
     def last_rows(self, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:
-        """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column. The last one comes first.
-        They have these columns, those of `order` among them, as `geo.delta.arrow_rows.plain_values` has them."""
+        """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column. The last one comes
+        first. They have these columns, those of `order` among them, as `geo.delta.arrow_rows.plain_values` has them."""
         _refuse()
 
     def summarise(self, version: int, summary: Summary) -> Groups:

@@ -76,9 +76,9 @@ def add_written(
 def commit_here(
     table: Table, commit: Callable[[DeltaState], bool | None], files: Sequence[Added] = (), written_at: int | None = None
 ) -> bool:
-    """Commit by `commit`, under the lock, after the newest version, again if another commit came between. `commit` says False then, and
-    None where it is not to be. False, and nothing was done, in that case, and where it cannot be. Where it is refused, or the lock is not
-    to be had, `files` are removed, which were written at version `written_at` or later."""
+    """Commit by `commit`, under the lock, after the newest version, again if another commit came between. `commit` says False then, and None where
+    it is not to be. False, and nothing was done, in that case, and where it cannot be. Where it is refused, or the lock is not to be had, `files`
+    are removed, which were written at version `written_at` or later."""
     is_made, met = False, Counter[int]()
     try:
         with committing(table):

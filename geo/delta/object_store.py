@@ -74,8 +74,8 @@ class ObjectStore:
         return content
 
     def open(self, path: str) -> pa.NativeFile:
-        """A small file is one request, a larger one two, and in memory then; of a large one what is read is asked for. It is always asked
-        for: whether a commit that was put counts follows from what is there now. A file of rows that is held is not asked for. Its name was drawn for
+        """A small file is one request, a larger one two, and in memory then; of a large one what is read is asked for. It is always asked for:
+        whether a commit that was put counts follows from what is there now. A file of rows that is held is not asked for. Its name was drawn for
         it, so nobody puts another one there, and whether it is of the table its log says."""
         if path.endswith(".parquet") and "/_delta_log/" not in path and (held := self.held.get(path)) is not None:
             return pa.BufferReader(held[1])

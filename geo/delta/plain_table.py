@@ -101,8 +101,7 @@ class PlainTable:
         return next((commit for commit, _ in self.commits(version, version)), None)
 
     def at(self, version: int) -> tuple[list[Fields], str, Columns] | UnsupportedError:
-        """The files of a version, as `add` actions have them, the table's id and its columns. Or why this program cannot tell them, or read
-        them."""
+        """The files of a version, as `add` actions have them, the table's id and its columns. Or why this program cannot tell them, or read them."""
 
         def found() -> tuple[list[Fields], str, Columns]:
             with refusing(FileNotFoundError, *_NOT_WHOLE):

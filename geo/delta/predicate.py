@@ -99,9 +99,8 @@ class IsNull(Predicate):
 
 @dataclass(frozen=True, slots=True)
 class AtLeast(Predicate):
-    """The whole number in the column is no less than the bound of the values in the columns `by`, which are texts and whole numbers, joined by
-    colons.
-    Where `bounds` has none any number is."""
+    """The whole number in the column is no less than the bound of the values in the columns `by`. These are texts and whole numbers, joined by
+    colons. Where `bounds` has none any number is."""
 
     column: str
     by: tuple[str, ...]

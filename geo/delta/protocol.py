@@ -78,8 +78,7 @@ def tracks_rows(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -
 
 
 def why_not_read(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> str | None:
-    """Tells why this program does not read the files of a table; None: it may. Raises KeyError, TypeError or ValueError for what is no
-    protocol."""
+    """Tells why this program does not read the files of a table; None: it may. Raises KeyError, TypeError or ValueError for what is no protocol."""
     if (why := _why_unknown(protocol, "reader", _LEGACY_READERS, 3, _READ)) is not None:
         return why
     mode = configuration.get(MAPPING, "none")

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 TRIES = 3
 FAR_TRIES, PAUSE_S = 8, 0.05
-"""So often a commit is put of which no answer says whether it was made, and which is not there. On a store that is far with pauses that
-double, since it may be busy: six seconds in all."""
+"""So often a commit is put of which no answer says whether it was made, and which is not there. On a store that is far with pauses that double,
+since it may be busy: six seconds in all."""
 
 _put_at: dict[WritePath, float] = {}
 

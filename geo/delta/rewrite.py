@@ -26,9 +26,9 @@ def replace_rows(
 ) -> None:
     """Replace the rows of a table by what `make` makes of them, or `make_few` of few rows without Spark, in one commit and one file.
 
-    What is appended meanwhile stays, and streams do not see the commit, which says what it is (KEPT_RECORD). Either may be called
-    several times, each time with the rows of a newer version. On a local disk nobody waits while rows are read and written. Of a
-    table that is left to Spark all of it is under the lock.
+    What is appended meanwhile stays, and streams do not see the commit, which says what it is (KEPT_RECORD). Either may be called several times,
+    each time with the rows of a newer version. On a local disk nobody waits while rows are read and written. Of a table that is left to Spark all
+    of it is under the lock.
 
     Raises RetryableError after COMMIT_ATTEMPTS commits that met another writer's.
     """

@@ -71,8 +71,8 @@ class S3Bucket:
 
     bucket: str
     said: Mapping[str, str] = field(repr=False)
-    """Options as object_store and `deltalake` name them. `timeout` among them is of a request, and PROFILE says that keys are those of the files that
-    Amazon's programs have on this machine.
+    """Options as object_store and `deltalake` name them. `timeout` among them is of a request, and PROFILE says that keys are those of the files
+    that Amazon's programs have on this machine.
     """
     find_options: Callable[[], Mapping[str, str]] | None = field(default=None, repr=False)
     """Finds them again, when a key is refused: it may have been rotated. A task asks it on its own host."""

@@ -85,8 +85,7 @@ def scan_here(table: Table, version: int, asked: Scan[T]) -> list[T] | None:
 
 
 def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:
-    """Reads the rows that a small table, of this program's own making, has now and that fulfil `where`, which is of these columns. Times in
-    UTC.
+    """Reads the rows that a small table, of this program's own making, has now and that fulfil `where`, which is of these columns. Times in UTC.
 
     None: they are many, or Spark is to read them.
     """

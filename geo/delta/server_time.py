@@ -17,8 +17,8 @@ ANSWER_S = 5.0
 
 
 def server_time_us(url: str) -> int | None:
-    """To the second, in microseconds since 1970. None: it does not tell within ANSWER_S, or the environment says that a proxy leads there, whose own
-    time that may be. One request, without keys."""
+    """To the second, in microseconds since 1970. None: it does not tell within ANSWER_S, or the environment says that a proxy leads there, whose
+    own time that may be. One request, without keys."""
     place = urlsplit(url)
     if ({place.scheme, "all"} & getproxies().keys()) and not proxy_bypass(place.netloc.rpartition("@")[2]):
         return None

@@ -95,8 +95,8 @@ def sweep_table(table: Table) -> None:
 
 
 def overwrite(table: Table, rows: DataFrame) -> None:
-    """Replace all rows by others made from them, by Spark and Delta, in one commit that says that it changes no data. Streams do not see
-    it. What is appended meanwhile stays: within the commit Delta reads and replaces the files of one version. Raises as `commit_by_spark`."""
+    """Replace all rows by others made from them, by Spark and Delta, in one commit that says that it changes no data. Streams do not see it. What
+    is appended meanwhile stays: within the commit Delta reads and replaces the files of one version. Raises as `commit_by_spark`."""
     # So that appends beside it are no conflict: there are always some, and it would lose against them for ever.
     writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false").option("userMetadata", KEPT_RECORD)
     commit_by_spark(table, lambda: _write(table, writer))

@@ -1,5 +1,5 @@
-"""Decides whether Spark's commits on a storage are safe with several writers, and this program's beside them: the one place for that. Pure: no Spark,
-clock or I/O.
+"""Decides whether Spark's commits on a storage are safe with several writers, and this program's beside them: the one place for that. Pure: no
+Spark, clock or I/O.
 
 Delta needs commits that are put-if-absent. HDFS, ABFS and GCS have that; on a local disk a file lock of ours makes it so, for the processes of one
 host. Plain S3 does not: the later of two commits of Spark's replaces the earlier and both report success.
@@ -23,8 +23,7 @@ _SHARED_MOUNTS = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "gluster", "lustre
 def why_unsafe(location: str, *, log_store: str | None, mount: str, databricks: bool) -> str | None:
     """Tells why a cluster whose tables lie at `location` may not be written by two drivers, with the ways out; None if it may.
 
-    `log_store` is the class that Delta was started with for such a location, `mount` the type of the file system at a local
-    path.
+    `log_store` is the class that Delta was started with for such a location, `mount` the type of the file system at a local path.
     """
     scheme, is_s3 = scheme_of(location), storage_of(location) == "s3a"
     if scheme == "":

@@ -35,8 +35,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class GroupedBy:
-    """The answer for one group, in the order of the question's columns. None where all rows have NULL, and for a sum that is too large a
-    number."""
+    """The answer for one group, in the order of the question's columns. None where all rows have NULL, and for a sum that is too large a number."""
 
     least: tuple[Any, ...]
     greatest: tuple[Any, ...]

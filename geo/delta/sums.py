@@ -1,5 +1,5 @@
-"""Sums of what was written into a file of a local disk, as Hadoop keeps them beside it. Who reads such a file by Spark is refused what
-has changed since. What this process writes and reads without Spark is held to the same. Other storages keep sums of their own.
+"""Sums of what was written into a file of a local disk, as Hadoop keeps them beside it. Who reads such a file by Spark is refused what has changed
+since. What this process writes and reads without Spark is held to the same. Other storages keep sums of their own.
 
 A file without one, as other programs leave it, is taken as it is.
 """

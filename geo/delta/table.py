@@ -131,8 +131,7 @@ class Table:
 
     @property
     def location(self) -> str | None:
-        """The place where the files of a table that exists are; None where its newest commits are not in its `_delta_log`
-        (catalog-managed)."""
+        """The place where the files of a table that exists are; None where its newest commits are not in its `_delta_log` (catalog-managed)."""
         return self.by_spark.location
 
     @property

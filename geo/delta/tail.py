@@ -93,8 +93,8 @@ def least_look_s(table: Table) -> float:
 
 
 def look_every_s(table: Table, said_s: float) -> float:
-    """Time between two looks for the next commit of a table that exists, as a trigger says. Where a look is a request at least
-    FAR_LOOK_S, and where it is one of Spark's not less than there."""
+    """Time between two looks for the next commit of a table that exists, as a trigger says. Where a look is a request at least FAR_LOOK_S, and
+    where it is one of Spark's not less than there."""
     if table.is_near:
         return said_s
     return max(said_s, FAR_LOOK_S if table.log_folder is not None else least_look_s(table))

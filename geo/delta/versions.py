@@ -32,6 +32,6 @@ def stamp_at(table: Table, version: int) -> Hashable:
 
 
 def committed_at(table: Table, version: int) -> datetime | None:
-    """Tells when the storage says that a commit came, by the clock of the storage. None if the commit is gone, and where there is
-    no such clock: in-commit timestamps are a writer's."""
+    """Tells when the storage says that a commit came, by the clock of the storage. None if the commit is gone, and where there is no such clock:
+    in-commit timestamps are a writer's."""
     return table.ask(lambda engine: engine.committed_at(version))

@@ -1,9 +1,9 @@
 """Appends to a Delta table without Spark: files of rows, one commit that adds them, and the checksum beside it.
 
-An append by Spark takes 200 to 300 ms whatever it appends, this one 2 to 5. It knows what an append needs of Delta's protocol and
-no more. A table that uses anything else, or that was last written without a checksum, is left to Spark (geo.delta.delta_state).
-The checkpoints that come between are written by `deltalake`, on a store where a look is a request mostly by this process
-(geo.delta.checkpoint). Where that is not there the commits that are due one are Spark's.
+An append by Spark takes 200 to 300 ms whatever it appends, this one 2 to 5. It knows what an append needs of Delta's protocol and no more. A table
+that uses anything else, or that was last written without a checksum, is left to Spark (geo.delta.delta_state). The checkpoints that come between
+are written by `deltalake`, on a store where a look is a request mostly by this process (geo.delta.checkpoint). Where that is not there the commits
+that are due one are Spark's.
 """
 
 from __future__ import annotations

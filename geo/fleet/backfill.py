@@ -84,8 +84,8 @@ class Filled:
     """Result of a backfill of one topic, or what it has done by now.
 
     `total`: messages that the target may lack, `messages`: that were appended. Of these `by_file` came in files that were copied, with `size` bytes
-    in all, as far as the source's files tell. `source_version`: what was compared with. `complete`: the target lacks nothing of it now. In a dry run
-    `messages` is how many would be appended.
+    in all, as far as the source's files tell. `source_version`: what was compared with. `complete`: the target lacks nothing of it now. In a dry
+    run `messages` is how many would be appended.
     """
 
     link: str
@@ -175,9 +175,11 @@ def backfill(
 
 
 class _Filling:
-    """The backfill of one topic. In this order, with a crash point after each arrow: claim, make the log if it is missing, fence → find the link's
-    cursor, pin both logs, derive what lacks. Then each step: (copy files →) append →. A crash loses nothing: the next run derives it again. Who
-    is refused makes nothing; whoever deletes the topic owns its filling, so nobody makes it again before that ends.
+    """The backfill of one topic. It goes in this order, with a crash point after each arrow.
+
+    Claim, make the log if it is missing, fence → find the link's cursor, pin both logs, derive what lacks. Then each step: (copy files →) append →. A
+    crash loses nothing: the next run derives it again. Who is
+    refused makes nothing; whoever deletes the topic owns its filling, so nobody makes it again before that ends.
 
     Where a look is a request files are looked at, for a log that is not there, beside the claim.
     """
@@ -366,8 +368,8 @@ class _Filling:
         self._done = replace(self._done, complete=True)
 
     def _unchanged_to(self, seen: int) -> int:
-        """The newest version of the source, which is read as it was. What is erased or undone in it since must not come into the target.
-        Raises RetryableError if messages were erased, changed or removed after version `seen`."""
+        """The newest version of the source, which is read as it was. What is erased or undone in it since must not come into the target. Raises
+        RetryableError if messages were erased, changed or removed after version `seen`."""
         newest = self._source_log.latest_version()
         for commit in self._source_log.commits(seen + 1, newest):
             if commit.kind in (Kind.ERASURE, Kind.RESTORE, Kind.REWRITE):

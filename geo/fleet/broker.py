@@ -259,7 +259,7 @@ class Broker:
     def _activities(self) -> list[Activity]:
         """Activities for each topic."""
         reports = [(work, report_of(group, work, life)) for group, work, life in self._supervisor.works()]
-        return [Activity(work.topic, one.state, 0 if one.kind is WorkKind.FOLD else one.brought) for work, one in reports]
+        return [Activity(work.topic, one.state, 0 if one.kind is WorkKind.FOLD else one.count) for work, one in reports]
 
     def counts(self) -> Counts:
         """Counts of all works since the start."""

@@ -16,9 +16,8 @@ _WRAP, _SIGN = 2**32, 2**31
 
 
 def fetcher_id(topic: str, partition: int, num_fetchers: int) -> int:
-    """The fetcher of a partition by the formula of Kafka's AbstractFetcherManager.getFetcherId: 31 times Java's hash of the
-    topic, plus the partition, in 32 bits. Its magnitude (0 of the least number, as Kafka's Utils.abs) modulo the number of
-    fetchers."""
+    """The fetcher of a partition by the formula of Kafka's AbstractFetcherManager.getFetcherId: 31 times Java's hash of the topic, plus the
+    partition, in 32 bits. Its magnitude (0 of the least number, as Kafka's Utils.abs) modulo the number of fetchers."""
     units = topic.encode("utf-16-be", "surrogatepass")
     hashed = 0
     for at in range(0, len(units), 2):

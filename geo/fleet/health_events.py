@@ -68,8 +68,8 @@ class HealthEvents:
         self._thread: threading.Thread | None = None
 
     def begin(self, config: Config) -> None:
-        """Look at the regions, and at some of the links, before this process changes anything of them. What is known to be not OK, by events of those
-        before, and what was FAILED, DELAYED or PAUSED first. Returns at once."""
+        """Look at the regions, and at some of the links, before this process changes anything of them. What is known to be not OK, by events of
+        those before, and what was FAILED, DELAYED or PAUSED first. Returns at once."""
         self._start(config)
 
     def look(self, config: Config, behind: Collection[Of], *, regions: bool = False) -> None:

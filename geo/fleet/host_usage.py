@@ -14,8 +14,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 class HostUsage:
-    """Samples the cores and the memory that this process takes, with its JVM and that one's workers. `cpu` is in percent of a core, and its
-    limit 100 for each core that a container lets it have, as in Pulsar. `memory` in bytes."""
+    """Samples the cores and the memory that this process takes, with its JVM and that one's workers. `cpu` is in percent of a core, and its limit
+    100 for each core that a container lets it have, as in Pulsar. `memory` in bytes."""
 
     def __init__(self) -> None:
         self._cpu_s, self._at = _cpu_s(_family()), time.monotonic()

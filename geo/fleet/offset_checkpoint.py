@@ -48,8 +48,8 @@ class OffsetCheckpoint:
         self._alone = threading.Lock()
 
     def write(self, offsets: Offsets) -> None:
-        """Replace all that is in the file. Durable when it returns. Raises OffsetFileError for what the file cannot hold, and
-        OSError (a full disk). Then the file is as it was, or, where its folder cannot be synced, as it was to be."""
+        """Replace all that is in the file. Durable when it returns. Raises OffsetFileError for what the file cannot hold, and OSError (a full
+        disk). Then the file is as it was, or, where its folder cannot be synced, as it was to be."""
         lines = [self._line(topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())]
         with self._alone:
             self._remove_left()

@@ -87,7 +87,7 @@ class Presence:
         self.owned.refuse_if_replaced()
         self.reports = self._cached_reports.now()
         sequences = {name: report.sequence for name, report in self.reports.items()}
-        self._signs.hear(sequences, now, self.placement.broker_timeout_s / 2)
+        self._signs.observe(sequences, now, self.placement.broker_timeout_s / 2)
 
     def report(
         self,

@@ -92,9 +92,8 @@ class Replicator:
     def run(self) -> list[LinkReport]:
         """Replicate until stopped, or with the available-now trigger until everything there is has crossed.
 
-        A topic that cannot continue is reported as FAILED, one that another runner has, and a source that cannot be read, as
-        DELAYED. The others continue. Raises AlreadyOwnedError if other runners have all of it at the start, and what refuses
-        every source then.
+        A topic that cannot continue is reported as FAILED, one that another runner has, and a source that cannot be read, as DELAYED. The others
+        continue. Raises AlreadyOwnedError if other runners have all of it at the start, and what refuses every source then.
         """
         reports = [report_of_link(group, work, life) for group, work, life in self._supervisor.run()]
         return sorted(reports, key=lambda report: (report.link, report.topic))

@@ -24,7 +24,7 @@ BUNDLES_A_NAMESPACE = 64
 _MEAN_THROUGHPUT = 200.0 * MIB
 _MEAN_USAGE = 0.5
 _MESSAGE_BYTES = 1_024
-"""Constants of generated load. They are what a broker has if all have the same, how much that is of what it can bear, and the size of a message."""
+"""Constants of generated load. They are what a broker has if all have the same, its part of what a broker can bear, and a message's size."""
 
 Amounts = tuple[float, float, float, float]
 """Amounts of each resource, in the order of `RESOURCES`."""

@@ -36,7 +36,7 @@ _KINDS = {OneProducer: WorkKind.PUBLISHER, LinkTopics: WorkKind.LINK, Namespaces
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
     """Report of one piece of work, or of a group that cannot be asked what it has. `name` is for people, `fields` are the same for programs: of a
-    link those of `geo replicate`, of a publisher those of `geo publish`. `brought`: how many messages it has published or replicated, of a fold how
+    link those of `geo replicate`, of a publisher those of `geo publish`. `count`: how many messages it has published or replicated, of a fold how
     many cursors it has written, of the version sync how many markers.
     """
 
@@ -44,7 +44,7 @@ class BrokerReport:
     name: str
     state: State
     reason: str | None
-    brought: int
+    count: int
     fields: Mapping[str, object]
     behind: int | None = None
     """Commits of a link's source, of a topic, that it has not replicated, at least."""
@@ -52,8 +52,8 @@ class BrokerReport:
 
 def report_of(group: Any, work: Any, life: Life) -> BrokerReport:
     """Reports a piece of work, or a group that cannot be asked what it has."""
-    told = group.told(work)
-    return BrokerReport(_KINDS[type(group)], told.name, life.state, life.reason, told.brought, told.fields, told.behind)
+    told = group.report(work)
+    return BrokerReport(_KINDS[type(group)], told.name, life.state, life.reason, told.count, told.fields, told.behind)
 
 
 class WorkReports:
@@ -80,7 +80,7 @@ class WorkReports:
                 if key[0] not in running:
                     del self._lives[key]
                     report = report_of(*told)
-                    self._of_gone[report.kind] += report.brought
+                    self._of_gone[report.kind] += report.count
 
     def _all(self) -> list[tuple[Group[Any], Any, Life]]:
         with self._changing:
@@ -110,7 +110,7 @@ class WorkReports:
         """Counts of all works since the start."""
         with self._changing:
             reports = [report_of(*one) for one in self._lives.values()]
-            done = self._of_gone + Counter({kind: sum(one.brought for one in reports if one.kind is kind) for kind in WorkKind})
+            done = self._of_gone + Counter({kind: sum(one.count for one in reports if one.kind is kind) for kind in WorkKind})
         published, replicated, written = (done[kind] for kind in (WorkKind.PUBLISHER, WorkKind.LINK, WorkKind.VERSIONS))
         return {"messages published": published, "replicated": replicated, "markers written": written}
 

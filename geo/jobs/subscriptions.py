@@ -1,6 +1,6 @@
-"""spark-submit and wheel entry point of `geo subscriptions`: of `fold`, which folds acknowledgements into `system/cursors`, and of `sync`, the
-stateful query that joins snapshot markers (PIP-33). ./spark-submit.sh jobs/subscriptions.py fold|sync ARGUMENTS (see
-`geo subscriptions --help`)."""
+"""spark-submit and wheel entry point of `geo subscriptions`: of `fold` and of `sync`. The first folds acknowledgements into `system/cursors`, the
+other is the stateful query that joins snapshot markers (PIP-33). ./spark-submit.sh jobs/subscriptions.py fold|sync ARGUMENTS (see `geo subscriptions
+--help`)."""
 
 from geo.cli.main import run_job
 

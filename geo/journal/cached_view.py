@@ -28,8 +28,8 @@ def fingerprint(journal: Journal) -> tuple[int, Hashable] | None:
 
 
 def is_unchanged(journal: Journal, since: tuple[int, Hashable], *, long_ago: bool = True) -> bool:
-    """True if nothing has come into a journal since it had that fingerprint. It takes a look at two names, or at one where a look is a request unless it was
-    `long_ago`."""
+    """True if nothing has come into a journal since it had that fingerprint. It takes a look at two names, or at one where a look is a request
+    unless it was `long_ago`."""
     version, stamp = since
     if journal.table.has_commit(version + 1):
         return False

@@ -205,11 +205,11 @@ class ClusterTables:
             raise other_cluster_error(self.cluster, self.identity.cluster)
 
     def refuse_other_cluster(self) -> None:
-        """Raises OtherClusterError if the configuration calls another cluster's place by this name, as the registry there says. (Whoever
-        reads the registry is refused as well.)
+        """Raises OtherClusterError if the configuration calls another cluster's place by this name, as the registry there says. (Whoever reads the
+        registry is refused as well.)
 
-        On an object store a place that was found right is not asked again for some minutes. A cluster keeps its place and its name, and a
-        process that runs long asks once."""
+        On an object store a place that was found right is not asked again for some minutes. A cluster keeps its place and its name, and a process
+        that runs long asks once."""
         if self.port is None:
             self.journal(TOPICS).exists()
             return

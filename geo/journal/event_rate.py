@@ -74,8 +74,8 @@ class Event:
 
     @property
     def cause(self) -> Reason | None:
-        """The cause that tells an event from others of its kind and subject. A region may be unwell for several reasons at once, each of which begins
-        and ends for itself.
+        """The cause that tells an event from others of its kind and subject. A region may be unwell for several reasons at once, each of which
+        begins and ends for itself.
 
         None: of all other events, whose subject is in one state at a time.
         """

@@ -24,14 +24,13 @@ _COLUMNS = "columns"
 
 
 def in_columns(*columns: str) -> dict[str, tuple[str, ...]]:
-    """The metadata of a field that is in another column than that of its name. With several, of a dataclass, each of whose fields is in
-    one."""
+    """The metadata of a field that is in another column than that of its name. With several, of a dataclass, each of whose fields is in one."""
     return {_COLUMNS: columns}
 
 
 def from_row(kind: type[T], row: Row) -> T:
-    """The value of a row. NULL is the default of its field, or None without one. A dataclass in several columns is None if one of them is
-    NULL whose field has no None. Raises ValueError for what no enum has, InvalidNameError for no name of a topic."""
+    """The value of a row. NULL is the default of its field, or None without one. A dataclass in several columns is None if one of them is NULL
+    whose field has no None. Raises ValueError for what no enum has, InvalidNameError for no name of a topic."""
     return kind(*[read(row) for _, _, read in _parts(kind)])
 
 

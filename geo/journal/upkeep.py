@@ -87,8 +87,8 @@ def cut(journal: Journal, readers: Collection[LogReader] = ()) -> int:
 
 
 def vacuum(journal: Journal) -> None:
-    """Remove the files that no version within the table's retention needs, on a local disk only if there are many files. And what a
-    process left there that died while Spark wrote."""
+    """Remove the files that no version within the table's retention needs, on a local disk only if there are many files. And what a process left
+    there that died while Spark wrote."""
     if not journal.exists():
         return
     near = journal.table.log_folder if journal.table.is_near else None

@@ -10,8 +10,8 @@ from geo.names import Topic
 from geo.reasons import Reason, Wrong
 
 NEW_FOR_US = 600 * 1_000_000
-"""Microseconds after the first topic came that links are to replicate, for which a region that is empty is new. It takes so long to start the broker
-of the second region after that of the first.
+"""Microseconds after the first topic came that links are to replicate, for which a region that is empty is new. It takes so long to start the
+broker of the second region after that of the first.
 """
 
 

@@ -234,8 +234,8 @@ class Routes:
 
 
 def row_error(given: Collection[str], routes: Routes) -> str:
-    """Tells why a prepared row is refused, or NULL, as SQL: payload or header too large, or a `replicate_to` that cannot be reached.
-    Columns that are not `given` are NULL."""
+    """Tells why a prepared row is refused, or NULL, as SQL: payload or header too large, or a `replicate_to` that cannot be reached. Columns that
+    are not `given` are NULL."""
     unknown = f"array_except(replicate_to, CAST(array({', '.join(map(literal, routes.reachable))}) AS ARRAY<STRING>))"
     header = header_bytes("key", "properties" if "properties" in given else "NULL")
     checks = [

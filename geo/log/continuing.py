@@ -93,18 +93,18 @@ def continued(
 ) -> tuple[ProducerProgress, dict[LedgerKey, str]]:
     """The progress a producer may go on with, and by key why a ledger is given up.
 
-    `progress` has what `tail` says. `ends` and `peers` are ledger → last entry, in the own log and in each peer; None for a peer that cannot be read.
-    `complete`: what is known of the producer is all, for it stopped cleanly or is this process; so missing commits are none of its own. `oldest_us`:
-    begin of the oldest date of which the log still has messages. `now_us`: a clock that is right.
+    `progress` has what `tail` says. `ends` and `peers` are ledger → last entry, in the own log and in each peer; None for a peer that cannot be
+    read. `complete`: what is known of the producer is all, for it stopped cleanly or is this process; so missing commits are none of its own.
+    `oldest_us`: begin of the oldest date of which the log still has messages. `now_us`: a clock that is right.
 
     A ledger that is given up stays as it is; its key gets a new one with the next batch. The sources' ends are kept: what was published is not
     published again. Raises UnsafeError if the own log holds more of a ledger than any commit of its producer explains. So it does if commits are
     missing so that the end of a source cannot be known.
 
     A ledger is compared with every peer before it goes on after a start, or given up where that cannot be. But one that was opened while a peer was
-    away goes on as long as that peer has not been read at a start. Otherwise each start would open another one (L4). So one case is left in
-    which an id can be used twice. A region is put back from a backup, at a start where a peer cannot be read. A ledger of the backup was opened while
-    the same peer was away, and reached it later. And no start in between found the peer readable. A peer whose root folder is missing counts as one
+    away goes on as long as that peer has not been read at a start. Otherwise each start would open another one (L4). So one case is left in which
+    an id can be used twice. A region is put back from a backup, at a start where a peer cannot be read. A ledger of the backup was opened while the
+    same peer was away, and reached it later. And no start in between found the peer readable. A peer whose root folder is missing counts as one
     that was never made.
     """
     kept: dict[LedgerKey, Ledger] = {}

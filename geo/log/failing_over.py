@@ -1,16 +1,15 @@
 """Start of a producer that goes on for one of the same name in another cluster. Pure: no Spark, clock, random or I/O.
 
-A *place* of a source partition is safe if every record before it is in the log of some cluster. What a person passed over is not asked for (rejected
-records,
-`--kafka-start latest`, `--accept-lost`). Three places are safe, each by itself:
+A *place* of a source partition is safe if every record before it is in the log of some cluster. What a person passed over is not asked for
+(rejected records, `--kafka-start latest`, `--accept-lost`). Three places are safe, each by itself:
 
 - OWN, where the producer's own record in this cluster ends;
 - RECORDED, where the other producer's record in its cluster ends;
 - ARRIVED, behind the last of its messages that came here (`safe_end`, of what `trusted` lets count).
 
 Each is the end of an unbroken run of publishing that began at the first record, or at a place that was safe then. So the furthest one is safe too,
-whichever was written later, and it repeats least. Nothing has to be remembered of the choice. Made again after a death or at a later start it is the
-same or further on. Once the own record has come further it is the own one. So production may go back and forth: eu to us, and back to eu with
+whichever was written later, and it repeats least. Nothing has to be remembered of the choice. Made again after a death or at a later start it is
+the same or further on. Once the own record has come further it is the own one. So production may go back and forth: eu to us, and back to eu with
 what us published meanwhile.
 """
 
@@ -45,8 +44,8 @@ def furthest(own: Mapping[str, int], recorded: Mapping[str, int], arrived: Mappi
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The extent of one ledger in a log. It has the entries from the link's floor on (`start: latest`), and the greatest source offset that they say.
-    A ledger of which there is nothing from the floor on has 0, -1 and 0 of the first three."""
+    """The extent of one ledger in a log. It has the entries from the link's floor on (`start: latest`), and the greatest source offset that they
+    say. A ledger of which there is nothing from the floor on has 0, -1 and 0 of the first three."""
 
     first: int
     last: int
@@ -70,8 +69,8 @@ def safe_end(parts: Iterable[Part]) -> int | None:
 
 
 def put_back(recorded: Mapping[int, int], held: Mapping[int, int]) -> str | None:
-    """Tells why the other cluster's record need not say all, though its log is what it was. This cluster holds more, so the other one was put
-    back from a backup, log and record alike. None if it does not.
+    """Tells why the other cluster's record need not say all, though its log is what it was. This cluster holds more, so the other one was put back
+    from a backup, log and record alike. None if it does not.
 
     `recorded`: by ledger the last entry by the other's record. `held`: what is here of these ledgers, and of any that are younger.
     """

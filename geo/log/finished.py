@@ -123,8 +123,8 @@ def _without(rows: DataFrame, finished: DataFrame, before: datetime) -> DataFram
 
 
 def _resting(rows: DataFrame, before: datetime) -> DataFrame:
-    """The sources of which nothing was published or recorded since `before`, with the end that their newest row says. But for one that has
-    the newest row of its producer: that one says up to where all are exact. Columns: topic, producer, source, source_end, source_count,
+    """The sources of which nothing was published or recorded since `before`, with the end that their newest row says. But for one that has the
+    newest row of its producer: that one says up to where all are exact. Columns: topic, producer, source, source_end, source_count,
     is_never_compared."""
     found = rows.groupBy("topic", "producer", "source").agg(
         F.max_by(F.struct("source_end", "source_count"), _order()).alias("end"),

@@ -1,7 +1,7 @@
 """Keeping a cluster's tables small off everybody's path: few rows and files in system tables, few commits in logs.
 
-Of the processes that own something in the cluster one does it, the one with the least name. Two that both think they are do no
-harm. What fails is logged and done at the next occasion: nobody ends by it, and nothing is wrong without it, only slower.
+Of the processes that own something in the cluster one does it, the one with the least name. Two that both think they are do no harm. What fails is
+logged and done at the next occasion: nobody ends by it, and nothing is wrong without it, only slower.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ FILES = 30
 """A system table in more files is cleaned: reading thirty small files takes a tenth of a second, cleaning them half of one."""
 
 FILES_OF_WRITERS = 45
-"""On a store who writes a system table keeps it as small, though it is another's turn, who may write nothing and look each hour. A checksum lists no
-more than fifty files."""
+"""On a store who writes a system table keeps it as small, though it is another's turn, who may write nothing and look each hour. A checksum lists
+no more than fifty files."""
 
 FILES_OF_SHORT_RUNS = 60
 """Runs that end before their first round clean at their end, but only what nobody else has kept smaller meanwhile."""

@@ -1,5 +1,5 @@
-"""A topic's policies as its log keeps them beside the registry. So a registry that was put back from an older backup loses none of them. Pure:
-no Spark, clock, random or I/O.
+"""A topic's policies as its log keeps them beside the registry. So a registry that was put back from an older backup loses none of them. Pure: no
+Spark, clock, random or I/O.
 
 A log keeps them as the property POLICIES_PROPERTY. It has it from its first commit. A log of an older program gets it when its publisher, or a link
 into it, next starts. Where may go what was published is said by both: a link carries what neither forbids.

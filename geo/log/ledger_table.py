@@ -43,9 +43,9 @@ _UNPUBLISHED = MappingProxyType({"source_end": None, "source_count": 0, "source_
 class LedgerTable:
     """The rows of one producer and topic in `system/ledgers`: one per ledger key counts, the newest by (generation, sequence).
 
-    The newest of all names a commit of the log, the producer's own last one (`exact_to`), and all rows together are exact up to
-    it. What the producer committed after that the commits themselves say (`Batch`). So it does not matter how old a row is
-    that a stale or an interrupted publisher leaves. It claims nothing of commits that it does not know.
+    The newest of all names a commit of the log, the producer's own last one (`exact_to`), and all rows together are exact up to it. What the
+    producer committed after that the commits themselves say (`Batch`). So it does not matter how old a row is that a stale or an interrupted
+    publisher leaves. It claims nothing of commits that it does not know.
     """
 
     def __init__(
@@ -193,8 +193,7 @@ class LedgerTable:
         """Record the ledgers `keys` of `progress`, exact up to `exact_to`. `complete`: the producer's commits are all up to there, and before it
         makes another one it records that they are not. (So a stop that was clean is known from one that was not.)
 
-        `lost`: those of which the log lost
-        entries, and the commit at which it had them. Their ends stay known (geo.log.promises).
+        `lost`: those of which the log lost entries, and the commit at which it had them. Their ends stay known (geo.log.promises).
         """
         self._sequence += 1
         now = utc_now()
@@ -250,9 +249,9 @@ class LedgerTable:
 
 
 def close_ledgers(tables: ClusterTables, topic: Topic, why: str, generation: int) -> list[str]:
-    """Let every producer of a topic whose log goes begin again. Its ledgers are closed and their ids stay taken. What was published of its sources is
-    not known any more. `generation`: of the caller, who owns all of its producers; what an owner before it still records does not count. Returns the
-    producers; idempotent.
+    """Let every producer of a topic whose log goes begin again. Its ledgers are closed and their ids stay taken. What was published of its sources
+    is not known any more. `generation`: of the caller, who owns all of its producers; what an owner before it still records does not count. Returns
+    the producers; idempotent.
     """
     journal, now = tables.journal(LEDGERS), utc_now()
     rows = sorted(journal.newest(topic=str(topic)), key=LEDGERS.order_of)

@@ -125,8 +125,8 @@ class LedgerWriter:
             return found
 
     def close(self, *, clean: bool = True) -> None:
-        """Record the ends and give the ownership back. After an error (`clean=False`), or if it is not known of an append whether
-        it landed, leave both to the next start. The second time it does nothing. Raises SourceChangedError as `record_ends`."""
+        """Record the ends and give the ownership back. After an error (`clean=False`), or if it is not known of an append whether it landed, leave
+        both to the next start. The second time it does nothing. Raises SourceChangedError as `record_ends`."""
         if not clean:
             self.abandon()
             return
@@ -180,8 +180,8 @@ class LedgerWriter:
     def append(self, counted: Sequence[RowsOfKey], ends: Mapping[str, str], entries: Callable[[Batch], Rows]) -> None:
         """Give the counted rows their ledgers and entries, and append what `entries` makes of that with its record.
 
-        `ends` are the offsets of the source partitions afterwards. Raises FencedError, SourceChangedError if the log is not what
-        it was, UnsafeError if the clock is wrong, and what evaluating the entries raises. Then nothing was published.
+        `ends` are the offsets of the source partitions afterwards. Raises FencedError, SourceChangedError if the log is not what it was,
+        UnsafeError if the clock is wrong, and what evaluating the entries raises. Then nothing was published.
         """
         with self._mutex:
             if not self._is_open:

@@ -76,8 +76,8 @@ class Ledger:
 class SourceEnd:
     """The end up to which a source partition is published: its last offset, and how many rows that makes with what content.
 
-    `hash` is the XOR of the rows' hashes, so it does not depend on their order or on the batches they came in. 0 of a source whose published rows are
-    never looked at again (`Identity.gapless`).
+    `hash` is the XOR of the rows' hashes, so it does not depend on their order or on the batches they came in. 0 of a source whose published rows
+    are never looked at again (`Identity.gapless`).
     """
 
     offset: str
@@ -140,8 +140,8 @@ class Batch:
 
 
 def is_foreign(commit: Commit) -> bool:
-    """True if a commit of a topic log may have added rows that this program did not append. It carries no record of ours, or the record of a producer
-    that counts other rows than came. Such rows may be copies of any that are there.
+    """True if a commit of a topic log may have added rows that this program did not append. It carries no record of ours, or the record of a
+    producer that counts other rows than came. Such rows may be copies of any that are there.
     """
     if commit.kind is Kind.RELISTED:
         return True

@@ -56,8 +56,8 @@ class LogCutter:
     def cut(self, topic: Topic, *, least: int = 0, dry_run: bool = False) -> LogCut | None:
         """Cut the topic's log if it has more than `least` commits. None where that is left to Delta, or there is no log.
 
-        Nothing that is at most a day behind has to begin again for it: links in both directions. Nor a producer that did not stop cleanly, as long as
-        links may be away.
+        Nothing that is at most a day behind has to begin again for it: links in both directions. Nor a producer that did not stop cleanly, as long
+        as links may be away.
         """
         table = self._tables.log(topic)
         if not table.exists() or (folder := table.log_folder) is None:
@@ -98,8 +98,7 @@ class LogCutter:
 
     @cached_property
     def _owned_ways(self) -> list[tuple[RunnerName, Owner]]:
-        """Owners of the ways by which messages come. A rebuild, or the first comparison of a link, knows the commits since it began and has no
-        row."""
+        """Owners of the ways by which messages come. A rebuild, or the first comparison of a link, knows the commits since it began and has no row."""
         return [(name, one) for name, one in named_owners(self._tables, RunnerKind.ORIGIN) if one.is_owned]
 
     def _link(self, name: str, row: Row, version: int | None) -> LogReader:

@@ -35,8 +35,8 @@ def partitions(tables: ClusterTables, topic: Topic) -> list[Topic]:
 def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: Sequence[StructField] = ()) -> list[Topic]:
     """Make `topic` a partitioned topic with `count` partitions, or give it more. Idempotent. Returns those created now.
 
-    New ones have the columns and policies of the others. Raises UsageError if there are more already (a partition cannot be taken away: its messages
-    are in it). So it does if they have other columns, or if `topic` is a topic of its own.
+    New ones have the columns and policies of the others. Raises UsageError if there are more already (a partition cannot be taken away: its
+    messages are in it). So it does if they have other columns, or if `topic` is a topic of its own.
     """
     single = tables.journal(TOPICS).one(Registered, topic=str(topic))
     if topic.partition is not None or (single is not None and not single.is_deleted):

@@ -18,8 +18,8 @@ FRESH_S = 10.0
 
 
 class SharedPromises:
-    """The promises of a cluster's producers, for who asks for many topics one by one. What two ask for within FRESH_S is read once for
-    all. What it says was so at some moment within FRESH_S before it was asked."""
+    """The promises of a cluster's producers, for who asks for many topics one by one. What two ask for within FRESH_S is read once for all. What it
+    says was so at some moment within FRESH_S before it was asked."""
 
     def __init__(self, read: Callable[[Collection[Topic]], Promised], clock: Callable[[], float] = time.monotonic) -> None:
         """`read`: as `read_promises`, of one cluster."""

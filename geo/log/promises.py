@@ -1,8 +1,8 @@
-"""The ends of ledgers that producers recorded, held against what logs hold: where all logs hold less, messages are lost. Pure: no
-Spark, clock or I/O.
+"""The ends of ledgers that producers recorded, held against what logs hold: where all logs hold less, messages are lost. Pure: no Spark, clock or
+I/O.
 
-A producer records an end only once it saw the commit in its log. So a recorded end may lag behind the log and is never ahead of what was
-committed. Whoever reads the recorded ends BEFORE the log takes no producer at work for a loss.
+A producer records an end only once it saw the commit in its log. So a recorded end may lag behind the log and is never ahead of what was committed.
+Whoever reads the recorded ends BEFORE the log takes no producer at work for a loss.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from geo.names import MARKERS_PRODUCER
 from geo.times import in_us
 
 LOST = "geo:lost:"
-"""Begins the `source` of a row in `system/ledgers` that keeps the end of a ledger. That one was given up because the log held less of it. The row of
-the
-ledger that took its place would hide that end.
+"""Begins the `source` of a row in `system/ledgers` that keeps the end of a ledger. That one was given up because the log held less of it. The row
+of the ledger that took its place would hide that end.
 """
 
 
@@ -56,8 +55,8 @@ def promise_of(origin: str, row: Any) -> Promise | None:
 def due(
     promises: Iterable[Promise], table_id: str, after: int | None, target: str | None, horizon_us: int | None
 ) -> list[Promise]:
-    """The promises that a log, with this id, has to keep: of a commit above version `after` (None: of any), towards `target` (None: towards anybody).
-    Not expired are those published at `horizon_us` or later (None: nothing expires)."""
+    """The promises that a log, with this id, has to keep: of a commit above version `after` (None: of any), towards `target` (None: towards
+    anybody). Not expired are those published at `horizon_us` or later (None: nothing expires)."""
     return [
         promise
         for promise in promises

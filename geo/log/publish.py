@@ -87,24 +87,24 @@ def publish(
 ) -> Published | FrameStream:
     """Publish a DataFrame to a topic of `cluster`, each row exactly once however often this is repeated.
 
-    Columns of `df`: `key` STRING, `payload` BINARY, `properties` MAP<STRING, STRING>, `replicate_to` ARRAY<STRING>,
-    `event_time` TIMESTAMP, all optional. Any others make the topic typed when it is created and must be its columns later. With
-    `schema` "grow" a typed topic gets those that it lacks, in all its partitions, and wider types where Delta widens them. Links bring both
-    to the other clusters. Case does not tell names apart.
+    Columns of `df`: `key` STRING, `payload` BINARY, `properties` MAP<STRING, STRING>, `replicate_to` ARRAY<STRING>, `event_time` TIMESTAMP, all
+    optional. Any others make the topic typed when it is created and must be its columns later. With `schema` "grow" a typed topic gets those that
+    it lacks, in all its partitions, and wider types where Delta widens them. Links replicate both to the other clusters. Case does not tell names
+    apart.
 
     A batch DataFrame needs an identity, because a repeated call must know what it has published. It is `order_by`, columns that order the rows
-    without ties (then only rows after the last published one are added. `partition_by` gives one ledger per value, one of them for NULL, numbered in
-    parallel). Or it is `publish_id`, a name under which all rows are published in one commit, once. A stream has its checkpoint, kept under the
-    producer's name. A row that cannot be published refuses the whole of a batch
-    DataFrame. Of a stream it goes to a file below `<checkpoints>/rejects/<topic>/<producer>`, and the others are published.
+    without ties (then only rows after the last published one are added. `partition_by` gives one ledger per value, one of them for NULL, numbered
+    in parallel). Or it is `publish_id`, a name under which all rows are published in one commit, once. A stream has its checkpoint, kept under the
+    producer's name. A row that cannot be published refuses the whole of a batch DataFrame. Of a stream it goes to a file below
+    `<checkpoints>/rejects/<topic>/<producer>`, and the others are published.
 
     With `wait_for` it returns once other regions hold what this call has published, and what was published before into the same ledgers. They are
     given by name, as a number, or as "in-sync". In sync are those that lacked, as it began, at most what this producer published in the last thirty
     seconds. It waits for a batch DataFrame only, `wait_s` seconds at most.
 
-    Returns what was published, or for a streaming `df` a running FrameStream.
-    Raises UsageError (columns, rows, no identity; nothing was published), SourceChangedError, AlreadyOwnedError, FencedError;
-    NotReplicatedError, which has what was published, once it has waited for too long.
+    Returns what was published, or for a streaming `df` a running FrameStream. Raises UsageError (columns, rows, no identity; nothing was
+    published), SourceChangedError, AlreadyOwnedError, FencedError; NotReplicatedError, which has what was published, once it has waited for too
+    long.
     """
     spark = df.sparkSession
     require_delta(spark)
@@ -170,13 +170,11 @@ def _batch_identity(df: DataFrame, order: tuple[str, ...], partition_by: str | N
 @dataclass(frozen=True, slots=True)
 class PublishOptions:
     """Options by which files, Delta tables or Kafka topics are published. They say when (`trigger`), and how much at a time: `batch_bytes` of files
-    (of a Delta table 64 MiB at most) or `batch_rows` of Kafka. `take_over` takes the producer from an owner that lives. Rows that cannot be published
-    go to
-    files below `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`). With `continue_from`, a cluster, it goes on where the
-    producer of that name stood there, if this cluster's record does not say more (geo.log.failing_over). `accept_lost`
-    goes on behind offsets of Kafka's, or commits of a Delta table, that are gone. `accept_unreadable` does behind offsets that are there and cannot
-    be read. `again`: also if the topic was deleted; without, that is an UnsafeError.
-    `stopped`: a Kafka broker that is away is waited for only until then."""
+    (of a Delta table 64 MiB at most) or `batch_rows` of Kafka. `take_over` takes the producer from an owner that lives. Rows that cannot be
+    published go to files below `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`). With `continue_from`, a cluster, it goes on where
+    the producer of that name was there, if this cluster's record does not say more (geo.log.failing_over). `accept_lost` goes on behind offsets
+    of Kafka's, or commits of a Delta table, that are gone. `accept_unreadable` does behind offsets that are there and cannot be read. `again`: also
+    if the topic was deleted; without, that is an UnsafeError. `stopped`: a Kafka broker that is away is waited for only until then."""
 
     trigger: str = AVAILABLE_NOW
     batch_bytes: int = jsonl.BATCH_BYTES
@@ -247,14 +245,14 @@ def publish_kafka(
 ) -> SourceStream:
     """Publish a Kafka topic, each record exactly once, one ledger per Kafka partition, in its order.
 
-    A record's key, value, headers, timestamp and coordinates become `key`, `payload`, `properties` and `event_time`. Properties are its headers, and
-    `kafka.topic`, `kafka.partition`, `kafka.offset`. Outside the years 1 to 9999 the time is NULL, and `kafka.timestamp` has it. `start`
-    (earliest or latest) counts where nothing was published before. `config.kafka` says how the brokers are reached. With
-    `options.continue_from` it goes on at the offsets where the producer stood there, by its records or else by what arrived of it here.
+    A record's key, value, headers, timestamp and coordinates become `key`, `payload`, `properties` and `event_time`. Properties are its headers,
+    and `kafka.topic`, `kafka.partition`, `kafka.offset`. Outside the years 1 to 9999 the time is NULL, and `kafka.timestamp` has it. `start`
+    (earliest or latest) counts where nothing was published before. `config.kafka` says how the brokers are reached. With `options.continue_from` it
+    goes on at the offsets where the producer was there, by its records or else by what arrived of it here.
 
-    The Kafka topic's id is kept with what is published of it. Returns as `publish_source`. Errors as `publish`, and SourceChangedError if offsets are
-    gone or the Kafka topic is another one than before (made again, or of another Kafka cluster). Raises RetryableError if the brokers stay away. With
-    `continue_from` AlreadyOwnedError if that producer lives, UsageError if nothing says where to go on.
+    The Kafka topic's id is kept with what is published of it. Returns as `publish_source`. Errors as `publish`, and SourceChangedError if offsets
+    are gone or the Kafka topic is another one than before (made again, or of another Kafka cluster). Raises RetryableError if the brokers stay
+    away. With `continue_from` AlreadyOwnedError if that producer lives, UsageError if nothing says where to go on.
     """
     what = Publication(cluster, Topic.of(topic), producer, kafka=bootstrap_servers, kafka_topic=kafka_topic, kafka_start=start)
     return publish_source(spark, read(config), what, options=options)
@@ -278,12 +276,13 @@ def publish_table(
     """Publish a Delta table, given by its path or a catalog's name. The rows that are there at the first start (`start` earliest) come first, then
     what each of its commits inserts. Each row comes exactly once, in one ledger per `replicate_to`, in the order of the commits.
 
-    Its columns are those of the topic, which gets columns that come later, and wider types, unless `schema` is fixed: then they stop it. `key`, `payload`, `properties`, `replicate_to` and `event_time` are the
-    message's own. It is read without Spark where it is on a local disk or on S3, as the cluster's storage is reached. OPTIMIZE, VACUUM and properties are
-    passed. Deletes, updates and merges stop it, with `only_inserts` they are passed over, and what is inserted by them is published if the change feed tells.
+    Its columns are those of the topic, which gets columns that come later, and wider types, unless `schema` is fixed: then they stop it. `key`,
+    `payload`, `properties`, `replicate_to` and `event_time` are the message's own. It is read without Spark where it is on a local disk or on S3,
+    as the cluster's storage is reached. OPTIMIZE, VACUUM and properties are passed. Deletes, updates and merges stop it, with `only_inserts` they
+    are passed over, and what is inserted by them is published if the change feed tells.
 
-    Returns as `publish_source`. Errors as `publish`; SourceChangedError for a table that was changed, restored, made anew, or cleaned up before it was read. UsageError for one
-    that is not read here.
+    Returns as `publish_source`. Errors as `publish`; SourceChangedError for a table that was changed, restored, made again, or cleaned up before it
+    was read. UsageError for one that is not read here.
     """
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     what = Publication(

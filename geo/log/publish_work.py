@@ -19,14 +19,14 @@ from geo.streams.life_events import LifeEvents
 from geo.streams.query_work import QueryWork, QueryWorks
 from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor, log_fault
-from geo.streams.work import Found, Group, Told
+from geo.streams.work import Found, Group, WorkReport
 from geo.text import counted
 
 log = logging.getLogger(__name__)
 
 
 Begin: TypeAlias = Callable[[bool, Callable[[], bool]], PublishStream]
-"""Starts a producer's stream. Told whether to take the producer over from an owner that lives, and how to ask whether it is stopped."""
+"""Starts a producer's stream. WorkReport whether to take the producer over from an owner that lives, and how to ask whether it is stopped."""
 
 
 class Publishing:
@@ -165,8 +165,8 @@ class OneProducer(QueryWorks[PublishWork]):
     def discover(self, known: Mapping[Hashable, tuple[PublishWork, State]]) -> Found[PublishWork]:
         return self._found(known, [] if known else [("publisher", self.work)])
 
-    def told(self, work: PublishWork | None) -> Told:
+    def report(self, work: PublishWork | None) -> WorkReport:
         what, done = self.work.what, self.work.published
         fields = {"topic": str(what.topic), "cluster": what.cluster, "producer": what.producer, "published": done.rows,
                   "rejected": done.rejected, "rejects_file": self.work.rejects_file}  # fmt: skip
-        return Told(what.name, done.rows, fields)
+        return WorkReport(what.name, done.rows, fields)

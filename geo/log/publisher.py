@@ -200,9 +200,9 @@ class Publisher:
     ) -> Published:
         """Publish the rows that are not yet published, in one commit. They have the columns that `open` was given.
 
-        `rows` may have a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected`; without it one bad row refuses the whole
-        batch. Raises UsageError for bad rows. SourceChangedError if the rows below the end are not those that were published, or the log is not what
-        it was. UnsafeError if the rows changed meanwhile or the clock is wrong; FencedError.
+        `rows` may have a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected`; without it one bad row refuses the
+        whole batch. Raises UsageError for bad rows. SourceChangedError if the rows below the end are not those that were published, or the log is
+        not what it was. UnsafeError if the rows changed meanwhile or the clock is wrong; FencedError.
         """
         if time.monotonic() - self._routes_read_at >= timetable.ROUTES_S:
             self._read_routes()
@@ -294,9 +294,9 @@ class Publisher:
         return OnSpark(tagged, identity, common, held)
 
     def _read_routes(self) -> None:
-        """Derive the hubs on the way to every other cluster, under this cluster's current topic policy, and what is refused by
-        them. Raises UnsafeError for a topic that is being deleted. Who deletes it asks for producers after it said so, and this asks after it
-        claimed, so one of both sees the other."""
+        """Derive the hubs on the way to every other cluster, under this cluster's current topic policy, and what is refused by them. Raises
+        UnsafeError for a topic that is being deleted. Who deletes it asks for producers after it said so, and this asks after it claimed, so one of
+        both sees the other."""
         cluster = self.tables.cluster.name
         local = {cluster: replication_clusters(self.tables, self.topic)}
         others = [name for name in self.config.clusters if name != cluster]

@@ -50,8 +50,8 @@ _ORDERABLE = (BooleanType, DateType, DecimalType, IntegralType, StringType, Time
 SOURCE, OFFSET, PUBLISHED = "_geo_source", "_geo_offset", "_geo_published"
 
 FEW_ENDS, SHORT_NAME = 16, 1_000
-"""Up to so many ends, of sources with names of up to so many characters, are a literal of the plan. Others are joined, which is a
-job of its own. (Spark's JSON parser takes no name of more than 50,000.)"""
+"""Up to so many ends, of sources with names of up to so many characters, are a literal of the plan. Others are joined, which is a job of its own.
+(Spark's JSON parser takes no name of more than 50,000.)"""
 
 NULL_SOURCE = "\u2400"
 """The source partition of the rows whose `partition_by` is NULL. A text of such signs alone gets one more, so none is this one."""
@@ -69,10 +69,10 @@ class RowIdentity:
     """The rule by which the rows of one DataFrame are identified. `source` (STRING) and `offsets` are SQL over its columns.
 
     `gapless`: below an end nothing may ever be added or changed (order columns). So the rows found there are counted, and with their hash compared
-    with what was published. `unique`: offsets are distinct and order the entries. `marks` say more of a source partition's end, and are kept with it.
-    `through`: the last offset of a source partition that the batch reads, if offsets may have no row. It then is the end, whatever the last row has.
-    `is_scattered`: rows of a source partition may be in every Spark partition, of many. `source_before`: `source` as earlier versions had it, where
-    that differs.
+    with what was published. `unique`: offsets are distinct and order the entries. `marks` say more of a source partition's end, and are kept with
+    it. `through`: the last offset of a source partition that the batch reads, if offsets may have no row. It then is the end, whatever the last row
+    has. `is_scattered`: rows of a source partition may be in every Spark partition, of many. `source_before`: `source` as earlier versions had it,
+    where that differs.
     """
 
     source: str
@@ -193,8 +193,8 @@ def _struct(fields: Iterable[tuple[str, str]]) -> str:
 
 
 def _hash(identity: Mapping[str, str], fields: Sequence[StructField], former_types: Mapping[str, Sequence[DataType]]) -> str:
-    """Hash a row to one number, as SQL. A column that is NULL does not count, so a column that a log gets later changes
-    nothing, nor does a wider type. What is of a former one hashes as that."""
+    """Hash a row to one number, as SQL. A column that is NULL does not count, so a column that a log gets later changes nothing, nor does a wider
+    type. What is of a former one hashes as that."""
     values = list(identity.items())
     for one in fields:
         sql = identifier(one.name)

@@ -90,8 +90,8 @@ def _keep(tables: ClusterTables, policies: Mapping[Topic, Policies]) -> None:
 
 
 def _used_partitions(tables: ClusterTables, topic: Topic) -> set[Topic]:
-    """The partitions of a topic that a cluster's own producers and links know, whether or not its registry does. Folders of logs are
-    listed on a local disk alone."""
+    """The partitions of a topic that a cluster's own producers and links know, whether or not its registry does. Folders of logs are listed on a
+    local disk alone."""
     begins = ("topic", f"{topic}-partition-")
     named = {Topic.parse(row["topic"]) for schema in (LEDGERS, LINKS) for row in tables.journal(schema).newest(begins)}
     return {one for one in named if one.partitioned == topic}

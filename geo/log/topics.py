@@ -100,8 +100,8 @@ class Registered:
 
 
 def known_topics(tables: ClusterTables) -> list[Registered]:
-    """The topics of a cluster by name, and those that were deleted there. None if it has no registry yet (nothing was ever
-    published or replicated there)."""
+    """The topics of a cluster by name, and those that were deleted there. None if it has no registry yet (nothing was ever published or replicated
+    there)."""
     return sorted(tables.journal(TOPICS).read(Registered), key=lambda found: found.topic)
 
 
@@ -116,11 +116,11 @@ def deleted_topics(tables: ClusterTables) -> set[Topic]:
 
 
 def all_topics(tables: ClusterTables, mentioned: Iterable[Topic] = ()) -> list[Registered]:
-    """The topics of a cluster's registry by name, then those that it lacks though their logs are there. `system/topics` was put back from
-    an older backup.
+    """The topics of a cluster's registry by name, then those that it lacks though their logs are there. `system/topics` was put back from an older
+    backup.
 
-    They are looked for among those that are `mentioned` in others' tables, and on a local disk by the folders of logs. A folder alone
-    is no topic, as a log that somebody moved aside: the cluster's own ledgers or links have to name it.
+    They are looked for among those that are `mentioned` in others' tables, and on a local disk by the folders of logs. A folder alone is no topic,
+    as a log that somebody moved aside: the cluster's own ledgers or links have to name it.
     """
     # Folders first: whoever creates a topic registers it before its log is there.
     by_folder, named = _topics_by_folder(tables), frozenset(mentioned)
@@ -187,8 +187,8 @@ def _has_logs(tables: ClusterTables) -> bool:
 def ensure_topic(
     tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False, seen: Seen | None = None
 ) -> StructType:
-    """The columns of the topic's log, which is created as by `create_topic` if it is missing. A log that is there and that the
-    registry lacks is registered, with the policies that it keeps. One that keeps none yet gets those of the registry.
+    """The columns of the topic's log, which is created as by `create_topic` if it is missing. A log that is there and that the registry lacks is
+    registered, with the policies that it keeps. One that keeps none yet gets those of the registry.
 
     `seen`: the log, as the caller has just found it by `find_checked`; None: it is looked for."""
     table, registry = tables.log(topic), tables.journal(TOPICS)
@@ -249,8 +249,8 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
 
 
 def register_unclear(tables: ClusterTables, topic: Topic, columns: Sequence[StructField]) -> None:
-    """Register a topic that is to come back into a cluster which has neither its row nor its log. Only links that have carried it do, until
-    a person says where it may go. (A partition has the policies of those that are there.)"""
+    """Register a topic that is to come back into a cluster which has neither its row nor its log. Only links that have carried it do, until a
+    person says where it may go. (A partition has the policies of those that are there.)"""
     registry = tables.journal(TOPICS)
     is_there = registry.one(Registered, topic=str(topic)) is not None or tables.log(topic).exists()
     if not is_there and not (topic.partitioned and registered_partitions(registry, topic.partitioned)):
@@ -273,8 +273,7 @@ def refuse_deleted(tables: ClusterTables, topic: Topic) -> None:
 
 
 def set_deleted(tables: ClusterTables, topic: Topic, *, deleted: bool, unended: Unended | None = None) -> None:
-    """Say in the registry that a registered topic was deleted, and how far that is, or that it was not. Whoever deletes it owns what
-    may write it."""
+    """Say in the registry that a registered topic was deleted, and how far that is, or that it was not. Whoever deletes it owns what may write it."""
 
     def change(policies: dict[str, str]) -> None:
         when = policies.pop(DELETED, f"{utc_now():%Y-%m-%dT%H:%M:%SZ}")

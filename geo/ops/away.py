@@ -1,4 +1,5 @@
-"""Since when a region is away, and when it was there last, by what others tell of it. Since when it is away is not before that. Pure: no Spark, clock or I/O."""
+"""Since when a region is away, and when it was there last, by what others tell of it. Since when it is away is not before that. Pure: no Spark,
+clock or I/O."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from geo.times import from_us, in_us, shown_time
 
 
 def there_last(events: Iterable[Event], source: str) -> int | None:
-    """Finds when a source was there last, by events of links from it. It was read for a link that began to run, or that had any
-    health but AWAY. None: no event tells.
+    """Finds when a source was there last, by events of links from it. It was read for a link that began to run, or that had any health but AWAY.
+    None: no event tells.
     """
     return max((in_us(one.at) for one in events if one.subject.startswith(f"{source}->") and _was_read(one)), default=None)
 

@@ -62,8 +62,7 @@ class BucketSettings:
 @dataclass(frozen=True, slots=True)
 class Place:
     """The place where a cluster's tables are. It says how the keys of all that is below its root begin, and by which region's name it is asked.
-    `has_endpoint`: the configuration names
-    the server, so the store need not be Amazon's."""
+    `has_endpoint`: the configuration names the server, so the store need not be Amazon's."""
 
     where: str
     prefix: str

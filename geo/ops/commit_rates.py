@@ -19,8 +19,8 @@ _FIRST_PAGE, _LARGEST_PAGE = 16, 512
 
 
 def newest_commits(log: Table, newest: int, since_us: int) -> tuple[list[Commit], bool]:
-    """The commits of a log that came since a time by their writers' clocks, oldest first, and a few of before. And whether
-    those are all. There are MOST_COMMITS of them at most (MOST_FAR where each may be a request).
+    """The commits of a log that came since a time by their writers' clocks, oldest first, and a few of before. And whether those are all. There are
+    MOST_COMMITS of them at most (MOST_FAR where each may be a request).
     """
     found: list[Commit] = []
     size, last, most = _FIRST_PAGE, newest, MOST_COMMITS if log.is_near else MOST_FAR

@@ -1,5 +1,5 @@
-"""The files of a topic's log by publish_date, as the log's `add` actions have it, never by their paths. And putting those of a date into
-fewer ones."""
+"""The files of a topic's log by publish_date, as the log's `add` actions have it, never by their paths. And putting those of a date into fewer
+ones."""
 
 from __future__ import annotations
 

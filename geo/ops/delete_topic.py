@@ -57,10 +57,10 @@ def delete_topics(
 ) -> list[Deleted]:
     """Delete the topics that a name or a glob stands for in one cluster; a partitioned topic's name stands for its partitions.
 
-    `lose`: also what no other cluster holds. `dry_run` looks and writes nothing. A kill at any point leaves it to be called
-    again. Of several topics none is deleted if one is refused. If that is so of one only when its turn comes, those before it are
-    gone, and the error names them. Raises UsageError if there is no such topic, UnsafeError, with the reasons, if somebody who
-    lives owns something of one, or messages would be lost.
+    `lose`: also what no other cluster holds. `dry_run` looks and writes nothing. A kill at any point leaves it to be called again. Of several
+    topics none is deleted if one is refused. If that is so of one only when its turn comes, those before it are gone, and the error names them.
+    Raises UsageError if there is no such topic, UnsafeError, with the reasons, if somebody who lives owns something of one, or messages would be
+    lost.
     """
     require_delta(spark)
     tables = open_for_writing(connect(spark, config.cluster(cluster)), config, rehearsal=dry_run)
@@ -154,8 +154,8 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
     of its links and requests go → 5. remove checkpoints and held rows, → 6. the log, at once for whoever looks → 7. say that it
     has ended, own nothing.
 
-    From 2 on links leave the topic alone, and nobody publishes to it or makes it again before 7. So a half-deleted topic is
-    never taken for an empty one; a call after a death goes through all of it again.
+    From 2 on links leave the topic alone, and nobody publishes to it or makes it again before 7. So a half-deleted topic is never taken for an
+    empty one; a call after a death goes through all of it again.
     """
     topic, log = Topic.parse(facts.topic), tables.log(Topic.parse(facts.topic))
     ownership = _own(tables, config, topic)

@@ -53,8 +53,8 @@ class Erased:
 def erase(spark: SparkSession, config: Config, cluster: str, topic: Topic, where: str, *, dry_run: bool = False) -> Erased:
     """Empty key, payload, properties, event_time and the user's columns of the messages for which `where` (SQL) holds.
 
-    Links that read this log go on by themselves. Each cluster is erased on its own, and until all are `verify` says
-    where the content differs. Raises UsageError for a condition that Spark does not take.
+    Links that read this log go on by themselves. Each cluster is erased on its own, and until all are `verify` says where the content differs.
+    Raises UsageError for a condition that Spark does not take.
     """
     tables = open_for_writing(connect(spark, config.cluster(cluster)), config, rehearsal=dry_run)
     log, columns = open_log(tables, topic)

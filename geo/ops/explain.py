@@ -1,8 +1,7 @@
 """The reason why a topic crosses a link or does not: which level decides, and where that stands. Pure: no Spark, clock or I/O.
 
-The levels are asked as whoever runs the link asks them (`geo.replication.link_topics.replicates`). The link itself, what the registry of
-its source says of the topic, the first policy of the configuration that matches it. And each message says by `replicate_to` whether
-it is for the target.
+The levels are asked as whoever runs the link asks them (`geo.replication.link_topics.replicates`). The link itself, what the registry of its source
+says of the topic, the first policy of the configuration that matches it. And each message says by `replicate_to` whether it is for the target.
 """
 
 from __future__ import annotations

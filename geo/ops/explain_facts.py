@@ -54,8 +54,8 @@ class CommitAt:
 
 @dataclass(frozen=True, slots=True)
 class CursorAt:
-    """Place of a link. `source` is the commit of the source up to which the target holds everything, `target` the commit of
-    the target that says so. None of either: it is gone by now. `owner`: who runs the link, and why not if nobody does.
+    """Place of a link. `source` is the commit of the source up to which the target holds everything, `target` the commit of the target that says
+    so. None of either: it is gone by now. `owner`: who runs the link, and why not if nobody does.
     """
 
     version: int
@@ -108,8 +108,8 @@ class _Cluster:
 def explain(
     clusters: Mapping[str, ClusterTables], config: Config, topics: Sequence[Topic], glob: str
 ) -> dict[Topic, list[Explained]]:
-    """Explains each of some topics, all of which match `glob`. It does so for each way between two clusters that has a link, and for each other on
-    which the topic's messages would have to go.
+    """Explains each of some topics, all of which match `glob`. It does so for each way between two clusters that has a link, and for each other by
+    which messages would have to go.
     """
     said = {name: _look(tables, clusters, topics) for name, tables in clusters.items()}
     linked = {(link.source, link.target): link for link in config.links}

@@ -1,6 +1,6 @@
 """Health of a link's topic, or of a cluster: one word for each, what it is judged by, and what a person does about it. Pure: no Spark, clock or I/O.
 
-The lag of a link, and its age, tell nothing by themselves: judged is how it moved. The rules are those of Burrow, of Kafka's consumers, for cursors of ours.
+The lag of a link, and its age, tell nothing by themselves: judged is how it moved. (The rules are Burrow's, for cursors of ours.)
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ def judge_now(link: LinkNow) -> Finding | None:
 
 
 def _with_left_out(link: LinkNow, found: Finding) -> Finding:
-    """The finding of a link that left out rows which no producer can have written, as long as nobody has accepted that. What does not cross is never fine.
-    What is worse comes first.
+    """The finding of a link that left out rows which no producer can have written, as long as nobody has accepted that. What does not cross is
+    never fine. What is worse comes first.
     """
     if link.left_out == 0 or found.health.rank < Health.BEHIND.rank:
         return found
@@ -391,8 +391,8 @@ def _lacks(link: LinkNow) -> str:
 
 
 def longest_rest_us(runs: Sequence[tuple[int, int]], ended_us: int) -> int | None:
-    """The longest time for which a link rested between two runs. `runs`: in order, the claims under which it replicated something, each with the time of
-    that. None: it was run once, as far as is known. Or its last run, which ended then, took longer: it runs on and on, and was away once.
+    """The longest time for which a link rested between two runs. `runs`: in order, the claims under which it replicated something, each with the
+    time of that. None: it was run once, as far as is known. Or its last run, which ended then, took longer: it runs on and on, and was away once.
     """
     longest = max((later - earlier for (was, earlier), (now, later) in pairwise(runs) if now != was), default=None)
     if longest is None:

@@ -77,8 +77,7 @@ class Holdings:
 
 
 def message_extents(log: Table, version: int, since: datetime | None) -> Extents:
-    """Ledger → extent of its messages in a log at a version. With `since`, a time with its zone, of those that were published then or
-    later."""
+    """Ledger → extent of its messages in a log at a version. With `since`, a time with its zone, of those that were published then or later."""
     wanted = IS_MESSAGE & published_since(in_us(since)) & All(tuple(~IsNull(name) for name in ID))
     return extents_of(summarise(log, version, replace(ENTRIES, where=wanted)))
 

@@ -1,10 +1,9 @@
 """Lag of a link's topic at any time that both logs still tell of. Pure: no Spark, clock or I/O.
 
-It is what `geo links status` would have said then. The end of the source is in its commits. The place of the link is in the
-target's commits, which carry its cursors, and in its rows. The time of a commit is what its writer says
-(`Commit.committed_us`): the clock of the host of a producer, of a link. One that is more than CLOCK_TOLERANCE_US off its
-storage's writes nothing, so of two regions two times are compared that may be that far apart. As a rule milliseconds. Within a
-log time does not go back.
+It is what `geo links status` would have said then. The end of the source is in its commits. The place of the link is in the target's commits, which
+carry its cursors, and in its rows. The time of a commit is what its writer says (`Commit.committed_us`): the clock of the host of a producer, of a
+link. One that is more than CLOCK_TOLERANCE_US off its storage's writes nothing, so of two regions two times are compared that may be that far
+apart. As a rule milliseconds. Within a log time does not go back.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ from geo.times import from_us
 log = logging.getLogger(__name__)
 
 MARGIN = timedelta(hours=1)
-"""Time by which the removal of a date trails the expiry of its last message. Two clusters' clocks may differ, and what one has removed the other must
-not send again.
+"""Time by which the removal of a date trails the expiry of its last message. Two clusters' clocks may differ, and what one has removed the other
+must not send again.
 """
 
 SMALL_FILES = 16

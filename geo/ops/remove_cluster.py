@@ -54,8 +54,8 @@ class InCluster:
     requests: int = 0
     """Requests to that link that go."""
     pauses: int = 0
-    """Requests to pause it that stay as long as the configuration has the cluster. A process that still has the link goes by
-    them, and would begin it again.
+    """Requests to pause it that stay as long as the configuration has the cluster. A process that still has the link goes by them, and would begin
+    it again.
     """
     policies: tuple[str, ...] = ()
     """Topics whose replication clusters here name it."""
@@ -157,7 +157,7 @@ def _ways(tables: ClusterTables, name: str, links: Collection[LinkState]) -> lis
     carried = {(origin, state.topic) for state in links for origin in state.origins}
     return [
         (way.runner, owner)
-        for kind in (RunnerKind.ORIGIN, RunnerKind.FILLING)
+        for kind in (RunnerKind.ORIGIN, RunnerKind.BACKFILL)
         for way, owner in sorted(named_owners(tables, kind), key=lambda one: str(one[0]))
         if way.who == name or (way.who, str(way.topic)) in carried
     ]

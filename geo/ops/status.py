@@ -1,5 +1,5 @@
-"""Status of all regions at once, for somebody who is woken at three. It says what is wrong, since when, what is lost if a region is lost now, and how
-every link goes. Facts of the regions in, one value out. Pure: no Spark, clock or I/O.
+"""Status of all regions at once, for somebody who is woken at three. It says what is wrong, since when, what is lost if a region is lost now, and
+how every link goes. Facts of the regions in, one value out. Pure: no Spark, clock or I/O.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFacts:
-    """A subscription. `backlog`: messages that wait in `region`, where most is acknowledged; None: not known. By source and target: what moving
-    it from one to the other would deliver again, and leave out. What is not there is not known, or cannot be."""
+    """A subscription. `backlog`: messages that wait in `region`, where most is acknowledged; None: not known. By source and target: what moving it
+    from one to the other would deliver again, and leave out. What is not there is not known, or cannot be."""
 
     topic: Topic
     name: str

@@ -68,10 +68,10 @@ BEFORE_US = 300 * 1_000_000
 
 
 def status(config: Config | str | Path, topics: str | Topic = ALL_TOPICS, *, max_lag_s: float | None = None) -> Status:
-    """All regions at once, worst first, of the topics that match (of a partitioned topic: of its partitions). This process reads their tables itself
-    where it can, else the Spark session that is there or is then started. A topic that is further behind than `max_lag_s` is a problem. Raises
-    ConfigError, InvalidNameError, and UsageError for a topic that no region has; a region that
-    cannot be read is a problem of what is returned."""
+    """All regions at once, worst first, of the topics that match (of a partitioned topic: of its partitions). This process reads their tables
+    itself where it can, else the Spark session that is there or is then started. A topic that is further behind than `max_lag_s` is a problem.
+    Raises ConfigError, InvalidNameError, and UsageError for a topic that no region has; a region that cannot be read is a problem of what is
+    returned."""
     config = read(config)
 
     def start() -> SparkSession:

@@ -1,5 +1,5 @@
-"""Statistics of a topic in one cluster, for `geo topics stats`. They say how fast its log grows, how large it is, who writes and who reads it. Pure:
-no Spark, clock or I/O.
+"""Statistics of a topic in one cluster, for `geo topics stats`. They say how fast its log grows, how large it is, who writes and who reads it.
+Pure: no Spark, clock or I/O.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ WINDOWS_S = {"1m": LATELY_S, "1h": 3600}
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates of a log a second, over the last `over_s` seconds. All messages, those of them that were published here and not
-    replicated, and bytes of files. None: commits do not say.
+    """Rates of a log a second, over the last `over_s` seconds. All messages, those of them that were published here and not replicated, and bytes
+    of files. None: commits do not say.
     """
 
     over_s: float

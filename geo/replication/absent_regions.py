@@ -36,8 +36,8 @@ def _refuse_gone(tables: ClusterTables, have_read: Mapping[str, Callable[[], boo
 
 
 def refuse_to_recreate(config: Config, tables: ClusterTables) -> None:
-    """Refuses as `refuse_gone`, for who is about to make topics in a cluster. The policies that a person had set are lost with it, so each topic made
-    again would go wherever the configuration lets it. `geo rebuild` comes first, and knows where they were.
+    """Refuses as `refuse_gone`, for who is about to make topics in a cluster. The policies that a person had set are lost with it, so each topic
+    made again would go wherever the configuration lets it. `geo rebuild` comes first, and knows where they were.
     """
     name = tables.cluster.name
 

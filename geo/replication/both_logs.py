@@ -93,11 +93,10 @@ class BothLogs:
         return {str(ledger): end + 1 for ledger, end in ends if ledger.origin in origins and ledger not in there}
 
     def lost(self, version: int, floors: Floors | None) -> list[str]:
-        """Messages that the target has still to get and the source at `version` no longer has, other than by expiry, as
-        `origin:ledger:first-last`.
+        """Messages that the target has still to get and the source at `version` no longer has, other than by expiry, as `origin:ledger:first-last`.
 
-        Seen by the gap between the end of a ledger here and the first later entry there (L5: it has no holes otherwise). With a
-        TTL it is a loss for sure only if the entry before the gap is younger than the TTL. All in the gap are younger still.
+        Seen by the gap between the end of a ledger here and the first later entry there (L5: it has no holes otherwise). With a TTL it is a loss
+        for sure only if the entry before the gap is younger than the TTL. All in the gap are younger still.
         """
         target_version = self.target.latest_version()
         ends = self._ends(self.target, target_version)
@@ -113,11 +112,11 @@ class BothLogs:
     def unkept(
         self, version: int, floors: Floors | None, promises: Sequence[Promise], after: int | None
     ) -> dict[LedgerId, tuple[int, int]]:
-        """Messages that the source's producers recorded as published, in commits above version `after` (None: in any), and that neither the source at
-        `version` nor the target holds. Of each ledger the first and the last are given. `promises`: read before `version` was.
+        """Messages that the source's producers recorded as published, and that neither the source at `version` nor the target holds. They are of
+        commits above version `after` (None: of any). Of each ledger the first and the last are given. `promises`: read before `version` was.
 
-        What may have expired is not among them, nor what may have done so before, by a shorter TTL. Of a link that never read the log (`after` None)
-        what is older than the log's oldest date does not count.
+        What may have expired is not among them, nor what may have done so before, by a shorter TTL. Of a link that never read the log (`after`
+        None) what is older than the log's oldest date does not count.
         """
         horizon_us = self.rule.expired_before_us(self.clock())
         wanted = due(promises, self.source.table_id(), after, self.rule.target, horizon_us)
@@ -178,8 +177,7 @@ class BothLogs:
         return [told_range(*one) for one in sorted(beyond.items())]
 
     def _ends(self, log: Table, version: int, since_us: int | None = None) -> dict[LedgerId, int]:
-        """Ledger → last entry in a log at a version, of the origins that cross. With `since_us` among the rows that were published then or
-        later."""
+        """Ledger → last entry in a log at a version, of the origins that cross. With `since_us` among the rows that were published then or later."""
         return ledger_ends(log, version, self._of_origins(since_us))
 
     def _of_origins(self, since_us: int | None) -> Predicate:

@@ -13,9 +13,8 @@ STEP_ROWS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The entries that a log has of one ledger. It has the least, the greatest, how many, their sum and the sum of their squares (None where that is
-    too large). Equal extents are equal sets of entries, but for what only somebody who wants to deceive would
-    write."""
+    """The entries that a log has of one ledger. It has the least, the greatest, how many, their sum and the sum of their squares (None where that
+    is too large). Equal extents are equal sets of entries, but for what only somebody who wants to deceive would write."""
 
     first: int
     last: int

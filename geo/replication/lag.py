@@ -17,10 +17,10 @@ class Lag:
     """Part of a source that has not crossed a link. Never negative; nothing if there is nothing to do, whether or not the link runs.
 
     `versions`: commits of the source above the cursor, those too that hold nothing for the link. `messages` and `bytes` are of those that hold
-    something, as their writers counted them. It is an upper bound, since some may have expired, or be routed elsewhere where another link replicated them.
-    `seconds`: the age of the oldest of them. None: a commit does not tell, so nobody knows. It is not `complete` if commits above the cursor are gone
-    (log cleanup) or do not count their rows. Nor is it if nobody knows whether the target still holds what came before. Then all are of what is
-    known, a lower bound, and None where that is 0.
+    something, as their writers counted them. It is an upper bound, since some may have expired, or be routed elsewhere where another link
+    replicated them. `seconds`: the age of the oldest of them. None: a commit does not tell, so nobody knows. It is not `complete` if commits above
+    the cursor are gone (log cleanup) or do not count their rows. Nor is it if nobody knows whether the target still holds what came before. Then
+    all are of what is known, a lower bound, and None where that is 0.
     """
 
     versions: int | None = 0

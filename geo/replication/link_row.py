@@ -22,8 +22,8 @@ from geo.streams.life import State, Why
 from geo.text import counted
 
 RENEW_COMMITS, RENEW_S = 1_000, 3600.0
-"""The time when the row of an idle link names another commit of its target. A start looks at a thousand in a tenth of a second, and the target's log
-keeps them for a day."""
+"""The time when the row of an idle link names another commit of its target. A start looks at a thousand in a tenth of a second, and the target's
+log keeps them for a day."""
 
 
 class LinkRow:
@@ -77,8 +77,8 @@ class LinkRow:
         target: CommitName | None,
         code: Reason | None = None,
     ) -> LinkState:
-        """The row to record next: what this run counted is added to what the recorded one says. Its state is since when it was while state
-        and code stay. Of a state that a program recorded which knew neither that is not known."""
+        """The row to record next: what this run counted is added to what the recorded one says. Its state is since when it was while state and code
+        stay. Of a state that a program recorded which knew neither that is not known."""
         recorded = self.recorded
         if recorded is not None and recorded.state is state and recorded.reason_code in (code, None):
             since = recorded.state_since
@@ -137,8 +137,8 @@ class LinkRow:
         self._impossible = impossible
 
     def found(self, impossible: int, expired: int) -> None:
-        """Both logs were compared. The source has so many rows that no producer can have written. So many messages were left out because they
-        had expired, of which some may be counted already. 0: nobody can tell."""
+        """Both logs were compared. The source has so many rows that no producer can have written. So many messages were left out because they had
+        expired, of which some may be counted already. 0: nobody can tell."""
         self.expired += max(0, expired - self._all_expired)
         self.impossible += max(0, impossible - (self._impossible or 0))
         knew = self._impossible is not None and self._impossible > self._accepted

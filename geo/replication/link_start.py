@@ -146,8 +146,8 @@ def begins(recorded: LinkState | None) -> bool:
 
 
 def begins_at(recorded: LinkState | None, link: Link, topic: Topic) -> Start | None:
-    """Tells where the link begins, if that has still to be fixed. Acknowledgements cross from the earliest: a link that leaves old
-    messages out still needs to know what is done."""
+    """Tells where the link begins, if that has still to be fixed. Acknowledgements cross from the earliest: a link that leaves old messages out
+    still needs to know what is done."""
     if not begins(recorded):
         return None
     return "earliest" if topic.is_system else link.start
@@ -167,9 +167,9 @@ class GoOn:
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """Compare both logs and append what is missing; `why` is None if a person asked for it. `check_lost`: first make sure that
-    nothing this link had still to read is gone. `source_touched`, `target_touched`: the partitions in which somebody else put or
-    changed rows there, so that what they say is compared, too. None: it may be any, as in a source that the link reads for the first time."""
+    """Compare both logs and append what is missing; `why` is None if a person asked for it. `check_lost`: first make sure that nothing this link
+    had still to read is gone. `source_touched`, `target_touched`: the partitions in which somebody else put or changed rows there, so that what
+    they say is compared, too. None: it may be any, as in a source that the link reads for the first time."""
 
     why: str | None
     check_lost: bool = False
@@ -188,8 +188,8 @@ class StartFacts:
 
     `recorded`: the link's newest row, read since the link was claimed. `stands`: the link's place by it and the target's commits since the one that
     it names. `source`: what the source's commits above that cursor mean (`source_history.judge`). None: they may be read, or there is no cursor.
-    `accept_source`: a person says that the source is right as it is (`geo reconcile`). `failed_before`: tries in a row that failed at the same place.
-    The second time both logs are compared, which needs none of the commits that cannot be read.
+    `accept_source`: a person says that the source is right as it is (`geo reconcile`). `failed_before`: tries in a row that failed at the same
+    place. The second time both logs are compared, which needs none of the commits that cannot be read.
     """
 
     recorded: LinkState | None

@@ -39,8 +39,8 @@ def backfilled(text: str | None) -> frozenset[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class LinkRecord:
-    """Record of a link's append in its own commit (userMetadata). With it the target holds, of these origins, all that the source had up to `cursor`.
-    `reconciling`: it is a step of a reconcile at that commit of the source, after which the target does not yet.
+    """Record of a link's append in its own commit (userMetadata). With it the target holds, of these origins, all that the source had up to
+    `cursor`. `reconciling`: it is a step of a reconcile at that commit of the source, after which the target does not yet.
     """
 
     link: str

@@ -44,10 +44,10 @@ more is a lower bound.
 class LinkStatus:
     """One topic of one link.
 
-    `at`: the version of the source up to which the target holds everything. None where that is not known, because the link has
-    never run, its next start compares both logs, or its source cannot be read. `newest`: the source's newest version, `lag`: how
-    far the link is behind it; None where the source cannot be read. It is a lower bound where a comparison may find more. That is of a link that is
-    `stale`, `rewound` or `unbegun`, or whose target, or the log there, is gone.
+    `at`: the version of the source up to which the target holds everything. None where that is not known, because the link has never run, its next
+    start compares both logs, or its source cannot be read. `newest`: the source's newest version, `lag`: how far the link is behind it; None where
+    the source cannot be read. It is a lower bound where a comparison may find more. That is of a link that is `stale`, `rewound` or `unbegun`, or
+    whose target, or the log there, is gone.
     """
 
     link: Link
@@ -59,8 +59,7 @@ class LinkStatus:
     lag: Lag | None
     came_us: int | None = None
     """The time when `newest` came, by the clock of the source's storage, in microseconds since 1970. It is known where a look at the log tells it
-    with that. None: it
-    does not."""
+    with that. None: it does not."""
     expired: int | None = None
     """Messages that the link left out since they had expired; None: it has never run."""
     impossible: int | None = None
@@ -100,8 +99,8 @@ def link_statuses(
     glob: str,
     only: Collection[tuple[str, Topic]] | None = None,
 ) -> Iterator[LinkStatus]:
-    """Every topic that the links into a cluster carry, and that matches. Of a source that cannot be read those that were
-    recorded, and those of `only`. `only`: of these, sources and topics. Raises what is in the way of reading the target."""
+    """Every topic that the links into a cluster carry, and that matches. Of a source that cannot be read those that were recorded, and those of
+    `only`. `only`: of these, sources and topics. Raises what is in the way of reading the target."""
     rows, requests, known = read_links(target), read_requests(target), known_topics(target)
     gone = {one.topic for one in known if one.is_deleted}
     lacks = None if rows or known else nothing_in_target(target.cluster.name, target.place)
@@ -204,8 +203,7 @@ def told_state(row: LinkState | None, requests: Requests, source: str, topic: To
 
 
 def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = None) -> LinkStanding:
-    """Tells where a link stands, by its newest row and the commits of its target's log since, up to a version. As its next start finds
-    it."""
+    """Tells where a link stands, by its newest row and the commits of its target's log since, up to a version. As its next start finds it."""
     if row is None or row.target is None or (seen := log.look()) is None:
         return standing(row, None, link.name, link.origins)
     newest = seen.version if upto is None else upto
@@ -258,8 +256,8 @@ HighWatermarks = Mapping[tuple[str, Topic], int | None]
 
 
 def high_watermarks(statuses: Iterable[LinkStatus], away: Collection[Link] = (), *, in_sync: bool) -> HighWatermarks:
-    """The version of the source that every target holds, by source and topic. None: it is not known of one, among them those of links whose target is
-    `away`. With `in_sync` only the targets count that are, as Kafka's high watermark is that of the in-sync replicas. Where none is, the source
+    """The version of the source that every target holds, by source and topic. None: it is not known of one, among them those of links whose target
+    is `away`. With `in_sync` only the targets count that are, as Kafka's high watermark is that of the in-sync replicas. Where none is, the source
     stands alone: its newest.
     """
     found: dict[tuple[str, Topic], int | None] = {}

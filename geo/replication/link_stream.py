@@ -13,7 +13,7 @@ from geo.delta.table import Table
 from geo.streams.checkpoint import forget, planned_end
 from geo.streams.query import BatchQuery
 
-Take = Callable[[Callable[[], bool], int, DataFrame | None], int | None]
+TakeTurn = Callable[[Callable[[], bool], int, DataFrame | None], int | None]
 """Replicates what the next commits have, up to a version; the rows, if they are given, are those of all of them. Returns the version that it came to,
 None if it was stopped.
 """
@@ -26,7 +26,7 @@ class LinkStream:
     """
 
     def __init__(
-        self, source: Table, stands_at: int, take: Take, name: str, *, checkpoint: str, trigger: Mapping[str, Any]
+        self, source: Table, stands_at: int, take: TakeTurn, name: str, *, checkpoint: str, trigger: Mapping[str, Any]
     ) -> None:
         self._take, self._name, self._checkpoint, self._spark = take, name, checkpoint, source.spark
         self._is_ending = False

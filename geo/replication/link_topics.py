@@ -34,7 +34,7 @@ from geo.streams.life import Life, State, Why
 from geo.streams.life_events import LifeEvents
 from geo.streams.share import ALL, Share
 from geo.streams.trigger import AVAILABLE_NOW
-from geo.streams.work import Failed, Found, Group, Told
+from geo.streams.work import Failed, Found, Group, WorkReport
 
 log = logging.getLogger(__name__)
 
@@ -232,9 +232,9 @@ class LinkTopics:
             work.lease.give_back()
         return []
 
-    def told(self, work: ReplicatorWork | None) -> Told:
+    def report(self, work: ReplicatorWork | None) -> WorkReport:
         one = report_of_link(self, work, Life())
-        return Told(
+        return WorkReport(
             one.link if work is None else str(work), one.replicated, one.fields, None if work is None else work.replicator.behind
         )
 

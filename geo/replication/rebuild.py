@@ -51,11 +51,11 @@ def rebuild(
 ) -> list[Rebuilt]:
     """Append to the logs of `cluster` its own messages that `peer` holds and it does not, by message id. Idempotent.
 
-    Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start afterwards they open new ones. A
-    topic that was deleted in `cluster` stays so. Of some topics `cluster` knows nothing any more, nor to where they may replicate. Of these a person
-    is to say that again (`geo topics set`), if a link that has not carried one would. Until then only links that have carried it do. What no peer
-    holds (`replicate_to` this cluster only, or not yet replicated) is lost. Raises UsageError if the peer has no such topic, AlreadyOwnedError if a
-    producer lives.
+    Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start afterwards they open new ones.
+    A topic that was deleted in `cluster` stays so. Of some topics `cluster` knows nothing any more, nor to where they may replicate. Of these a
+    person is to say that again (`geo topics set`), if a link that has not carried one would. Until then only links that have carried it do. What no
+    peer holds (`replicate_to` this cluster only, or not yet replicated) is lost. Raises UsageError if the peer has no such topic, AlreadyOwnedError
+    if a producer lives.
     """
     check_topic_glob(topics)
     if cluster == peer:

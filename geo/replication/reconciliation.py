@@ -38,8 +38,8 @@ STEP_BYTES = 10 * 1024**3
 
 
 def end_left(target: ClusterTables, fillers: Sequence[Runner]) -> None:
-    """End a comparison whose link was killed once it had recorded the cursor. Nobody else would say that it is over, and as long as it is under
-    way no snapshot counts. Who lives, as a backfill, goes on."""
+    """End a comparison whose link was killed once it had recorded the cursor. Nobody else would say that it is over, and as long as it is under way
+    no snapshot counts. Who lives, as a backfill, goes on."""
     with suppress(AlreadyOwnedError):
         release(claim(target, [fillers]))
 
@@ -161,8 +161,8 @@ class Reconciliation:
         )
 
     def _refuse_ahead(self, version: int, promises: Sequence[Promise], touched: Touched) -> None:
-        """Raises RetryableError if somebody else put messages into the partitions of the target that the source at `version` has not yet.
-        Until it has them each start compares, so that they do not come a second time."""
+        """Raises RetryableError if somebody else put messages into the partitions of the target that the source at `version` has not yet. Until it
+        has them each start compares, so that they do not come a second time."""
         if not (found := self.opened.logs.ahead(version, self.opened.into.log.latest_version(), promises, touched)):
             return
         source, target, topic = self.opened.logs.rule.source, self.opened.logs.rule.target, self.opened.into.topic

@@ -98,7 +98,7 @@ class ReplicatorWork:
         self.replicator.look_for_source(self.recorded)
         own(self.replicator.target, [self])
 
-    def bring_up(self, owned: Ownership, stopped: Callable[[], bool]) -> None:
+    def start(self, owned: Ownership, stopped: Callable[[], bool]) -> None:
         """Start the topic's link; in a run that ends, replicate what the source has now."""
         self._stopped, self._busy, self._rest_began = stopped, 0, None
         # Where it replaced an owner that lived, as a person asked, its comparison replaces whoever compares or backfills.
@@ -176,7 +176,7 @@ class ReplicatorWork:
                 self.end()
             raise
 
-    def instead(self) -> tuple[ReplicatorWork, BaseException] | None:
+    def replacement(self) -> tuple[ReplicatorWork, BaseException] | None:
         """Replaces a turn that hangs: one that takes ten minutes, and a second for each of its megabytes. The topic is begun again, and if it then
         hangs at the same place it is a person's.
         """

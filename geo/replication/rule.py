@@ -100,8 +100,8 @@ class LeftOut:
 
 
 def filters(rule: Rule, now_us: int) -> tuple[tuple[Verdict, Predicate], ...]:
-    """Lists what the link refuses `now_us` microseconds after the epoch, in the rule's order. Each is a verdict, and the rows that have it unless one
-    before it has them.
+    """Lists what the link refuses `now_us` microseconds after the epoch, in the rule's order. Each is a verdict, and the rows that have it unless
+    one before it has them.
 
     - A marker of a crossing kind is treated like a message.
     - A row without an origin is of no origin the rule names.

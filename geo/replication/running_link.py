@@ -61,8 +61,8 @@ class BatchPath(Enum):
 class RunningLink:
     """The target holds all of the source up to `cursor`, a commit of the source.
 
-    A turn is three calls. `fetch` the rows of the next commits, which were looked at → `select` those that cross → `append` them, and the
-    cursor moves. A crash before an append loses nothing, a crash after it neither: the next start finds the cursor in the commit.
+    A turn is three calls. `fetch` the rows of the next commits, which were looked at → `select` those that cross → `append` them, and the cursor
+    moves. A crash before an append loses nothing, a crash after it neither: the next start finds the cursor in the commit.
     """
 
     def __init__(self, opened: OpenLink, cursor: CommitName) -> None:
@@ -109,8 +109,8 @@ class RunningLink:
     def take_turn(
         self, stopped: Callable[[], bool], newest: int | None = None, rows: DataFrame | None = None
     ) -> BatchPath | None:
-        """Replicate what the next of the source's commits have, up to `newest` or all that there are, in one append. These are whole commits, one at least, and
-        no more than a turn may have. `rows`, if they are given, are those of all these commits.
+        """Replicate what the next of the source's commits have, up to `newest` or all that there are, in one append. These are whole commits, one
+        at least, and no more than a turn may have. `rows`, if they are given, are those of all these commits.
 
         None: it was `stopped`, and nothing was done. Raises SourceChangedError, RetryableError, WrongClockError, FencedError.
         """
@@ -239,10 +239,9 @@ class RunningLink:
     def progressed(self, state: State, code: Reason | None = None) -> LinkState | None:
         """The row to record now, after a look at the target's commits since the last look; None if the recorded one says as much.
 
-        The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor. Of
-        an append that landed between both, or of which its query has not heard yet, the commit itself says how far it came. A
-        start looks only at what is above the commit that the row names. Raises RetryableError if the target is not what it was,
-        so that the next start compares; FencedError.
+        The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor. Of an append that
+        landed between both, or of which its query has not heard yet, the commit itself says how far it came. A start looks only at what is above
+        the commit that the row names. Raises RetryableError if the target is not what it was, so that the next start compares; FencedError.
         """
         ownership, seen, at = self._into.ownership, self._into.seen, time.monotonic()
         rests = state is State.RUNNING and self.cursor == self._progressed_to and not self._open.logs.target.is_near

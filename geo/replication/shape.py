@@ -28,8 +28,8 @@ from geo.text import show
 
 ACCEPTED_PROPERTY = "geo.types.accepted."
 """Property of a topic's log, with the name of a source behind it, as JSON. Columns whose values come from there as the log's own type, as a person
-accepted, with the type that they had there then. Two sources do not write one. An older program does not know it, and its links are FAILED at such a
-column.
+accepted, with the type that they had there then. Two sources do not write one. An older program does not know it, and its links are FAILED at such
+a column.
 """
 
 _TOO_LARGE = 2**63 - 1
@@ -37,8 +37,8 @@ _TOO_LARGE = 2**63 - 1
 
 
 class Shape:
-    """Rows of a source as a target with these `columns` has them. A column that they lack is NULL; a value of a narrower type is the same one
-    of the wider type. One of a type that was `accepted` comes if it is exactly one of the target's type."""
+    """Rows of a source as a target with these `columns` has them. A column that they lack is NULL; a value of a narrower type is the same one of
+    the wider type. One of a type that was `accepted` comes if it is exactly one of the target's type."""
 
     def __init__(self, target: Table, columns: StructType, who: str, accepted: Sequence[Clash] = ()) -> None:
         self._target, self.columns, self._who, self._accepted = target, columns, who, accepted

@@ -1,7 +1,7 @@
 """Meaning of the commits of a link's source for the link. Pure: no Spark, clock or I/O.
 
-It never decides to skip. A change that it cannot vouch for is a Fault, with the exact range and the verb that resolves it. Commits that are gone are
-a reason to compare.
+It never decides to skip. A change that it cannot vouch for is a Fault, with the exact range and the verb that resolves it. Commits that are gone
+are a reason to compare.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def beside_words(messages: int, source: str, target: str, topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CompareLogs:
-    """The reason why reading on from the cursor would not do, though nothing is wrong: both logs are compared instead. `unseen`: some
-    commits could not be looked at, so what they removed can only be derived from the rows. `touched`: the partitions into which
-    somebody else put rows; None: it may be any."""
+    """The reason why reading on from the cursor would not do, though nothing is wrong: both logs are compared instead. `unseen`: some commits could
+    not be looked at, so what they removed can only be derived from the rows. `touched`: the partitions into which somebody else put rows; None: it
+    may be any."""
 
     why: str
     unseen: bool = False

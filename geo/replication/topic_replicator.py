@@ -1,7 +1,7 @@
 """One topic of one link: its start, which gathers facts, asks what they mean, and acts.
 
-What a start does is decided in link_start, which is pure. The other parts have files of their own. The comparison of both logs (reconciliation), what
-the link does after its start (running_link), what is appended to the target and seen there (link_target). So have the row in `system/links`
+What a start does is decided in link_start, which is pure. The other parts have files of their own. The comparison of both logs (reconciliation),
+what the link does after its start (running_link), what is appended to the target and seen there (link_target). So have the row in `system/links`
 (link_row) and the turns (turns).
 """
 

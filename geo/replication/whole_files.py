@@ -55,8 +55,8 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Knowledge of a source's files before there is a target. It has those of a version, and of some of them what becomes of each in a table that is
-    as the source is.
+    """Knowledge of a source's files before there is a target. It has those of a version, and of some of them what becomes of each in a table that
+    is as the source is.
     """
 
     version: int

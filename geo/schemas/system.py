@@ -1,8 +1,8 @@
 """The system tables of a cluster (design section 4).
 
 All are journals. Rows are appended, and of one subject the row that is last by the schema's `order` counts. (Not the newest time: a clock may step
-back.) Appends of several writers never conflict, so nobody waits for anybody. In `owners` the generation is
-also the number of a Delta transaction, so that of two takers only one appends.
+back.) Appends of several writers never conflict, so nobody waits for anybody. In `owners` the generation is also the number of a Delta transaction,
+so that of two takers only one appends.
 """
 
 from geo.schemas.table import Column, TableSchema

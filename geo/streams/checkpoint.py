@@ -37,8 +37,8 @@ def last_planned_batch(spark: SparkSession, checkpoint: str) -> int:
 
 
 def planned_end(spark: SparkSession, checkpoint: str, batch: int) -> int:
-    """The last version that a micro-batch of a stream from one Delta table reads, all of it. Spark writes where a batch ends
-    before it begins (engine facts 19)."""
+    """The last version that a micro-batch of a stream from one Delta table reads, all of it. Spark writes where a batch ends before it begins
+    (engine facts 19)."""
     path = f"{checkpoint}/offsets/{batch}"
     local = local_path(path)
     lines = local.read_text().splitlines() if local is not None else [row[0] for row in spark.read.text(path).collect()]
@@ -53,8 +53,8 @@ def planned_end(spark: SparkSession, checkpoint: str, batch: int) -> int:
 
 
 def goes_on_from(spark: SparkSession, checkpoint: str) -> tuple[int | None, float] | None:
-    """The version up to which a stream from one Delta table has certainly read all, and how many seconds ago that was recorded. (0: not known where a
-    file's time is not.) None: there is no batch. The last one planned may not be done: it begins where the one before it ends."""
+    """The version up to which a stream from one Delta table has certainly read all, and how many seconds ago that was recorded. (0: not known where
+    a file's time is not.) None: there is no batch. The last one planned may not be done: it begins where the one before it ends."""
     last = last_planned_batch(spark, checkpoint)
     if last < 0:
         return None

@@ -192,7 +192,7 @@ class Crew(Generic[W]):
         try:
             if slot.task is not None and slot.task.outcome.done():
                 self._take_back(slot)
-            elif (slot.task is not None or slot.life.state is State.RUNNING) and (other := slot.work.instead()) is not None:
+            elif (slot.task is not None or slot.life.state is State.RUNNING) and (other := slot.work.replacement()) is not None:
                 self._go_on_with(slot, *other)
             elif slot.task is not None:
                 pass
@@ -214,7 +214,7 @@ class Crew(Generic[W]):
         if task is not None:
             task.workers.lose()
         if task is None or task.ends_as is None:
-            self.lives.failed(slot, error, instead=work)
+            self.lives.failed(slot, error, replacement=work)
         else:
             slot.work.lease.abandon()
             slot.work = work
@@ -246,4 +246,4 @@ def _start(work: Work, stopped: Callable[[], bool]) -> None:
         work.own(stopped)
     if (owned := work.lease.held) is None:
         raise RetryableError(f"{work}: it was left behind while it began.")
-    work.bring_up(owned, stopped)
+    work.start(owned, stopped)

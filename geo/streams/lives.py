@@ -82,8 +82,8 @@ class Lives(Generic[W]):
         if (slot.life.state, slot.life.reason) != (before.state, before.reason) or event is WorkEvent.DONE:
             self._on_change(self.group, slot.work, slot.life)
 
-    def failed(self, slot: Slot[W], error: BaseException, *, instead: W | None = None) -> None:
-        """FAILED if a person is needed, else DELAYED. `instead`: what goes on in its place."""
+    def failed(self, slot: Slot[W], error: BaseException, *, replacement: W | None = None) -> None:
+        """FAILED if a person is needed, else DELAYED. `replacement`: what goes on in its place."""
         event = WorkEvent.REFUSED if needs_person(error) else WorkEvent.FAULT
         far = slot.work.progress_marker
         moved = far is not None and far != slot.last_progress
@@ -98,7 +98,7 @@ class Lives(Generic[W]):
                     slot.work.give_up(owned, state, why)
             except self.faults as another:
                 log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
-        slot.work = slot.work if instead is None else instead
+        slot.work = slot.work if replacement is None else replacement
         self.happened(slot, event, why=why, error=error, moved=moved)  # reported when whoever resolves it can
 
     def sort_out(self, slots: Sequence[Slot[W]], failed: Failed[W]) -> list[Slot[W]]:

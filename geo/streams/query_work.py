@@ -84,8 +84,8 @@ T = TypeVar("T", bound=OpenedQuery)
 
 
 class QueryWork(Generic[T]):
-    """One query, as often as it is begun. `begin` owns what it needs and starts it, told whether to take that over from an owner
-    that lives. Asked for until it was owned once, for timetable.TAKES_OVER_S at most. It is told, too, how to ask whether the work is stopped."""
+    """One query, as often as it is begun. `begin` owns what it needs and starts it, told whether to take that over from an owner that lives. Asked
+    for until it was owned once, for timetable.TAKES_OVER_S at most. It is told, too, how to ask whether the work is stopped."""
 
     def __init__(self, begin: Callable[[bool, Callable[[], bool]], T], topic: Topic, *, once: bool, take_over: bool) -> None:
         self._begin, self.topic, self._once = begin, topic, once
@@ -106,7 +106,7 @@ class QueryWork(Generic[T]):
     def note(self, opened: T) -> None:
         """This takes the place of what was held last, if anything was: the last moment to note what that one did."""
 
-    def bring_up(self, owned: T, stopped: Callable[[], bool]) -> None:
+    def start(self, owned: T, stopped: Callable[[], bool]) -> None:
         while self._once and not stopped() and not owned.running.wait(_WAIT_S):
             pass
         if self._once and not stopped():
@@ -124,7 +124,7 @@ class QueryWork(Generic[T]):
             raise RetryableError(f"{self}: somebody else stopped its query.")
         return None
 
-    def instead(self) -> None:
+    def replacement(self) -> None:
         """Its query, loop or consumer knows no news of which it could be told that it does nothing."""
 
     def end(self) -> bool:

@@ -80,8 +80,8 @@ class Supervisor(Generic[W]):
     def run(self) -> list[tuple[Group[W], W | None, Life]]:
         """Run until stopped, or `once` until all is done. Returns how each group and work ended.
 
-        Raises, once everything has stopped: what refused all groups at the start (all is run by another process already, no
-        registry can be read). A fault of this program; the end of Spark.
+        Raises, once everything has stopped: what refused all groups at the start (all is run by another process already, no registry can be read).
+        A fault of this program; the end of Spark.
         """
         try:
             self._begin(self._groups)

@@ -77,8 +77,8 @@ source was put back. On a local disk it is a matter of milliseconds.
 """
 
 QUERY_IDLE_S = 300.0
-"""Time without news after which a topic's query ends and its source is looked at by name again. A process may follow thousands of topics of which few
-are busy, and a query lists the source's log at each trigger.
+"""Time without news after which a topic's query ends and its source is looked at by name again. A process may follow thousands of topics of which
+few are busy, and a query lists the source's log at each trigger.
 """
 
 REMOTE_REST_S = 600.0

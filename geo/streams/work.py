@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Work(Protocol):
-    """One thing that runs. Its methods are called by one thread at a time, but for `instead`."""
+    """One thing that runs. Its methods are called by one thread at a time, but for `replacement`."""
 
     @property
     def lease(self) -> Lease[Any]:
@@ -35,15 +35,15 @@ class Work(Protocol):
         """Claim it, unless it is held: `lease.start_claim`, then `lease.hold`. What it waits for meanwhile it waits for until it is `stopped`, and while
         it runs. Raises what is in the way."""
 
-    def bring_up(self, owned: Any, stopped: Callable[[], bool]) -> None:
+    def start(self, owned: Any, stopped: Callable[[], bool]) -> None:
         """Start it, which is held now, up to the end of its source, or as far as it got when `stopped`. Raises what is in the way."""
 
     def follow(self) -> Callable[[], None] | None:
         """Returns what is due now for one that is up, which may take a while; None if nothing is. Returns at once; raises what ended it."""
 
-    def instead(self) -> tuple[Self, BaseException] | None:
-        """Another work to go on in this one's place, and the fault to report, if this one hangs. What is done for it now is left
-        to itself. None: it does not. Returns at once, and may be asked while something is done for it."""
+    def replacement(self) -> tuple[Self, BaseException] | None:
+        """Another work to go on in this one's place, and the fault to report, if this one hangs. What is done for it now is left to itself. None:
+        it does not. Returns at once, and may be asked while something is done for it."""
 
     def end(self) -> bool:
         """Let what is running end. Whether all that was begun is known to have ended well. Raises what ended it otherwise."""
@@ -77,13 +77,13 @@ class Found(Generic[W]):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Report of a work, or of a group. `brought`: how many messages it has published or replicated, cursors or markers it has written. `fields`: the
+class WorkReport:
+    """Report of a work, or of a group. `count`: how many messages it has published or replicated, cursors or markers it has written. `fields`: the
     same for programs.
     """
 
     name: str
-    brought: int
+    count: int
     fields: Mapping[str, object]
     behind: int | None = None
     """Commits of its source that it has not replicated, at least. None: that is not known, or it has no such source."""

@@ -52,11 +52,11 @@ def create(
     *,
     replicated: bool | None = None,
 ) -> SubscriptionState:
-    """Create a subscription that begins at `start`, as `cluster` holds the topic. `replicated` False: of that region only; None: as the policy of its
-    topic says.
+    """Create a subscription that begins at `start`, as `cluster` holds the topic. `replicated` False: of that region only; None: as the policy of
+    its topic says.
 
     Raises UsageError if it is there, or if the name is that of a version subscription here. Unless it is to be of this region only, it does so, too,
-    if a peer has the subscription whose link will replicate it and that answers in time.
+    if a peer that answers in time has it and links will replicate it.
     """
     shared = config.replicates_subscriptions(topic) if replicated is None else replicated
     tables = _tables(spark, config, cluster, subscription)

@@ -1,5 +1,5 @@
-"""A subscription in one region. It is what its records there and the log have of it, and what a failover from one region to another would do by that.
-Reads only."""
+"""A subscription in one region. It is what its records there and the log have of it, and what a failover from one region to another would do by
+that. Reads only."""
 
 from __future__ import annotations
 

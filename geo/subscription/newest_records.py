@@ -31,8 +31,8 @@ Newest = tuple[dict[str, tuple[datetime, MessageId]], tuple[datetime, str] | Non
 def newest_records(
     tables: ClusterTables, known: Known, topics: Sequence[Topic], subscription: str
 ) -> tuple[dict[str, Newest], dict[str, MessageSet]]:
-    """Finds, by the keys of a subscription of these topics: of each cluster the newest record here that is for all, and the newest failover. And what
-    records of the last RATE_S acknowledge, but for those that say again what is known.
+    """Finds, by the keys of a subscription of these topics: of each cluster the newest record here that is for all, and the newest failover. And
+    what records of the last RATE_S acknowledge, but for those that say again what is known.
     """
     if known.version is None:
         return {}, {}

@@ -59,22 +59,19 @@ def append_once(
     name: str | None = None,
 ) -> DataFrame:
     """Append what `rows` makes of the messages to a Delta table. Each message is in it once per epoch, after kills, redeliveries and a move to
-    another region. Call it in the function of a consumer, with the messages that it was given or some
-    of them, and return what it returns. They are done. Other messages are not, also where the table that chose them changes
-    meanwhile.
+    another region. Call it in the function of a consumer, with the messages that it was given or some of them, and return what it returns. They are
+    done. Other messages are not, also where the table that chose them changes meanwhile.
 
-    `table` is a path or a catalog name; the first batch makes it. `rows` gets those of the messages that the sink does not
-    have, and returns the rows to append, of any columns. A message may become none or many. Two appends of the same
-    messages to one sink need a `name` each, lower-case: each message is in the sink once by each name.
-    Rows that are made of the sink itself are made of what it had before. Two subscriptions, or two names, that append at the same moment do not see
-    each other.
-    Limits: what the sink has is told by the userMetadata of its commits, up to 256 kB of ranges of ids. An older ledger than that
-    counts as not there, which matters only in a region that lacks its acknowledgements. And the log of the sink must keep
-    its commits (delta.logRetentionDuration, 30 days) longer than such a region lacks them.
+    `table` is a path or a catalog name; the first batch makes it. `rows` gets those of the messages that the sink does not have, and returns the
+    rows to append, of any columns. A message may become none or many. Two appends of the same messages to one sink need a `name` each, lower-case:
+    each message is in the sink once by each name. Rows that are made of the sink itself are made of what it had before. Two subscriptions, or two
+    names, that append at the same moment do not see each other. Limits: what the sink has is told by the userMetadata of its commits, up to 256 kB
+    of ranges of ids. An older ledger than that counts as not there, which matters only in a region that lacks its acknowledgements. And the log of
+    the sink must keep its commits (delta.logRetentionDuration, 30 days) longer than such a region lacks them.
 
-    Raises UsageError outside of a consumer's function and for a message that was appended to the sink by the same name in the same call of the
-    function. Raises InvalidNameError. Raises UnsafeError if the sink was restored to a version that is not recorded. Raises RetryableError if others
-    commit for the same subscription all the time, and for a batch of before a reset.
+    Raises UsageError outside of a consumer's function and for a message that the same call of the function has appended by that name. Raises
+    InvalidNameError. Raises UnsafeError if the sink was restored to a version that is not recorded. Raises RetryableError if
+    others commit for the same subscription all the time, and for a batch of before a reset.
     """
     batch = in_hand()
     whole = messages is batch.rows

@@ -96,13 +96,13 @@ class _Controller:
 
     def largest(self, snapshots: int) -> str:
         bytes_, different, seconds = 0, 0, 0.0
-        self._controller.hear(Tick(self._next(), _BEGAN_US / 1e6, None, ("ap", "eu")))  # without one no snapshot counts
+        self._controller.handle(Tick(self._next(), _BEGAN_US / 1e6, None, ("ap", "eu")))  # without one no snapshot counts
         for number in range(snapshots):
             self._subscribe(number)
             self._take(number)
             if self._finishes:
                 name = f"subscription-{number % self._subscriptions}"
-                self._controller.hear(FinishedUpTo(self._next(), name, max(0, 3 * (number - number % 97))))
+                self._controller.handle(FinishedUpTo(self._next(), name, max(0, 3 * (number - number % 97))))
             if (number + 1) % max(1, snapshots // _SAMPLES) == 0:
                 began = time.perf_counter()
                 state = json.dumps(self._controller.to_state(), separators=(",", ":"))
@@ -120,14 +120,14 @@ class _Controller:
         there = len(self._controller.subscriptions)
         wanted = self._subscriptions if not self._every else min(self._subscriptions, number // self._every + 1)
         for name in range(there, wanted):
-            self._controller.hear(Subscribed(self._next(), f"subscription-{name}"))
+            self._controller.handle(Subscribed(self._next(), f"subscription-{name}"))
 
     def _take(self, number: int) -> None:
         """A snapshot in the third commit after the last one: two that its requests and answers make, and one of messages."""
         version, began_us = 3 * (number + 1), _BEGAN_US + number * _APART_US
         places = {name: Position.end(version) for name in ("ap", "eu")}
         taken = SnapshotTaken(Snapshot(f"us:{TOPIC}:{began_us}", Position.end(version - 1), places, began_us), self._seq, version)
-        self._controller.hear(MarkerRow(self._next(), "SNAPSHOT", encode(taken), "us", Position(version, 0), version))
+        self._controller.handle(MarkerRow(self._next(), "SNAPSHOT", encode(taken), "us", Position(version, 0), version))
 
     def _next(self) -> int:
         self._seq += 1

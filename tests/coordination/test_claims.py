@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.coordination.claims import OWNED, RELEASED, Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
+from geo.coordination.claims import OWNED, RELEASED, Liveness, Owner, Denied, Granted, decide, fence_generation, fence_name
 from geo.times import EPOCH
 
 LIVES, DEAD, LEFT, SILENT = Liveness.LIVES, Liveness.DEAD, Liveness.LEFT, Liveness.SILENT
@@ -18,8 +18,8 @@ def _owner(runner: str, generation: int, holder: str = "h", *, released: bool = 
     return Owner(runner, generation, f"t{generation}", holder, RELEASED if released else OWNED, in_flight, EPOCH)
 
 
-def _take(generation: int, dead: str = "", in_flight: str = "") -> Take:
-    return Take(generation, frozenset(dead), frozenset(in_flight))
+def _take(generation: int, dead: str = "", in_flight: str = "") -> Granted:
+    return Granted(generation, frozenset(dead), frozenset(in_flight))
 
 
 @pytest.mark.parametrize(
@@ -28,20 +28,20 @@ def _take(generation: int, dead: str = "", in_flight: str = "") -> Take:
         ([], {}, "", _take(1)),
         ([_owner("a", 4, released=True)], {}, "", _take(5)),
         ([_owner("a", 4, released=True, in_flight=True)], {}, "", _take(5, in_flight="a")),
-        ([_owner("a", 4)], {"h": LIVES}, "", Refuse(_owner("a", 4))),
-        ([_owner("a", 4)], {"h": LIVES}, "b", Refuse(_owner("a", 4))),
+        ([_owner("a", 4)], {"h": LIVES}, "", Denied(_owner("a", 4))),
+        ([_owner("a", 4)], {"h": LIVES}, "b", Denied(_owner("a", 4))),
         ([_owner("a", 4)], {"h": LIVES}, "a", _take(5, in_flight="a")),
         ([_owner("a", 4)], {"h": DEAD}, "", _take(5, "h")),
         ([_owner("a", 4, in_flight=True)], {"h": DEAD}, "", _take(5, "h", "a")),
         ([_owner("a", 4)], {"h": LEFT}, "", _take(5, in_flight="a")),
         ([_owner("a", 4)], {"h": SILENT}, "", _take(5, in_flight="a")),
-        ([_owner("a", 4, "x"), _owner("b", 3, "y")], {"x": DEAD, "y": LIVES}, "", Refuse(_owner("b", 3, "y"))),
+        ([_owner("a", 4, "x"), _owner("b", 3, "y")], {"x": DEAD, "y": LIVES}, "", Denied(_owner("b", 3, "y"))),
         ([_owner("a", 4, "x"), _owner("b", 3, "y")], {"x": DEAD, "y": DEAD}, "", _take(5, "xy")),
         ([_owner("c", 9, in_flight=True)], {}, "", _take(10)),
     ],
 )
 def test_a_runner_is_taken_unless_its_owner_lives(
-    owners: list[Owner], liveness: dict[str, Liveness], take_over: str, decision: Take | Refuse
+    owners: list[Owner], liveness: dict[str, Liveness], take_over: str, decision: Granted | Denied
 ) -> None:
     assert decide(owners, ["a", "b"], liveness, {}, take_over=take_over) == decision
 
@@ -69,7 +69,7 @@ def test_no_generation_is_given_out_twice_and_nobody_who_lives_is_replaced_unask
     wanted = ["a", "b"]
     decision = decide(owners, wanted, liveness, fences, take_over=take_over)
     held = {runner: lives for runner, (_, released, _, lives) in newest.items() if runner in wanted and not released}
-    if isinstance(decision, Refuse):
+    if isinstance(decision, Denied):
         assert held[decision.owner.runner].is_alive
         assert decision.owner.runner not in take_over
         return

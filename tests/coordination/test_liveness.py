@@ -27,29 +27,29 @@ def test_one_is_silent_since_the_last_of_its_signs_by_the_storages_clock(signs: 
 
 def test_one_lives_while_its_rows_say_something_new_by_the_clock_of_who_reads_them() -> None:
     signs = Signs()
-    signs.hear({"a": 1, "b": 1}, 0.0)
-    signs.hear({"a": 2, "b": 1}, 20.0)
+    signs.observe({"a": 1, "b": 1}, 0.0)
+    signs.observe({"a": 2, "b": 1}, 20.0)
     assert signs.living(30.0, 30.0) == {"a", "b"}
     assert signs.living(31.0, 30.0) == {"a"}
-    signs.hear({"b": 2}, 40.0)
+    signs.observe({"b": 2}, 40.0)
     assert signs.living(40.0, 30.0) == {"b"}
 
 
 def test_time_in_which_nobody_looked_counts_against_nobody() -> None:
     signs = Signs()
     for at in (0.0, 4.0):
-        signs.hear({"a": 1}, at, 5.0)
+        signs.observe({"a": 1}, at, 5.0)
     assert signs.watched_s(4.0) == 4.0
-    signs.hear({"a": 1}, 100.0, 5.0)  # the storage was away
+    signs.observe({"a": 1}, 100.0, 5.0)  # the storage was away
     assert signs.living(100.0, 30.0) == {"a"}
     assert signs.watched_s(100.0) == 9.0
     for at in range(101, 132):
-        signs.hear({"a": 1}, float(at), 5.0)
+        signs.observe({"a": 1}, float(at), 5.0)
     assert signs.living(131.0, 30.0) == set()
 
 
 def test_one_that_is_dead_is_seen_to_be_so_also_by_looks_that_take_long() -> None:
     signs = Signs()
     for at in range(0, 61, 20):
-        signs.hear({"a": 1}, float(at), 15.0)
+        signs.observe({"a": 1}, float(at), 15.0)
     assert signs.living(60.0, 30.0) == set()

@@ -37,7 +37,7 @@ MADE: list[tuple[RunnerName, Runner, Runner]] = [
         Runner(f"origin us-1 of {TOPIC} into eu", f"origin/us-1/{TOPIC.path}", "origin.us-1"),
     ),
     (
-        RunnerName(RunnerKind.FILLING, "us-1", TOPIC, "eu"),
+        RunnerName(RunnerKind.BACKFILL, "us-1", TOPIC, "eu"),
         filling_runners({"us-1"}, TOPIC, "eu")[0],
         Runner(f"backfill of us-1 of {TOPIC} into eu", f"backfill/us-1/{TOPIC.path}", "backfill.us-1"),
     ),
@@ -79,7 +79,7 @@ def test_every_kind_of_runner_has_a_maker_and_shares_of_a_subscription_begin_wit
 
 def test_of_several_origins_each_has_a_runner_in_one_order() -> None:
     origins = {"us", "ap", "eu"}
-    for runners, kind in ((origin_runners, RunnerKind.ORIGIN), (filling_runners, RunnerKind.FILLING)):
+    for runners, kind in ((origin_runners, RunnerKind.ORIGIN), (filling_runners, RunnerKind.BACKFILL)):
         assert runners(origins, TOPIC, "af") == [RunnerName(kind, one, TOPIC, "af").runner for one in ("ap", "eu", "us")]
 
 

@@ -87,11 +87,11 @@ def test_one_pass_publishes_replicates_and_folds_what_there_is(linked: World) ->
         (WorkKind.LINK, f"us->eu {TOPIC.acks}", State.STOPPED),
         (WorkKind.LINK, f"us->eu {TOPIC}", State.STOPPED),
     ]
-    published, acks, messages = (r.brought for r in reports)
+    published, acks, messages = (r.count for r in reports)
     assert (published, messages) == (5, 0)
     assert acks > 0
     (again, *_) = Broker(linked.spark, str(linked.path), "eu", trigger=AVAILABLE_NOW).run()
-    assert (again.state, again.brought) == (State.STOPPED, 0)
+    assert (again.state, again.count) == (State.STOPPED, 0)
     # What the first pass brought of acknowledgements is folded by the next.
     create(linked.tables("us"), TOPIC, "reports")
     broker = Broker(linked.spark, str(linked.path), "eu", trigger=AVAILABLE_NOW)
@@ -235,7 +235,7 @@ def test_a_publication_of_the_configuration_does_not_bring_back_a_topic_that_was
         reports = Broker(linked.spark, str(linked.path), "eu", trigger=AVAILABLE_NOW).run()
         return next(report for report in reports if report.name == name)
 
-    assert passes().brought == 5
+    assert passes().count == 5
     (gone,) = delete_topics(linked.spark, linked.config, "eu", str(OTHER), lose=True)
     assert gone.facts.publications == (name,)
     report = passes()
@@ -243,7 +243,7 @@ def test_a_publication_of_the_configuration_does_not_bring_back_a_topic_that_was
     assert f"{OTHER} was deleted in eu. Nothing was published." in (report.reason or "")
     assert not linked.log("eu", OTHER).exists()
     create_single(linked.tables("eu"), OTHER)
-    assert passes().brought == 5, "a person has asked for it"
+    assert passes().count == 5, "a person has asked for it"
 
 
 def test_a_publisher_learns_of_a_cluster_that_joins(linked: World) -> None:

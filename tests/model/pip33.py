@@ -30,7 +30,7 @@ from geo.subscription.pip33.controller_rows import (
     Subscribed,
     Tick,
     Unsubscribed,
-    Void,
+    Invalidated,
     WriteMarker,
 )
 from geo.subscription.pip33.markers import (
@@ -334,7 +334,7 @@ class World:
         cluster.journal.append(row)
         if isinstance(row, Tick):
             self.stamp += 1
-        effects = cluster.truth.hear(row)
+        effects = cluster.truth.handle(row)
         cluster.decided.append(effects)
         for effect in effects:
             self._decided(cluster, effect)
@@ -344,7 +344,7 @@ class World:
 
     def void(self, cluster: Cluster, what: str, *, begins: bool, table: str | None = None) -> None:
         self.events.append(f"{cluster.name}: {what} {'begins' if begins else 'has ended'}")
-        self.record(cluster, Void(self._seq(cluster), what, begins, table))
+        self.record(cluster, Invalidated(self._seq(cluster), what, begins, table))
 
     def tick(self, name: str) -> None:
         cluster = self.clusters[name]
@@ -400,8 +400,8 @@ class World:
         for row in cluster.journal[cluster.heard : cluster.heard + most]:
             kept = json.loads(json.dumps(cluster.controller.to_state()))
             other = TopicController.from_state(name, TOPIC, kept, cluster.settings)
-            effects = cluster.controller.hear(row)
-            assert effects == other.hear(row) == cluster.decided[cluster.heard]
+            effects = cluster.controller.handle(row)
+            assert effects == other.handle(row) == cluster.decided[cluster.heard]
             assert other.to_state() == cluster.controller.to_state()
             cluster.heard += 1
             cluster.outbox += effects
@@ -432,7 +432,7 @@ class World:
         before = cluster.controller.to_state() if cluster.heard == cluster.written else None
         cluster.controller, cluster.outbox, cluster.heard = cluster.new_controller(), [], cluster.written
         for row, effects in zip(cluster.journal[: cluster.written], cluster.decided, strict=False):
-            assert cluster.controller.hear(row) == effects
+            assert cluster.controller.handle(row) == effects
         assert before is None or cluster.controller.to_state() == before
 
     def run(self, name: str) -> None:
@@ -558,7 +558,7 @@ class World:
             kept = cluster.truth.to_state()
             other = TopicController.from_state(cluster.name, TOPIC, kept, cluster.settings)
             ticks = [row for row in cluster.journal if isinstance(row, Tick)]
-            assert other.hear(replace(ticks[-1], seq=self._seq(cluster), now=self.now + 1_000)) == []
+            assert other.handle(replace(ticks[-1], seq=self._seq(cluster), now=self.now + 1_000)) == []
             after = other.to_state()
             changed = {name: (kept[name], after[name]) for name in after if after[name] != kept[name]}
             assert changed.keys() == {"seq", "tick"}, changed

@@ -298,7 +298,7 @@ def test_a_link_that_meets_the_end_of_its_source_before_it_hears_of_it_records_t
     work = ReplicatorWork(link, TRIGGER)
     work.own(lambda: False)
     assert work.lease.held is not None
-    work.bring_up(work.lease.held, lambda: False)
+    work.start(work.lease.held, lambda: False)
     _delete(linked, "eu")
     with pytest.raises(RetryableError) as met:
         link.running.check_source()

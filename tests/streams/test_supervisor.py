@@ -42,7 +42,7 @@ class Job:
 
     name: str
     faults: list[BaseException] = field(default_factory=list)
-    """Raised by one `bring_up` after another."""
+    """Raised by one `start` after another."""
     follows: Callable[[], None] = lambda: None
     due: Callable[[], None] | None = None
     ends: Callable[[], bool | None] = lambda: True
@@ -51,7 +51,7 @@ class Job:
     gives_up: Callable[[], None] = lambda: None
     progress_marker: int | None = 0
     places: Iterator[int | None] = field(default_factory=lambda: itertools.repeat(0))
-    """How far it comes, by one `bring_up` after another."""
+    """How far it comes, by one `start` after another."""
     topic: Topic = TOPIC
     noted: list[str] = field(default_factory=list)
     lease: Lease[Owned] = field(default_factory=Lease)
@@ -66,7 +66,7 @@ class Job:
         self.lease.start_claim()
         self.lease.hold(OwnJob(self))
 
-    def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
+    def start(self, owned: Owned, stopped: Callable[[], bool]) -> None:
         self.noted.append("up")
         self.progress_marker = next(self.places)
         while self.waits_for is not None and not self.waits_for.wait(0.01):
@@ -79,7 +79,7 @@ class Job:
         self.follows()
         return self.due
 
-    def instead(self) -> tuple[Job, BaseException] | None:
+    def replacement(self) -> tuple[Job, BaseException] | None:
         return self.hangs()
 
     def end(self) -> bool:
@@ -230,7 +230,7 @@ def test_starts_run_side_by_side_and_no_more_than_so_many() -> None:
     gate = threading.Event()
 
     class Counting(Job):
-        def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
+        def start(self, owned: Owned, stopped: Callable[[], bool]) -> None:
             nonlocal at_once, most
             with lock:
                 at_once += 1
@@ -355,8 +355,8 @@ def test_what_only_waits_holds_up_no_start() -> None:
     gate = threading.Event()
 
     class Waiting(Job):
-        def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
-            super().bring_up(owned, stopped)
+        def start(self, owned: Owned, stopped: Callable[[], bool]) -> None:
+            super().start(owned, stopped)
             with waiting():
                 assert gate.wait(LIMIT_S)
 
@@ -652,8 +652,8 @@ def test_whatever_hangs_for_ever_holds_up_no_other_and_no_process(monkeypatch: p
     hangs, steps = {where: Hang() for where in ("brought up", "due", "ended")}, list[None]()
 
     class Hanging(Job):
-        def bring_up(self, owned: Owned, stopped: Callable[[], bool]) -> None:
-            super().bring_up(owned, stopped)
+        def start(self, owned: Owned, stopped: Callable[[], bool]) -> None:
+            super().start(owned, stopped)
             hangs["brought up"]()
 
     stuck = [Hanging("brought up"), Job("due", due=hangs["due"]), Job("ended", ends=hangs["ended"])]

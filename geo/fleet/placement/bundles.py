@@ -1,7 +1,7 @@
 """Bundles: the parts of a namespace's hash space that are owned, moved and split as one. Pure: no Spark, clock, random or I/O.
 
-As Pulsar's NamespaceBundleFactory and NamespaceBundles: a topic's hash is the CRC32 of its full name. The space is [0, 0xffffffff], and a bundle is a
-part of it with its lower end and without its upper one. The last bundle has both.
+As Pulsar's NamespaceBundleFactory and NamespaceBundles: a topic's hash is the CRC32 of its full name. The space is [0, 0xffffffff], and a bundle is
+a part of it with its lower end and without its upper one. The last bundle has both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Handover of a bundle from one broker to another, so that one owns it at any time. Pure: no Spark, clock, random or I/O.
 
-The leader assigns, brokers follow, and what counts is the claim. A bundle's owner is who has its newest claim, and each claim has a generation above
-all before it. A log takes writes of the generation whose fence it has (geo.coordination.ownership). So two leaders, or a broker that was paused and
-comes back, may say and want what they like: they cannot write.
+The leader assigns, brokers follow, and what counts is the claim. A bundle's owner is who has its newest claim, and each claim has a generation
+above all before it. A log takes writes of the generation whose fence it has (geo.coordination.ownership). So two leaders, or a broker that was
+paused and comes back, may say and want what they like: they cannot write.
 
 A. A broker begins with a bundle only in three cases. Nobody has claimed it yet, its claim was released, or the leader has said that this very claim is
 to be taken over.
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The one who is to own a bundle. Of several the one with the greatest `term` and `number` counts. `term` is the generation of the leader's
-    own claim, `number` counts on over all leaders. `take_over` is the generation of a claim that need not be released before."""
+    """The one who is to own a bundle. Of several the one with the greatest `term` and `number` counts. `term` is the generation of the leader's own
+    claim, `number` counts on over all leaders. `take_over` is the generation of a claim that need not be released before."""
 
     broker: str
     term: int
@@ -53,8 +53,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class BeginBundle:
-    """Claim a bundle with the generation after `over` (0: nobody has claimed it yet), if that is still the newest one. Then write the fence
-    into the logs, then begin."""
+    """Claim a bundle with the generation after `over` (0: nobody has claimed it yet), if that is still the newest one. Then write the fence into
+    the logs, then begin."""
 
     bundle: str
     over: int
@@ -83,9 +83,8 @@ def broker_step(me: str, assigned: Mapping[str, Assigned], claims: Mapping[str, 
 
 def together(steps: Sequence[BeginBundle], refused: Sequence[str]) -> Sequence[BeginBundle]:
     """Chooses the steps, of which there are some, that are to be done now, in one commit. These are those of bundles that were not `refused`, else
-    the one that was refused longest ago. `refused` are in the order in which they were. So one that is refused again and again holds up no other, and
-    no more than
-    one is tried alone between two signs of life.
+    the one that was refused longest ago. `refused` are in the order in which they were. So one that is refused again and again holds up no other,
+    and no more than one is tried alone between two signs of life.
     """
     fresh = [step for step in steps if step.bundle not in refused]
     return fresh or [min(steps, key=lambda step: refused.index(step.bundle))]

@@ -1,7 +1,7 @@
 """The one who holds what of each namespace, and how crowded the namespaces of an anti-affinity group are. Pure: no Spark, clock, random or I/O.
 
-By the rules of LoadManagerShared (filterAntiAffinityGroupOwnedBrokers, shouldAntiAffinityNamespaceUnload). All counts are kept up to
-date while bundles are placed and moved. One decision asks for them tens of thousands of times, among a thousand brokers.
+By the rules of LoadManagerShared (filterAntiAffinityGroupOwnedBrokers, shouldAntiAffinityNamespaceUnload). All counts are kept up to date while
+bundles are placed and moved. One decision asks for them tens of thousands of times, among a thousand brokers.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _Crowding = tuple[int, int]
 
 
 class Holders:
-    """Counts of the bundles of each namespace that each broker holds. Beside them those of the namespaces of each anti-affinity group, of each broker
-    and each failure domain. `group_of` has the group of each namespace that is in one, `domains` the brokers of each failure domain. Where there are
-    no domains they do not count.
+    """Counts of the bundles of each namespace that each broker holds. Beside them those of the namespaces of each anti-affinity group, of each
+    broker and each failure domain. `group_of` has the group of each namespace that is in one, `domains` the brokers of each failure domain. Where
+    there are no domains they do not count.
     """
 
     def __init__(self, group_of: Mapping[str, str], domains: Mapping[str, Set[str]]) -> None:
@@ -71,8 +71,8 @@ class Holders:
         return _least(brokers, [at_broker.get(broker, 0) for broker in brokers])
 
     def may_leave(self, namespace: str, candidates: Iterable[str]) -> bool:
-        """Tells whether a bundle of the namespace may be unloaded from where it is. It may not if all that may own it hold as many namespaces of its
-        group. It could only come back or make the spread uneven. `candidates`: they, also the one that has it.
+        """Tells whether a bundle of the namespace may be unloaded from where it is. It may not if all that may own it hold as many namespaces of
+        its group. It could only come back or make the spread uneven. `candidates`: they, also the one that has it.
         """
         group = self.group_of.get(namespace)
         if group is None:

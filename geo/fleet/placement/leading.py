@@ -1,4 +1,5 @@
-"""Decisions of a leader, by all that it reads: which broker is to own each bundle, and where bundles are split. Pure: no Spark, clock, random or I/O.
+"""Decisions of a leader, by all that it reads: which broker is to own each bundle, and where bundles are split. Pure: no Spark, clock, random or
+I/O.
 
 The manager decides by load, people ask for moves, policies and deaths ask for others; here one statement a bundle is made of it. A bundle is split
 only while nobody owns it. The leader says that nobody is to, its owner releases it, and then the parts are assigned.
@@ -137,8 +138,8 @@ class Leading:
         """The bundles for which the last decision found no broker."""
 
     def step(self, facts: LeaderFacts, term: int, wall_s: float, now: float) -> Orders:
-        """Decides what is to be written now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970 by the storage's clock, by
-        which leaders before this one said theirs too. `now` are those of a clock that does not go back.
+        """Decides what is to be written now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970 by the storage's clock,
+        by which leaders before this one said theirs too. `now` are those of a clock that does not go back.
         """
         if self._resumed is not None:
             self._manager.resume(self._resumed, now)
@@ -272,8 +273,8 @@ class Leading:
             step.chosen[bundle] = Choice(NOBODY, f"about to be split: {reason}")
 
     def _split_those_released(self, step: _Step) -> None:
-        """Split what nobody owns any more. What its owner does not release in time is assigned again, and so taken over. It is not
-        split by itself again within the grace period, and after each further try within twice the time."""
+        """Split what nobody owns any more. What its owner does not release in time is assigned again, and so taken over. It is not split by itself
+        again within the grace period, and after each further try within twice the time."""
         facts, now, bundles, orders = step.facts, step.now, step.bundles, step.orders
         self._failed = {bundle: one for bundle, one in self._failed.items() if now - one[0] <= 2 * self._pause_s(bundle)}
         for bundle, split in list(self._splits.items()):
@@ -302,8 +303,8 @@ class Leading:
 
 
 def _counted(step: _Step, without: Set[str]) -> tuple[dict[str, BrokerLoad], dict[str, str]]:
-    """Loads by which the manager decides. Each report has the bundles that are assigned to its broker and of which nothing else becomes now. So what
-    the manager decides is done. And the broker of each one that is assigned and not reported yet.
+    """Loads by which the manager decides. Each report has the bundles that are assigned to its broker and of which nothing else becomes now. So
+    what the manager decides is done. And the broker of each one that is assigned and not reported yet.
     """
     to = {bundle: one.broker for bundle, one in step.assigned.items()}
     to |= {bundle: choice.broker for bundle, choice in step.chosen.items()}
@@ -323,8 +324,8 @@ def _counted(step: _Step, without: Set[str]) -> tuple[dict[str, BrokerLoad], dic
 
 
 def _takes(throughput: float, *brokers: tuple[float, BrokerLoad]) -> float:
-    """Fraction that a bundle of this throughput will take. That is as much as bytes take at that of these brokers where they take the least, of which
-    the usage is given. One without bytes tells nothing.
+    """Fraction that a bundle of this throughput will take. That is as much as bytes take at that of these brokers where they take the least, of
+    which the usage is given. One without bytes tells nothing.
     """
     return min((usage * throughput / load.throughput for usage, load in brokers if load.throughput), default=0.0)
 

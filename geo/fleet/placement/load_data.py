@@ -135,8 +135,8 @@ def decode(found: Mapping[str, Any]) -> BrokerLoad:
 
 
 class PerSecond:
-    """From how much one broker did so far to how much it does per second, by bundle. What comes into a log counts as coming in. What is
-    read from it is read by others and costs this broker nothing, so nothing goes out."""
+    """From how much one broker did so far to how much it does per second, by bundle. What comes into a log counts as coming in. What is read from
+    it is read by others and costs this broker nothing, so nothing goes out."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
@@ -186,8 +186,8 @@ UNKNOWN = BundleLoad(50.0, 50.0, 50_000.0, 50_000.0)
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The averages of a bundle's load over a short and a long window (BundleData). A window's average follows what is reported the
-    more slowly the more samples it has, up to the window's size. The first sample replaces what was there before."""
+    """The averages of a bundle's load over a short and a long window (BundleData). A window's average follows what is reported the more slowly the
+    more samples it has, up to the window's size. The first sample replaces what was there before."""
 
     short: BundleLoad = UNKNOWN
     long: BundleLoad = UNKNOWN
@@ -233,9 +233,9 @@ class UsageAverage:
 
 
 def is_due(last: BrokerLoad, now: BrokerLoad, age_s: float, settings: BalancerSettings) -> bool:
-    """Tells whether a broker reports again `age_s` seconds after its last report: never before the least interval, always after the greatest. Between
-    them it does if the greatest relative change is above `report_update_threshold`. It is one of its message rate, its throughput, the number of its
-    bundles, or its greatest weighted usage (ModularLoadManagerImpl.needBrokerDataUpdate).
+    """Tells whether a broker reports again `age_s` seconds after its last report: never before the least interval, always after the greatest.
+    Between them it does if the greatest relative change is above `report_update_threshold`. It is one of its message rate, its throughput, the
+    number of its bundles, or its greatest weighted usage (ModularLoadManagerImpl.needBrokerDataUpdate).
     """
     if age_s < settings.report_update_min_interval_s:
         return False

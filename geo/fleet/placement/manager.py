@@ -80,9 +80,9 @@ class Manager:
         on_the_way: Mapping[str, str] = _NOTHING,
     ) -> Decided:
         """One decision. `reports` has the newest report of each broker that lives. `now` are seconds of a clock that does not go back, `unassigned`
-        are the bundles that nobody owns. `on_the_way` has the broker of each bundle that is assigned and not reported yet
-        (Pulsar's preallocated ones). It counts there, and nothing else becomes of it. No bundle is in two of the three. Each call is one
-        more sample of every bundle's load."""
+        are the bundles that nobody owns. `on_the_way` has the broker of each bundle that is assigned and not reported yet (Pulsar's preallocated
+        ones). It counts there, and nothing else becomes of it. No bundle is in two of the three. Each call is one more sample of every bundle's
+        load."""
         waiting = list(unassigned)
         unreported = {*on_the_way, *waiting}
         self._hear(reports, now, unreported)

@@ -76,9 +76,8 @@ def version_of(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """All policies of a cluster. `anti_affinity` has the group of each namespace that is in one. `domains` the brokers of each failure
-    domain; `versions` the version of each broker, where later ones are preferred. Of several isolation policies of one namespace the first
-    counts."""
+    """All policies of a cluster. `anti_affinity` has the group of each namespace that is in one. `domains` the brokers of each failure domain;
+    `versions` the version of each broker, where later ones are preferred. Of several isolation policies of one namespace the first counts."""
 
     isolations: Sequence[Isolation] = ()
     anti_affinity: Mapping[str, str] = field(default_factory=dict)
@@ -95,8 +94,8 @@ class Policies:
 
 
 class Allowed:
-    """The one who of the brokers that are available may own what. `usages` has the usage of each, as a fraction. Found once for all namespaces of one
-    policy: a decision asks for thousands of namespaces, among a thousand brokers."""
+    """The one who of the brokers that are available may own what. `usages` has the usage of each, as a fraction. Found once for all namespaces of
+    one policy: a decision asks for thousands of namespaces, among a thousand brokers."""
 
     def __init__(self, policies: Policies, usages: Mapping[str, float]) -> None:
         self._policies, self._usages = policies, usages

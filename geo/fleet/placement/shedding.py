@@ -236,8 +236,8 @@ def _given_up(
 def _heaviest(
     broker: str, load: BrokerLoad, usages: Mapping[str, float], excess: float, recently_unloaded: Set[str]
 ) -> list[str]:
-    """The bundles of the greatest share until they take the excess of the broker's usage, one at least. None of a broker that has a single one,
-    and none without load.
+    """The bundles of the greatest share until they take the excess of the broker's usage, one at least. None of a broker that has a single one, and
+    none without load.
 
     A bundle that would make the least used of the other brokers as busy as this one is left out. A hot one that cannot be split would go from
     broker to broker for ever, and all others would make room for it. (Pulsar unloads it.)

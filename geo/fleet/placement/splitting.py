@@ -1,4 +1,5 @@
-"""The place where a bundle is split, and which ones are: Pulsar's split algorithms and its BundleSplitterTask. Pure: no Spark, clock, random or I/O.
+"""The place where a bundle is split, and which ones are: Pulsar's split algorithms and its BundleSplitterTask. Pure: no Spark, clock, random or
+I/O.
 
 Each algorithm returns the positions at which the bundle is split, ascending; none: it is not split.
 """
@@ -36,9 +37,9 @@ def bundles_to_split(
     brokers: Mapping[str, BrokerLoad], bundle_counts: Mapping[str, int], settings: BalancerSettings
 ) -> tuple[list[str], dict[str, int]]:
     """The bundles that are split, in the order of the reports. These have more topics, messages or bytes than a bundle may have, and two topics or
-    more. Their namespace (`bundle_counts`: how many bundles it has) stays within `namespace_maximum_bundles`. And the others
-    of these, with the number of bundles that their namespace has then. None where there is one broker only. `brokers` has loads over the
-    long window. (BundleSplitterTask; our brokers have no client sessions, so Pulsar's limit of them has nothing to count.)"""
+    more. Their namespace (`bundle_counts`: how many bundles it has) stays within `namespace_maximum_bundles`. And the others of these, with the
+    number of bundles that their namespace has then. None where there is one broker only. `brokers` has loads over the long window.
+    (BundleSplitterTask; our brokers have no client sessions, so Pulsar's limit of them has nothing to count.)"""
     chosen: list[str] = []
     unsplit: dict[str, int] = {}
     if len(brokers) < 2:

@@ -237,8 +237,8 @@ def became(
 def once_each(
     reports: Mapping[str, BrokerLoad], loaded_at: Mapping[str, float], owners: Mapping[str, str | None]
 ) -> dict[str, BrokerLoad]:
-    """The reports, so that each bundle is in one of them alone. Reports are of different moments, and a bundle that has moved may be in
-    two. Its owner's counts, else the newest. `loaded_at` are the reports' times in seconds, `owners` is by bundle."""
+    """The reports, so that each bundle is in one of them alone. Reports are of different moments, and a bundle that has moved may be in two. Its
+    owner's counts, else the newest. `loaded_at` are the reports' times in seconds, `owners` is by bundle."""
     holders: dict[str, str] = {}
     for broker in sorted(reports, key=lambda name: (loaded_at[name], name)):
         for bundle in reports[broker].bundles:

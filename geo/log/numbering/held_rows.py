@@ -1,9 +1,9 @@
-"""Numbering of rows that are held once, by whoever has them, and written by this process. Few anywhere, any number where the log
-is on a local disk or on S3.
+"""Numbering of rows that are held once, by whoever has them, and written by this process. Few anywhere, any number where the log is on a local disk
+or on S3.
 
-A task of Spark's holds its partition's rows in a file (geo.log.numbering.holding), or this process does if it reads them. Each
-file becomes a data file of the log, or one for each date. The few rows of a DataFrame, of which Spark's jobs would be most of the
-time, are fetched and held in memory. A row is computed once, so what is written is what was counted.
+A task of Spark's holds its partition's rows in a file (geo.log.numbering.holding), or this process does if it reads them. Each file becomes a data
+file of the log, or one for each date. The few rows of a DataFrame, of which Spark's jobs would be most of the time, are fetched and held in memory.
+A row is computed once, so what is written is what was counted.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ def _file(folder: str, number: int) -> str:
 def hold_by_tasks(
     tagged: DataFrame, identity: RowIdentity, columns: Sequence[str], rising: str, folder: Path | None = None
 ) -> Report | None:
-    """Hold the rows, these columns of theirs, by the tasks that have them, in files of a folder, which is emptied first. Without, they
-    are only counted. None unless those of each source, or ledger key, are in order, as `Holding` has it, where offsets are unique."""
+    """Hold the rows, these columns of theirs, by the tasks that have them, in files of a folder, which is emptied first. Without, they are only
+    counted. None unless those of each source, or ledger key, are in order, as `Holding` has it, where offsets are unique."""
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

@@ -1,7 +1,7 @@
 """Holds the new rows of a part of a batch, in a file or in memory. Reports how many there are of each ledger, and in which order.
 
-A task does that, or this process. From the reports on all parts follow the entry of every row and the lines of the log. Blocks of Arrow in, lines of
-Arrow out.
+A task does that, or this process. From the reports on all parts follow the entry of every row and the lines of the log. Blocks of Arrow in, lines
+of Arrow out.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ def numbers(
     blocks: Iterable[tuple[pa.Array, pa.StructArray | None]], runs: Mapping[int, EntryRun]
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
     """Ledger and entry of each row of one Spark partition, a block after the other, from the numbers of the rows' ledger keys. `runs` as
-    `log_lines`. Raises ValueError with OTHER_ROWS unless the rows are those of the runs: as many of each, with these last offsets, where
-    blocks have offsets."""
+    `log_lines`. Raises ValueError with OTHER_ROWS unless the rows are those of the runs: as many of each, with these last offsets, where blocks
+    have offsets."""
     taken = dict.fromkeys(runs, 0)
     for codes, offsets in blocks:
         ledgers, entries = [pa.array([], pa.int64())], [pa.array([], pa.int64())]

@@ -33,8 +33,7 @@ class Order:
 
 
 def begins_of(columns: Sequence[pa.Array]) -> list[int]:
-    """Tells where rows begin that have other values than the row before in any of the columns, which have a value everywhere; and their
-    end."""
+    """Tells where rows begin that have other values than the row before in any of the columns, which have a value everywhere; and their end."""
     if not (count := len(columns[0])):
         return []
     other = reduce(pc.or_, (pc.not_equal(*_neighbours(column)) for column in columns))

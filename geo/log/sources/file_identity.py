@@ -32,12 +32,12 @@ class FileIdentity:
         """Files that are not read, since another name of theirs is. It was said of each."""
 
     def other_places(self, start: Position, listed: Mapping[str, SeenFile]) -> dict[str, list[Other]]:
-        """Return, by file, what is known of it under other names: links, and names of before. What has two names that are both there is read under one
-        of them, a known one or else the first. Whether a file has the content, too, the caller looks.
+        """Return, by file, what is known of it under other names: links, and names of before. What has two names that are both there is read under
+        one of them, a known one or else the first. Whether a file has the content, too, the caller looks.
 
         A file that is known by its inode and did not grow must be as old as it was. The number of a file that was removed may be given to a new
-        one. A file that is new here, or has another inode than it had, may be what another name leads to elsewhere. Or it was moved or compressed, if a name is gone and it is as old,
-        or called nearly so (`Other`).
+        one. A file that is new here, or has another inode than it had, may be what another name leads to elsewhere. Or it was moved or compressed,
+        if a name is gone and it is as old, or called nearly so (`Other`).
         """
         inodes: dict[tuple[int, int], str] = {}
         for file, seen in sorted(listed.items(), key=lambda one: (one[0] not in start, one[0])):

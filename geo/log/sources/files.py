@@ -1,7 +1,7 @@
 """Files of a source: which there are, and whether one is what was read of it, by its content.
 
-A file is *the same as it was seen* while its size, its time of change and its inode are (`SeenFile.stamp`). Then nothing of it is read. Else
-all that was read of it is hashed again and compared. A file that grows while it is followed is hashed again only when it has doubled, and at the next
+A file is *the same as it was seen* while its size, its time of change and its inode are (`SeenFile.stamp`). Then nothing of it is read. Else all
+that was read of it is hashed again and compared. A file that grows while it is followed is hashed again only when it has doubled, and at the next
 start. Until then the last bytes that were read are compared.
 """
 
@@ -58,9 +58,9 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
 
 @dataclass(frozen=True, slots=True)
 class SeenFile:
-    """A file as it was listed. It has its size in bytes, when it changed last in ns since 1970, its inode, and the device of that. 0 where
-    there is none. A device has another number after a restart of the host, so `stamp`, which is kept, does not name it. `path` is where it is,
-    '' if that is its name; `copies` are files of the same name that are compressed."""
+    """A file as it was listed. It has its size in bytes, when it changed last in ns since 1970, its inode, and the device of that. 0 where there is
+    none. A device has another number after a restart of the host, so `stamp`, which is kept, does not name it. `path` is where it is, '' if that is
+    its name; `copies` are files of the same name that are compressed."""
 
     size: int
     changed_ns: int = 0

@@ -1,9 +1,9 @@
 """JSON lines as a source that knows file and line number of every row: what there is to read, and reading it, in any process.
 
-One line is one message (geo.log.sources.json_line). A directory is read with all its `*.jsonl`, `*.json` and `*.ndjson` files, compressed ones
-too (geo.log.sources.packed). New files, and lines that are added at the end of a file, are picked up. A file that was changed below what was
-read stops the stream. A file that was renamed, moved or compressed goes on under its new name. Several names of one file (links, compressed copies)
-are one file, and another copy is another.
+One line is one message (geo.log.sources.json_line). A directory is read with all its `*.jsonl`, `*.json` and `*.ndjson` files, compressed ones too
+(geo.log.sources.packed). New files, and lines that are added at the end of a file, are picked up. A file that was changed below what was read stops
+the stream. A file that was renamed, moved or compressed goes on under its new name. Several names of one file (links, compressed copies) are one
+file, and another copy is another.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class FileSpan:
 
 class JsonLinesReader:
     """Reads a file or a directory, for a topic that has the columns `own`. The place in a file is `[bytes, lines, tail, hash, stamp]`. These are
-    fingerprints of what lies just before it and of all before it, and of what the file was then (`SeenFile`. Of a compressed one that is read in part
-    without its size). Places of before have none of
-    the last two. A last line without its newline is waited for. In a run that ends (`end_here`) it is taken if it is a whole message, and else left
-    for a later run. A compressed file is read once it is whole, and its last line with it. May be sent to another process."""
+    fingerprints of what lies just before it and of all before it, and of what the file was then (`SeenFile`. Of a compressed one that is read in
+    part without its size). Places of before have none of the last two. A last line without its newline is waited for. In a run that ends
+    (`end_here`) it is taken if it is a whole message, and else left for a later run. A compressed file is read once it is whole, and its last line
+    with it. May be sent to another process."""
 
     def __init__(self, path: str, batch_bytes: int, span_bytes: int, own: OwnColumns = BYTES) -> None:
         self._path, self._batch_bytes, self._span_bytes, self._own = path, batch_bytes, span_bytes, own

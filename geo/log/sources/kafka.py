@@ -1,8 +1,8 @@
 """A Kafka topic as a source, on kafka-python: what there is to read, and reading it, in any process.
 
-A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its own. What is published of it
-says where to go on. Offsets that are gone, a topic that was made again and partitions that vanished stop the stream with the range. Only committed
-records are read (`read_committed`).
+A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its own. What is published of
+it says where to go on. Offsets that are gone, a topic that was made again and partitions that vanished stop the stream with the range. Only
+committed records are read (`read_committed`).
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ class KafkaMessages:
         return {source_name(self._topic, row["partition"]) for row in found if row["partition"] is not None}
 
     def places(self, rows: DataFrame, floors: Mapping[int, int], *, expires: bool) -> Position:
-        """Return, by partition, the place behind the last record up to which `rows` surely hold all that the producer published (`safe_end`). None of
-        a partition of which nothing is sure. `floors`: by ledger the first entry that the link was to replicate. Unless the topic `expires` a ledger
-        that lacks it has a hole.
+        """Return, by partition, the place behind the last record up to which `rows` surely hold all that the producer published (`safe_end`). None
+        of a partition of which nothing is sure. `floors`: by ledger the first entry that the link was to replicate. Unless the topic `expires` a
+        ledger that lacks it has a hole.
 
         Messages do not say the id of their Kafka topic, so that record is compared with the one that Kafka has at its offset (`refuse_others`).
         """
@@ -69,14 +69,14 @@ class KafkaMessages:
         return self._tagged(rows, *content).where("at IS NOT NULL AND partition IS NOT NULL").collect()
 
     def refuse_others(self, messages: Collection[Row]) -> None:
-        """Raises SourceChangedError if what Kafka has at the offset of one of the messages (`content`) is another record. Offsets mean something else
-        in this Kafka topic then."""
+        """Raises SourceChangedError if what Kafka has at the offset of one of the messages (`content`) is another record. Offsets mean something
+        else in this Kafka topic then."""
         for message in sorted(messages, key=lambda message: int(message["partition"])):
             _compare(self._reader, self._topic, message["partition"], message["at"], message)
 
     def _by_ledger(self, rows: DataFrame, floors: Mapping[int, int]) -> DataFrame:
-        """A row for each ledger of the Kafka topic. It has the entries from the floor on, the greatest offset that they say, and which entry says it.
-        Without content: it is all that the producer ever published."""
+        """A row for each ledger of the Kafka topic. It has the entries from the floor on, the greatest offset that they say, and which entry says
+        it. Without content: it is all that the producer ever published."""
         listed = F.from_json(F.lit(json.dumps({str(ledger): floor for ledger, floor in floors.items()})), "map<string, bigint>")
         floor = F.coalesce(listed[F.col("ledger_id").cast("string")], F.lit(0))
         return (

@@ -34,8 +34,8 @@ def refuse_longer_line(stream: Stream, file: str, position: int, size: int, line
 
 
 def whole_lines(stream: Stream, position: int, wanted: int, size: int, content: Content | None = None) -> tuple[int, int, bool]:
-    """Tells where the last whole line at or after `wanted` ends, but one at least. How many lines that makes; and whether all that
-    comes behind is a line without its newline. `content`: a hash, which gets these lines."""
+    """Tells where the last whole line at or after `wanted` ends, but one at least. How many lines that makes; and whether all that comes behind is
+    a line without its newline. `content`: a hash, which gets these lines."""
     stream.seek(position)
     at, end, count = position, position, 0
     rest: list[bytes] = []

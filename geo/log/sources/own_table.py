@@ -76,8 +76,8 @@ class OwnTable:
             log.warning("%s: the file %s is gone and was accepted as lost", self, file.path)
 
     def columns_now(self) -> pa.Schema:
-        """Return the `blocks` of the newest version. Raises RetryableError if there is no table. UsageError for one that is not read here, and for a
-        key or an order that is none of its columns."""
+        """Return the `blocks` of the newest version. Raises RetryableError if there is no table. UsageError for one that is not read here, and for
+        a key or an order that is none of its columns."""
         return self.blocks(self.readable(self.plain.columns_at(self.newest())))
 
     def blocks(self, columns: Columns) -> pa.Schema:

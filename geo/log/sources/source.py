@@ -28,8 +28,7 @@ class SourceReader(Protocol):
         """The columns of what `read` yields of the batch that was planned last."""
 
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
-        """Tells where a source partition goes on that is published up to `end`; None if the end does not say, or is of another
-        source."""
+        """Tells where a source partition goes on that is published up to `end`; None if the end does not say, or is of another source."""
 
     def has(self, source: str) -> bool:
         """True if a source partition of that name belongs to this source, whether or not it is there now."""

@@ -48,9 +48,9 @@ WHOLE = -1
 
 
 class TableReader:
-    """Reads one table. A place is `[number of the next row, version, id of its commit, id of the table, files]`. The last is WHOLE, or how many files of
-    the version are published. `start`: with all rows that are there at the first start, or with what comes from then on. `only_inserts`: changes
-    and deletes are passed over. May be sent to another process."""
+    """Reads one table. A place is `[number of the next row, version, id of its commit, id of the table, files]`. The last is WHOLE, or how many
+    files of the version are published. `start`: with all rows that are there at the first start, or with what comes from then on. `only_inserts`:
+    changes and deletes are passed over. May be sent to another process."""
 
     def __init__(
         self,

@@ -34,8 +34,7 @@ ANEW = "To publish the table as it is now from its first row on, give another --
 @dataclass(frozen=True, slots=True)
 class SourceFile:
     """A file of which rows are to be published. It is as the log names it, with the values of its partition, its bytes, and how many rows it has.
-    None:
-    the log does not say. `is_feed`: it is of the change feed, of which the inserted rows count."""
+    None: the log does not say. `is_feed`: it is of the change feed, of which the inserted rows count."""
 
     path: str
     partition: Mapping[str, str | None]

@@ -39,8 +39,7 @@ def facts(rows: DataFrame, expired_before_us: int | None, now_us: int, kinds: Ma
     """A log's rows, with what has to be known of each, at `now_us`. `kinds`: as `differing`.
 
     Columns: the id, digest BINARY, and of the row alone is_message, may_cross (marker rules), has_expired and is_impossible BOOLEAN, replicate_to
-    ARRAY<STRING>, publish_time TIMESTAMP. No
-    BOOLEAN is NULL.
+    ARRAY<STRING>, publish_time TIMESTAMP. No BOOLEAN is NULL.
     """
     has_expired = F.lit(False)
     if expired_before_us is not None:

@@ -49,8 +49,8 @@ _Stands = tuple[CommitName | None, Mapping[str, int] | None]
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """Facts that are read of all clusters before any log is. `pins`: the versions of the logs that are there, the early ones
-    first. `floors`: how links stand after the last of them, `now_us` the time then.
+    """Facts that are read of all clusters before any log is. `pins`: the versions of the logs that are there, the early ones first. `floors`: how
+    links stand after the last of them, `now_us` the time then.
     """
 
     config: Config
@@ -161,8 +161,8 @@ class Comparison:
     def _belonging(self, name: str) -> DataFrame:
         """Rows of a log by which its ledgers are judged: its own, and messages that a link should have replicated.
 
-        Without those that have expired. They are a prefix of their ledger (publish_time never decreases in it), and an expiry
-        may have dropped any part of it.
+        Without those that have expired. They are a prefix of their ledger (publish_time never decreases in it), and an expiry may have dropped any
+        part of it.
         """
         return self._rows[name].where(self._expected.belongs(name) & ~F.col("has_expired"))
 

@@ -28,12 +28,12 @@ def check_log(
     *,
     expires: bool,
 ) -> tuple[Difference, ...]:
-    """Holes and duplicates of one log, in ledgers of its own and of the origins that are `carried` to it. In a ledger with both
-    they may cancel each other out. An example is a ledger.
+    """Holes and duplicates of one log, in ledgers of its own and of the origins that are `carried` to it. In a ledger with both they may cancel
+    each other out. An example is a ledger.
 
-    `floors`: the first entry wanted, by ledger. One of which the log has entries below it began twice, so of its count nothing
-    can be said. `lost`: the first and last entry of ledgers that were recorded as published and that no log has; such an example is a
-    range. `expires`: below its first entry a ledger may have lost what expired.
+    `floors`: the first entry wanted, by ledger. One of which the log has entries below it began twice, so of its count nothing can be said. `lost`:
+    the first and last entry of ledgers that were recorded as published and that no log has; such an example is a range. `expires`: below its first
+    entry a ledger may have lost what expired.
     """
     lacking: dict[LedgerId, int] = {}
     for ledger, part in sorted(parts.items()):
@@ -51,10 +51,9 @@ def check_link(
 ) -> tuple[int, tuple[Difference, ...]]:
     """Counts the messages that both logs can have, and those that are in flight, missing and unexpected in the target.
 
-    `source` was pinned after `early`, so what that has beyond it no link can have replicated. And before `late`, so what that
-    lacks was not published meanwhile. `origins`: the logs of the link's origins, pinned with the source. `floors`: the first
-    entry wanted, by ledger. `vouched`: the link had recorded that all of `source` was in the target. So what lacks at the end is missing, and not in
-    flight.
+    `source` was pinned after `early`, so what that has beyond it no link can have replicated. And before `late`, so what that lacks was not
+    published meanwhile. `origins`: the logs of the link's origins, pinned with the source. `floors`: the first entry wanted, by ledger. `vouched`:
+    the link had recorded that all of `source` was in the target. So what lacks at the end is missing, and not in flight.
     """
     both, counts = 0, {category: dict[str, int]() for category in _OF_A_LINK}
     for ledger, part in sorted(source.items()):

@@ -96,8 +96,8 @@ def read_all_promises(clusters: Mapping[str, ClusterTables], topics: Collection[
 def verify(spark: SparkSession, config: Config | str | Path, topics: str | Topic = ALL_TOPICS) -> VerifyReport:
     """Compare all clusters' logs of the topics that match the glob. Raises UsageError if there is none.
 
-    It may run beside live producers and links, and reports no fault that is not there. Commits go on while it reads, so
-    each claim is made between versions whose order proves it. All clusters go through each step before the next begins:
+    It may run beside live producers and links, and reports no fault that is not there. Commits go on while it reads, so each claim is made between
+    versions whose order proves it. All clusters go through each step before the next begins:
 
     1. read the end E of every link: all of the source up to E *was* in the target by then. And the ends of ledgers that producers
        recorded (`geo.log.promises`): the log *had* these entries by then;
@@ -216,8 +216,8 @@ def matching_topics(registries: Registries, glob: str) -> list[Topic]:
 
 
 def carrying(config: Config, topic: Topic, registries: Registries, ends: Ends) -> tuple[Link, ...]:
-    """The links that carry a topic: between clusters in which it was not deleted. Of one of which nobody knows where it may go those that
-    have carried it."""
+    """The links that carry a topic: between clusters in which it was not deleted. Of one of which nobody knows where it may go those that have
+    carried it."""
     of_topic = {name: registry[topic] for name, registry in registries.items() if topic in registry}
     gone, unclear = _deleted_in(topic, registries), {name for name, one in of_topic.items() if one.is_unclear}
     links = config.links_of(topic, {name: one.replication_clusters for name, one in of_topic.items()})

@@ -86,9 +86,9 @@ def publish_once(
 ) -> Sequence[Told]:
     """Publish what an operator decides of subscriptions of the namespace of a topic, in one commit, and return it.
 
-    `decide` is called twice: at first, so that what it refuses leaves nothing behind, and again once no other operator can decide. Two at once, from
-    the same knowledge, would make one epoch of two resets. An operator who is at it, or was killed, is
-    taken over; what he has published counts. Raises what `decide` does, and UnsafeError if no cluster would take the epoch.
+    `decide` is called twice: at first, so that what it refuses leaves nothing behind, and again once no other operator can decide. Two at once,
+    from the same knowledge, would make one epoch of two resets. An operator who is at it, or was killed, is taken over; what he has published
+    counts. Raises what `decide` does, and UnsafeError if no cluster would take the epoch.
     """
     decide()
     publisher = AckPublisher(tables, config, namespace, ADMIN, take_over=True)

@@ -1,7 +1,7 @@
 """The state of a subscription, which is also what its records carry: merging is a join, so they may come in any order, twice, late.
 
-An *epoch* says since which reset a state counts; of two, the later replaces the other whole (`AckState.rank`). Within an epoch acknowledged sets are
-united, and of two counts of a message the higher one holds. So the merge is commutative, associative and idempotent (a state-based CRDT). Every
+An *epoch* says since which reset a state counts; of two, the later replaces the other whole (`AckState.rank`). Within an epoch acknowledged sets
+are united, and of two counts of a message the higher one holds. So the merge is commutative, associative and idempotent (a state-based CRDT). Every
 cluster that has seen the same records has the same state. A record that stands for many (a compact one) is a record like any other.
 
 Pure: no Spark, clock, random or I/O.
@@ -38,9 +38,8 @@ class Epoch:
 class Base:
     """The place where an epoch begins: what lies before it is not delivered. `Base()` is the earliest message.
 
-    `floors`: by ledger the first entry wanted. Of every other ledger `time_us` decides: what was published before, in
-    microseconds since 1970, is not wanted; None: all of it is. So a base that names the ledgers of one cluster also decides about
-    ledgers that only other clusters have.
+    `floors`: by ledger the first entry wanted. Of every other ledger `time_us` decides: what was published before, in microseconds since 1970, is
+    not wanted; None: all of it is. So a base that names the ledgers of one cluster also decides about ledgers that only other clusters have.
     """
 
     floors: Mapping[LedgerId, int] = field(default_factory=dict)

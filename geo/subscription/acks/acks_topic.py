@@ -1,7 +1,7 @@
 """The `__acks` topic of a namespace: what its records tell of subscriptions.
 
-What is known of a subscription in a cluster is `system/cursors`, as far as they were folded, and all newer records. Both
-together are right whether or not a fold runs.
+What is known of a subscription in a cluster is `system/cursors`, as far as they were folded, and all newer records. Both together are right whether
+or not a fold runs.
 """
 
 from __future__ import annotations

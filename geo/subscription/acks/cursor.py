@@ -1,6 +1,5 @@
-"""The cursor of a subscription, a row of `system/cursors`. It is what a cluster has folded of the records, and what that becomes once more are taken
-in.
-Pure."""
+"""The cursor of a subscription, a row of `system/cursors`. It is what a cluster has folded of the records, and what that becomes once more are
+taken in. Pure."""
 
 from __future__ import annotations
 
@@ -43,13 +42,13 @@ class Cursor:
     def key(self) -> str:
         return key_of(self.topic, self.subscription)
 
-    def taking(self, told: Gathered, unread: Mapping[LedgerId, int], today: int, ttl_days: int | None, *, anew: bool) -> Cursor:
+    def taking(self, told: Gathered, unread: Mapping[LedgerId, int], today: int, ttl_days: int | None, *, all_read: bool) -> Cursor:
         """Adds what records tell that are not in it. `unread`: of ledgers the first record that a newer program wrote: nothing from there on counts
-        as folded. `anew`: all records were looked at that are in no cursor. Among them are those of a newer program, which are counted once so.
+        as folded. `all_read`: all records were looked at that are in no cursor. Among them are those of a newer program, which are counted once so.
         (Others that are refused behind one of those come again too, and are counted again.)
         """
         refused = Counter(self.refused)
-        if anew:
+        if all_read:
             del refused[RecordRefusal.NEWER_ENCODING.value]
         refused.update(told.refused)
         ends = {ledger: max(end, self.folded.get(ledger, -1)) for ledger, end in told.folded(unread).items()}

@@ -24,8 +24,7 @@ message."""
 @dataclass(frozen=True, slots=True)
 class Received:
     """A row of an `__acks` log. It has its place, by which it is of the cluster that first wrote it, its key and payload, and when it was written.
-    That is
-    in microseconds since 1970. `event_time_us`: what a compact record tells was told before that time.
+    That is in microseconds since 1970. `event_time_us`: what a compact record tells was told before that time.
     """
 
     ledger: LedgerId

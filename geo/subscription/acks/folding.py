@@ -1,8 +1,8 @@
 """Folding: of one namespace's `__acks` each subscription's state is kept in `system/cursors`.
 
-With it a consumer starts from one row and the newest records however long the history is, and old records can expire. A cluster that joins late lacks
-nothing. Now and then all of a state is published again as compact records, which are records like any other. What has expired is left out of state
-and records (`forgetting.py`). Nothing depends on it running. What a record means is decided in `fold.py`.
+With it a consumer starts from one row and the newest records however long the history is, and old records can expire. A cluster that joins late
+lacks nothing. Now and then all of a state is published again as compact records, which are records like any other. What has expired is left out of
+state and records (`forgetting.py`). Nothing depends on it running. What a record means is decided in `fold.py`.
 
 The cursors are all that it keeps. Each run begins with the records that are in none of them, and then follows the log commit by commit.
 """
@@ -182,8 +182,8 @@ class NamespaceFold(QueryWork[OpenFold]):
             raise _OtherThanTheyWereError(first_line(error)) from error
 
     def _follow_cursors(self, *, were_read: bool = False) -> None:
-        """Raises _OtherThanTheyWereError where somebody took rows of the cursors away, or put an older copy of them back. They know less then
-        than was folded before. `were_read`: their rows just were, so it must be known now."""
+        """Raises _OtherThanTheyWereError where somebody took rows of the cursors away, or put an older copy of them back. They know less then than
+        was folded before. `were_read`: their rows just were, so it must be known now."""
         self._followed_at = time.monotonic()
         try:
             if self._cursors_tail is not None:
@@ -217,7 +217,7 @@ class NamespaceFold(QueryWork[OpenFold]):
                 continue
             before = Cursor(*parse_key(one.key)) if row is None else Cursor.of_row(row)
             ttl_days = self._ttl_days(before.topic)
-            cursor = before.taking(one, unread, today, ttl_days, anew=self._tail is None)
+            cursor = before.taking(one, unread, today, ttl_days, all_read=self._tail is None)
             if row is None or cursor.remembered.is_news(before.remembered, today, ttl_days):
                 self._uncompacted.add(one.key)
             if one.key in self._uncompacted and cursor.is_long_ago(at_us, timetable.COMPACT_S):

@@ -2,8 +2,7 @@
 
 With each ledger of a state goes the *day* on which a record last named it. It is that of the record's publishing, or, of a compact record, the one
 that it tells. So a day travels with what it is about, and days merge by the later one. What somebody else still tells of a ledger makes it no
-younger. Two
-clusters do not keep a ledger alive by telling each other of it.
+younger. Two clusters do not keep a ledger alive by telling each other of it.
 
 A message was published before it was acknowledged. So a TTL after a ledger's day all that is acknowledged of it has expired, and no link replicates
 any of it any more. What the log here still holds is kept all the same: it would be delivered. To forget makes a state smaller and nothing else. A
@@ -26,8 +25,7 @@ MARGIN_DAYS = 2
 """One for messages whose producer was ahead of the storage (no link lets pass what is a day ahead), one for clocks apart."""
 
 AGES = 8
-"""Compact records of a state tell their days in so many steps to a TTL. Each step is a record, and delays forgetting by its length at
-most."""
+"""Compact records of a state tell their days in so many steps to a TTL. Each step is a record, and delays forgetting by its length at most."""
 
 Days = Mapping[LedgerId, int]
 """Days, since 1970, by ledger, on which a record last named it."""

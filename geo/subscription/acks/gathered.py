@@ -37,8 +37,8 @@ class Gathered:
         return len(encode_all(self.told.state, limited=False))
 
     def folded(self, unread: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
-        """Up to which entry of each ledger they count as folded. Never past a record that a newer program wrote, of which `unread` knows the
-        first. Readers find that one in the log until one of them can read it."""
+        """Up to which entry of each ledger they count as folded. Never past a record that a newer program wrote, of which `unread` knows the first.
+        Readers find that one in the log until one of them can read it."""
         return {ledger: min(end, unread.get(ledger, end + 1) - 1) for ledger, end in self.ends.items()}
 
     def joined(self, other: Gathered) -> Gathered:

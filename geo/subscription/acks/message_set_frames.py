@@ -29,8 +29,8 @@ FEW_RANGES = 64
 
 
 MOST_CONDITIONS = 64
-"""So many ledgers are told to Spark as a condition, each some milliseconds of planning. Of 200 the code that it makes is too large
-to be compiled. All of more as a table that is joined too."""
+"""So many ledgers are told to Spark as a condition, each some milliseconds of planning. Of 200 the code that it makes is too large to be compiled.
+All of more as a table that is joined too."""
 
 MOST_BUCKETS = 200_000
 """Buckets of the gaps of a set, at most, in a table that every task gets."""
@@ -98,8 +98,8 @@ def among(rows: DataFrame, messages: MessageSet) -> DataFrame:
 
 
 def without(rows: DataFrame, done: MessageSet) -> DataFrame:
-    """The rows that are not in `done`, a large set with many gaps, found where they are read. They are of other ledgers, after a ledger's last range,
-    or in a gap before it. Columns as `rows`."""
+    """The rows that are not in `done`, a large set with many gaps, found where they are read. They are of other ledgers, after a ledger's last
+    range, or in a gap before it. Columns as `rows`."""
     ends, gaps, bits = _ends_and_gaps(done)
     spark = rows.sparkSession
     keyed = rows.select("*", F.expr(f"shiftright(entry_id, {bits})").alias("_geo_bucket"))

@@ -18,7 +18,7 @@ from geo.streams.query_work import QueryWorks
 from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor, log_fault, unfinished
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Found, Group, Told
+from geo.streams.work import Found, Group, WorkReport
 from geo.subscription.acks.folding import Folded, NamespaceFold
 
 
@@ -42,10 +42,10 @@ class Namespaces(QueryWorks[NamespaceFold]):
         ]
         return self._found(known, fresh)
 
-    def told(self, work: NamespaceFold | None) -> Told:
+    def report(self, work: NamespaceFold | None) -> WorkReport:
         if work is None:
-            return Told(str(self), 0, {"topic": None, "cursors": 0})
-        return Told(str(work.acks), work.done.cursors, {"topic": str(work.acks), "cursors": work.done.cursors})
+            return WorkReport(str(self), 0, {"topic": None, "cursors": 0})
+        return WorkReport(str(work.acks), work.done.cursors, {"topic": str(work.acks), "cursors": work.done.cursors})
 
 
 class Folding:

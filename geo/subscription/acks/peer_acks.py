@@ -61,8 +61,8 @@ class PeerAcks:
         return f"{self._acks} in {self.link.source}"
 
     def known(self, keys: Collection[str]) -> list[Received]:
-        """Its records of subscriptions with these keys that the link may not have replicated yet. None if it may not be read now, or has no such log.
-        Raises RetryableError where the log is not what the link has read.
+        """Its records of subscriptions with these keys that the link may not have replicated yet. None if it may not be read now, or has no such
+        log. Raises RetryableError where the log is not what the link has read.
         """
         tail, found = self.begin(keys)
         while tail is not None and (more := tail.next(lambda: keys)) is not None:
@@ -123,8 +123,8 @@ def peers_of(tables: ClusterTables, config: Config, acks: Topic) -> list[PeerAck
 
 
 def fold_peers(peers: Sequence[PeerAcks], key: str, fold: Fold) -> Fold:
-    """Fold what those of them tell of a subscription that answer in time. Of the others it is logged, and they are not waited for again
-    for a while."""
+    """Fold what those of them tell of a subscription that answer in time. Of the others it is logged, and they are not waited for again for a
+    while."""
     asked = {peer.link.source: peer for peer in peers if not peer.is_away}
     for peer in peers:
         peer.missed |= peer.is_away

@@ -24,8 +24,8 @@ from geo.times import LAST_US, from_us, in_us, with_zone
 
 @dataclass(frozen=True, slots=True)
 class KafkaOffsets:
-    """The place where a consumer group of Kafka's stands in a topic: by partition the next offset that it reads. Of a partition that is not named it has
-    read nothing. `origin` and `producer`: who published that topic, for one of the same name may be in several Kafka clusters."""
+    """The place where a consumer group of Kafka's stands in a topic: by partition the next offset that it reads. Of a partition that is not named
+    it has read nothing. `origin` and `producer`: who published that topic, for one of the same name may be in several Kafka clusters."""
 
     topic: str
     following: Mapping[int, int]

@@ -1,9 +1,9 @@
 """State of a subscription as one cluster knows it. It has what all regions share, and what is this region's alone, with the switch between the two
 (Pulsar's `replicateSubscriptionState`). Merging is a join, as of each of the two.
 
-A subscription is *replicated*, or *regional*: of one region only. Which of the two it is, is each region's own matter, as in Pulsar it is a property
-of the cluster's own cursor. What is regional stays at home, so two regions that decide otherwise at once do not meet. `Regional.turn` counts how
-often a region has decided; of two decisions the later replaces the earlier whole.
+A subscription is *replicated*, or *regional*: of one region only. Which of the two it is, is each region's own matter, as in Pulsar it is a
+property of the cluster's own cursor. What is regional stays at home, so two regions that decide otherwise at once do not meet. `Regional.turn`
+counts how often a region has decided; of two decisions the later replaces the earlier whole.
 
 Pure: no Spark, clock, random or I/O.
 """
@@ -77,10 +77,9 @@ class SubscriptionState:
     # -- what is decided, each a record ----------------------------------------------------------------------------------
 
     def begun(self, cluster: str, base: Base, *, replicated: bool) -> SubscriptionState:
-        """The record by which it begins at `base` in this region, where it is not known or was deleted. A replicated one begins in
-        nobody's epoch, so that regions that create it at once agree, and that counts only what they share. A later one than
-        another region's would replace what is acknowledged there. One that lives elsewhere is joined. A regional one begins in its
-        region's own."""
+        """The record by which it begins at `base` in this region, where it is not known or was deleted. A replicated one begins in nobody's epoch,
+        so that regions that create it at once agree, and that counts only what they share. A later one than another region's would replace what is
+        acknowledged there. One that lives elsewhere is joined. A regional one begins in its region's own."""
         if replicated:
             shared = self.replicated or AckState()
             epoch = Epoch(shared.epoch.counter + 1) if shared.deleted else shared.epoch
@@ -96,9 +95,9 @@ class SubscriptionState:
     def made_replicated(self, cluster: str) -> SubscriptionState:
         """The record by which a regional one is everybody's from here on, exactly as it is in this region.
 
-        It replaces what the others know under this name, so it needs an epoch that is this region's own and later than theirs.
-        United with theirs, what they have acknowledged and nobody here has seen would be skipped here. A regional one that was
-        deleted gives the name back to the replicated one.
+        It replaces what the others know under this name, so it needs an epoch that is this region's own and later than theirs. United with theirs,
+        what they have acknowledged and nobody here has seen would be skipped here. A regional one that was deleted gives the name back to the
+        replicated one.
         """
         assert self.regional is not None, "only a regional one becomes replicated"
         off, state = Regional(self.turn + 1, False), self.regional.state

@@ -60,8 +60,8 @@ class ConsumerPart:
         """Guards `kept` and `_early`."""
 
     def begin(self, state: SubscriptionState) -> None:
-        """Take in what is known of the subscription at the start, then what was heard while it was read. Heard first, what a peer
-        tells of before a reset would be taken for where the subscription begins, and told here."""
+        """Take in what is known of the subscription at the start, then what was heard while it was read. Heard first, what a peer tells of before a
+        reset would be taken for where the subscription begins, and told here."""
         self.acks.received(state)
         with self._lock:
             early, self._early = self._early or [], None
@@ -91,7 +91,7 @@ class ConsumerPart:
             except FencedError as error:
                 self.error, self.kept = self.error or error, None
 
-    def hear(self, records: list[Received], *, elsewhere: bool) -> None:
+    def handle(self, records: list[Received], *, elsewhere: bool) -> None:
         """Take in records of the subscription; `elsewhere`: they are not in this cluster yet."""
         with self._lock:
             if self._early is not None:
@@ -277,7 +277,7 @@ class AckExchange:
         for member in self._now():
             if member.key in of_key:
                 was_regional = member.acks.is_regional
-                member.hear(of_key[member.key], elsewhere=elsewhere)
+                member.handle(of_key[member.key], elsewhere=elsewhere)
                 if was_regional and not member.acks.is_regional:
                     for peer in self._peers:  # what they told meanwhile was not heard
                         peer.missed = True

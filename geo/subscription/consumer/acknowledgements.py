@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 
 
 class Acknowledgements:
-    """State of the subscription as this run knows it. The run's thread settles what it delivered, others acknowledge by id, merge remote state,
-    and take what is unpublished.
+    """State of the subscription as this run knows it. The run's thread settles what it delivered, others acknowledge by id, merge remote state, and
+    take what is unpublished.
 
     `wake` is called when there is something to publish that is not to wait, `on_reset` when the subscription begins elsewhere than was known.
     """
@@ -132,8 +132,8 @@ class Acknowledgements:
         return answer
 
     def _existing(self, ids: MessageSet) -> MessageSet:
-        """Those of the messages that are in the log, or are acknowledged already. The others are refused, and those that were
-        delivered before the subscription began elsewhere and not since."""
+        """Those of the messages that are in the log, or are acknowledged already. The others are refused, and those that were delivered before the
+        subscription began elsewhere and not since."""
         with self.lock:
             known = ids & (self.delivery.waiting | self.state.acked)
             outdated = ids & self.delivery.outdated

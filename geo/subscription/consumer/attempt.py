@@ -1,5 +1,5 @@
-"""Messages that the user's function has in hand, noted in a small file before it is called. A start after the death of the process finds what it died
-on.
+"""Messages that the user's function has in hand, noted in a small file before it is called. A start after the death of the process finds what it
+died on.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ _IN_SHARE = "pmod(xxhash64(coalesce(key, concat_ws(':', origin, ledger_id, entry
 class Dispatcher:
     """Delivers the batches of one run, in the run's thread. `acks`: what is acknowledged, also by others meanwhile.
 
-    `ends` is asked between batches; true drops the rest of the current backlog. `wake` is called when there is something to
-    publish that is not to wait, `on_reset` when the subscription begins elsewhere than was known.
+    `ends` is asked between batches; true drops the rest of the current backlog. `wake` is called when there is something to publish that is not to
+    wait, `on_reset` when the subscription begins elsewhere than was known.
     """
 
     def __init__(

@@ -20,8 +20,8 @@ from geo.ids import MessageId
 
 @dataclass(slots=True)
 class Halving:
-    """`failed` is the batch, in the order in which it is delivered, that has just failed as a whole. Or `untried` are the parts of
-    one that is too large to be delivered as a whole.
+    """`failed` is the batch, in the order in which it is delivered, that has just failed as a whole. Or `untried` are the parts of one that is too
+    large to be delivered as a whole.
 
     Take `part` and say how it went by `passed`, `raised` or `dropped`, until `part` is None.
     """

@@ -17,8 +17,8 @@ from geo.subscription.acks.message_set import MessageSet
 
 @dataclass(frozen=True, slots=True)
 class InHand:
-    """`messages` of a subscription, delivered in `epoch` as `rows`. `acked` is what was acknowledged by then, as far as is known
-    here; `held`: the ledgers of the log here."""
+    """`messages` of a subscription, delivered in `epoch` as `rows`. `acked` is what was acknowledged by then, as far as is known here; `held`: the
+    ledgers of the log here."""
 
     subscription: str
     """`topic/subscription`, as records have it."""

@@ -54,12 +54,10 @@ class Subscriptions:
     """The consumer of one subscription of many topics in one cluster (Pulsar's MultiTopicsConsumer).
 
     `topics` is a glob (`persistent://shop/web/*`) or a partitioned topic; a glob reads dead letter topics only if it names them
-    (`persistent://shop/web/*-DLQ`). Topics and partitions that come later are found within
-    ten seconds, and begin at their earliest message. The function is called by one topic at a time, with messages of that topic,
-    which a column `topic_name` names. Order holds within a topic, as with one. A topic whose consumer fails is tried again, after
-    a minute where a person must see to it, and the others go on. One that another process consumes is taken up once that
-    one has ended. `options`
-    are those of `Subscription` but `standby`. Raises UsageError.
+    (`persistent://shop/web/*-DLQ`). Topics and partitions that come later are found within ten seconds, and begin at their earliest message. The
+    function is called by one topic at a time, with messages of that topic, which a column `topic_name` names. Order holds within a topic, as with
+    one. A topic whose consumer fails is tried again, after a minute where a person must see to it, and the others go on. One that another process
+    consumes is taken up once that one has ended. `options` are those of `Subscription` but `standby`. Raises UsageError.
     """
 
     def __init__(
@@ -185,9 +183,9 @@ class _TopicWork(QueryWork[_Consumer]):
         self._takes_over_until = self.lease.takes_over_until
         super().own(stopped)
 
-    def bring_up(self, owned: _Consumer, stopped: Callable[[], bool]) -> None:
+    def start(self, owned: _Consumer, stopped: Callable[[], bool]) -> None:
         """Returns once it has begun, so that a few topics do at once, and not hundreds."""
-        super().bring_up(owned, stopped)
+        super().start(owned, stopped)
         while not owned.has_begun and not stopped():
             owned.wait(_WAIT_S)
         if not owned.subscription.has_begun:

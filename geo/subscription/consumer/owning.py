@@ -36,8 +36,7 @@ def refuse_without_log(settings: Settings) -> None:
 
 
 def own(settings: Settings, stopped: threading.Event, ends_at: float | None) -> Ownership | None:
-    """Own the subscription in this cluster, as a standby once nobody else does, and whatever fails meanwhile. None: the run was
-    over before."""
+    """Own the subscription in this cluster, as a standby once nobody else does, and whatever fails meanwhile. None: the run was over before."""
     runner = consumer_runner(settings.tables, settings.topic, settings.name, settings.share)
     said, failed = "", 0
     while True:
@@ -72,8 +71,8 @@ def give_back(settings: Settings, ownership: Ownership, *, tidy: bool, told: boo
 
 
 def _claim(settings: Settings, runner: Runner) -> Ownership:
-    """Raises AlreadyOwnedError also where somebody delivers other shares of the keys than these, or all of them. Whoever did
-    and ended badly, or is silent, is fenced with it, and may be replaced by `take_over` as the own runner."""
+    """Raises AlreadyOwnedError also where somebody delivers other shares of the keys than these, or all of them. Whoever did and ended badly, or is
+    silent, is fenced with it, and may be replaced by `take_over` as the own runner."""
     others = _others(settings, runner)
     mine, *theirs = claim(settings.tables, [[runner], *([other] for other in others)], take_over=settings.take_over)
     for other in theirs:

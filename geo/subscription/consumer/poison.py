@@ -74,11 +74,11 @@ class Poison:
     def groups(self, wanted: MessageSet, *, works: bool) -> list[MessageSet]:
         """Groups of a batch, each of which is handed out together.
 
-        Of what the last run died on each half comes by itself, and first. (With the rest before it, two messages in two groups would kill in turn for
-        ever.)
+        Of what the last run died on each half comes by itself, and first. (With the rest before it, two messages in two groups would kill in turn
+        for ever.)
 
-        Then what never failed, so that what did holds up nothing. Last what failed before. While the function works for others each
-        comes alone, since together two bad ones would be nobody's fault. Else they come together, since the function may be away.
+        Then what never failed, so that what did holds up nothing. Last what failed before. While the function works for others each comes alone,
+        since together two bad ones would be nobody's fault. Else they come together, since the function may be away.
         """
         suspects = wanted & self._suspects
         self._suspects = self._suspects - suspects

@@ -47,19 +47,17 @@ class Subscription:
     Within a batch they are in publish order. To work on many keys at once, each in its order:
     `messages.repartition("key").sortWithinPartitions(*PUBLISH_ORDER)` (geo.log.topic_log).
 
-    `start`, where a subscription of which there is no record yet begins: earliest, latest or a time (one without a zone is UTC).
-    With `ignore_unreadable` a run begins though records of the subscription cannot be read. Without `max_redeliveries` a
-    message comes back until it is acknowledged; with it, it goes to `<topic>-<name>-DLQ` after so many redeliveries.
-    `origins`: only messages that were first written in these clusters are delivered. The others stay for the consumers that are
-    for them, as where each region works on its own. A consumer that is to be ready when another one of this cluster ends is a
-    `standby`. It waits until that one has stopped, was killed, or is silent for the cluster's `owner_timeout`, and goes on.
-    With `key_range=(i, n)` it is one of n consumers in this cluster, each of which gets the keys of its share (Pulsar's
-    Key_Shared). Every message of a key goes to the same one, in order. All of them must name the same n.
-    With `replicate_subscription_state=False` one that this consumer creates is of this region only (Pulsar's `replicateSubscriptionState`):
-    no other one knows it, and nobody waits for others. None: as the policy of its topic says. One that is there stays as it is;
-    `geo subscriptions set` changes it.
-    Consumers in one process that share a `turn`, a lock, call their functions one after the other.
-    Raises UsageError for an option that means nothing and a topic of delta-geo's own, InvalidNameError.
+    `start`, where a subscription of which there is no record yet begins: earliest, latest or a time (one without a zone is UTC). With
+    `ignore_unreadable` a run begins though records of the subscription cannot be read. Without `max_redeliveries` a message comes back until it is
+    acknowledged; with it, it goes to `<topic>-<name>-DLQ` after so many redeliveries. `origins`: only messages that were first written in these
+    clusters are delivered. The others stay for the consumers that are for them, as where each region works on its own. A consumer that is to be
+    ready when another one of this cluster ends is a `standby`. It waits until that one has stopped, was killed, or is silent for the cluster's
+    `owner_timeout`, and goes on. With `key_range=(i, n)` it is one of n consumers in this cluster, each of which gets the keys of its share
+    (Pulsar's Key_Shared). Every message of a key goes to the same one, in order. All of them must name the same n. With
+    `replicate_subscription_state=False` one that this consumer creates is of this region only (Pulsar's `replicateSubscriptionState`): no other one
+    knows it, and nobody waits for others. None: as the policy of its topic says. One that is there stays as it is; `geo subscriptions set` changes
+    it. Consumers in one process that share a `turn`, a lock, call their functions one after the other. Raises UsageError for an option that means
+    nothing and a topic of delta-geo's own, InvalidNameError.
     """
 
     def __init__(
@@ -181,8 +179,8 @@ class Subscription:
         return True
 
     def acknowledge(self, ids: Iterable[MessageId]) -> int:
-        """Acknowledge messages by id, whenever they were delivered. Returns how many of them count. Refused are those that do not
-        exist, and those that this run delivered before the subscription was reset and not since.
+        """Acknowledge messages by id, whenever they were delivered. Returns how many of them count. Refused are those that do not exist, and those
+        that this run delivered before the subscription was reset and not since.
 
         Raises UsageError unless a run is under way, which publishes it.
         """

@@ -129,9 +129,9 @@ class UserFunction:
         state: AckState,
         error: Exception | None,
     ) -> None:
-        """Deliver the parts of `messages`, which are `live`, as `halving` has them; so far `failed` did, with `error`. What passes is
-        settled at once, and a message that is to blame counts as delivered in vain. If nothing passes and nobody is to blame,
-        raises the error. What failed before, or came alone, waits for its redelivery instead and holds up nobody."""
+        """Deliver the parts of `messages`, which are `live`, as `halving` has them; so far `failed` did, with `error`. What passes is settled at
+        once, and a message that is to blame counts as delivered in vain. If nothing passes and nobody is to blame, raises the error. What failed
+        before, or came alone, waits for its redelivery instead and holds up nobody."""
         errors = dict.fromkeys(halving.blamed, "" if error is None else first_line(error))
         while (part := halving.part) is not None and not self._ends():
             now = self._state()

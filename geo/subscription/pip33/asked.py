@@ -1,7 +1,7 @@
 """Whom a snapshot must ask, by which clusters' messages come where, and who of them cannot answer now. Pure.
 
-A message is routed to this cluster and to x if its origin's messages reach both. A position in the log of x is safe once all such
-messages before it are here. That is known by an answer of their origin, which comes after them on the same way.
+A message is routed to this cluster and to x if its origin's messages reach both. A position in the log of x is safe once all such messages before
+it are here. That is known by an answer of their origin, which comes after them on the same way.
 """
 
 from __future__ import annotations

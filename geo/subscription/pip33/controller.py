@@ -1,11 +1,12 @@
 """PIP-33 for one topic in one cluster: begins snapshots, answers those of others, and tells who may go on where. Pure.
 
 It is a fold over the topic's rows of `system/markers`. The same rows give the same effects and the same state, wherever batches begin and end. A
-request of its own counts once its row is read back, before which no answer does. A snapshot counts as soon as its last
-answer is heard, and its own marker is for who begins without this state. No row makes it write a marker twice. No row of whatever content raises; one that is refused, forged or too late is counted.
+request of its own counts once its row is read back, before which no answer does. A snapshot counts as soon as its last answer is heard, and its own
+marker is for who begins without this state. No row makes it write a marker twice. No row of whatever content raises; one that is refused, forged or
+too late is counted.
 
 Invariants, which tests/model holds after every step of any schedule:
-- A. For each snapshot in a cache, what is at or before `clusters[x]` in the log of x is at or before `local_position` here, if it was routed to both.
+- A. For each snapshot in a cache: what is at or before `clusters[x]` in the log of x is at or before `local_position` here. (If routed to both.)
 - B. An update is written only for a snapshot that the versions finished here have passed whole; each at most once.
 - C. A subscription never moves backward, neither by what is finished here nor by an update.
 - D. A snapshot that was begun before the end of the last void, or while one was open, is never used. Nor is one that was begun before a tick by which
@@ -34,7 +35,7 @@ from geo.config.model import Snapshots
 from geo.errors import SchemaError
 from geo.ids import Position
 from geo.subscription.pip33.controller_rows import (
-    Again,
+    Resnapshot,
     Effect,
     FinishedUpTo,
     MarkerRow,
@@ -42,7 +43,7 @@ from geo.subscription.pip33.controller_rows import (
     Subscribed,
     Tick,
     Unsubscribed,
-    Void,
+    Invalidated,
     WriteMarker,
 )
 from geo.subscription.pip33.happened import Counts, Happened
@@ -79,7 +80,7 @@ def is_only_noted(kind: str | None, sender: str | None, cluster: str) -> bool:
 
 
 class TopicController:
-    """Handles the rows in their order (`hear`). `counts` by the reason's text."""
+    """Handles the rows in their order (`handle`). `counts` by the reason's text."""
 
     def __init__(self, cluster: str, topic: str, settings: Snapshots | None = None) -> None:
         self.cluster, self.topic, self.settings = cluster, topic, settings or Snapshots()
@@ -98,8 +99,8 @@ class TopicController:
 
     @property
     def waits_for(self) -> Mapping[str, str]:
-        """The clusters because of which no snapshot is begun, and why. This one itself: a void that has not ended, or what keeps its
-        markers out of its log. Empty: they go on."""
+        """The clusters because of which no snapshot is begun, and why. This one itself: a void that has not ended, or what keeps its markers out of
+        its log. Empty: they go on."""
         return self._rounds.waits_for
 
     @property
@@ -130,7 +131,7 @@ class TopicController:
 
     # -- what it hears -----------------------------------------------------------------------------------------------
 
-    def hear(self, row: Row) -> list[Effect]:
+    def handle(self, row: Row) -> list[Effect]:
         """The effects of a row. One whose number is not beyond the last has none."""
         if row.seq <= self._seq:
             return self.counts.nothing(Happened.REPEATED)
@@ -150,18 +151,18 @@ class TopicController:
             return effects
         if isinstance(row, Unsubscribed):
             return self._cursors.unsubscribed(row.subscription)
-        if isinstance(row, Again):
+        if isinstance(row, Resnapshot):
             self._rounds.want_another()
             return []
         return self._on_void(row)
 
     def _is_of_another_table(self, row: Row) -> bool:
-        if isinstance(row, (Unsubscribed, Void, Again)) or row.table is None or self._table is None:
+        if isinstance(row, (Unsubscribed, Invalidated, Resnapshot)) or row.table is None or self._table is None:
             return False
         return row.table != self._table
 
-    def _on_void(self, row: Void) -> list[Effect]:
-        if not self._voids.hear(row):
+    def _on_void(self, row: Invalidated) -> list[Effect]:
+        if not self._voids.handle(row):
             return []
         self._rounds.forget()
         if row.table is None:

@@ -1,9 +1,9 @@
 """The stateful stream that joins the markers of all topics of a cluster: `transformWithState` over `system/markers`, keyed by topic.
 
-It runs the pure controller (geo.subscription.pip33.controller) and does what that says. What a row leads to is done once, whatever dies. A topic's markers
-of a batch are one commit of its log, and in it stands up to which row of `system/markers` they are. So a batch that is replayed, and one of a state
-that was lost and is built again from the table, writes nothing twice. The readable rows (`system/version_starts`) have the same numbers, and are
-written before.
+It runs the pure controller (geo.subscription.pip33.controller) and does what that says. What a row leads to is done once, whatever dies. A topic's
+markers of a batch are one commit of its log, and in it stands up to which row of `system/markers` they are. So a batch that is replayed, and one of
+a state that was lost and is built again from the table, writes nothing twice. The readable rows (`system/version_starts`) have the same numbers,
+and are written before.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from geo.streams.workers import Workers
 from geo.subscription.pip33.controller import TopicController
 from geo.subscription.pip33.controller_rows import (
     Effect,
-    Forgotten,
+    StateDropped,
     GivenUp,
     MayStart,
     Notes,
@@ -100,7 +100,7 @@ class Processor(StatefulProcessor):
             controller = TopicController.from_state(self._cluster, topic, json.loads(kept[0]), self._settings)
             said = _standing(controller)
         for seq, fact in sorted((row["seq"], row["fact"]) for row in rows):
-            effects = controller.hear(decode(seq, fact))
+            effects = controller.handle(decode(seq, fact))
             if effects:
                 yield Row(topic=topic, seq=seq, told=pickle.dumps(effects))
         if (now := _standing(controller)) != said:
@@ -267,7 +267,7 @@ class ControllerQuery:
             match one:
                 case TopicStanding(waits_for, refused):
                     found["", here] = VersionStart(name, "", here, seq, waits_for=waits_for or None, refused=refused or None)
-                case Forgotten(subscription, here_too):
+                case StateDropped(subscription, here_too):
                     rows = self._tables.journal(VERSION_STARTS).read(VersionStart, topic=topic, subscription=subscription)
                     known = {(subscription, row.cluster): row for row in rows} | found
                     gone = [at for at, row in known.items() if at[0] == subscription and (here_too or row.told_by is None)]
@@ -308,8 +308,8 @@ class ControllerQuery:
             publisher.writer.abandon()
 
     def _opened(self, topic: str) -> Publisher:
-        """Whoever owns the controllers alone may write their markers, so it is taken from an owner of former ones, whether that lives or
-        not. But not from who came since: that one deletes the topic. Raises GeoError as `Publisher.open`, and for a topic that was deleted."""
+        """Whoever owns the controllers alone may write their markers, so it is taken from an owner of former ones, whether that lives or not. But
+        not from who came since: that one deletes the topic. Raises GeoError as `Publisher.open`, and for a topic that was deleted."""
         name = Topic.parse(topic)
         self._refuse(name)
         since = self._ownership.precedes(markers_producer(self._tables, name))

@@ -87,7 +87,7 @@ class Unsubscribed:
 
 
 @dataclass(frozen=True, slots=True)
-class Void:
+class Invalidated:
     """Rows come into the log here, or come back, otherwise than in the order in which links replicate them. So does a comparison of both logs,
     backfill or rebuild, or a link that replicates what such a one wrote into its source. `begins` before its first row, else after its last. `what`
     names it: who begins again after a crash has the same name, and who ends ends it once. To end what has not begun changes nothing. `table`:
@@ -101,13 +101,13 @@ class Void:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Resnapshot:
     """An update could not be written: one more snapshot is to be taken though nothing came, and told."""
 
     seq: int
 
 
-Row = MarkerRow | Tick | FinishedUpTo | Subscribed | Unsubscribed | Void | Again
+Row = MarkerRow | Tick | FinishedUpTo | Subscribed | Unsubscribed | Invalidated | Resnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class GivenUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class StateDropped:
     """The place where the subscription may go on elsewhere, by what this cluster told, counts no more: it was deleted here. `here_too`: neither
     does where it may begin here, since the log is another one."""
 
@@ -148,7 +148,7 @@ class Forgotten:
     here_too: bool
 
 
-Effect = WriteMarker | MayStart | GivenUp | Forgotten
+Effect = WriteMarker | MayStart | GivenUp | StateDropped
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from geo.subscription.pip33.controller import concerns
 from geo.subscription.pip33.controller_rows import (
     MarkerRow,
     Row,
-    Void,
+    Invalidated,
 )
 from geo.subscription.pip33.marker_journal import LookedUpTo
 from geo.subscription.pip33.markers import MAX_BYTES
@@ -170,5 +170,5 @@ class LogFeed:
 
 def invalidated(what: str, table: str | None = None) -> list[Row]:
     """Rows came otherwise than in order: begun and ended. Of another table one row says all, which is kept (geo.subscription.pip33.marker_journal)."""
-    begins = [Void(0, what, begins=True)] if table is None else []
-    return [*begins, Void(0, what, begins=False, table=table)]
+    begins = [Invalidated(0, what, begins=True)] if table is None else []
+    return [*begins, Invalidated(0, what, begins=False, table=table)]

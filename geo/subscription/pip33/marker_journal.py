@@ -29,7 +29,7 @@ from geo.now import now_us
 from geo.schemas import MARKERS
 from geo.streams.checkpoint import goes_on_from
 from geo.subscription.pip33.controller import STATE_VERSION
-from geo.subscription.pip33.controller_rows import Again, FinishedUpTo, MarkerRow, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.pip33.controller_rows import Resnapshot, FinishedUpTo, MarkerRow, Row, Subscribed, Tick, Unsubscribed, Invalidated
 from geo.times import from_us
 
 
@@ -44,8 +44,8 @@ _KINDS: Mapping[str, type] = {
     "PROGRESS": FinishedUpTo,
     "SUBSCRIBED": Subscribed,
     "UNSUBSCRIBED": Unsubscribed,
-    "VOID": Void,
-    "AGAIN": Again,
+    "VOID": Invalidated,
+    "AGAIN": Resnapshot,
 }
 
 

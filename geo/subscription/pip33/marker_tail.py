@@ -122,6 +122,6 @@ def _fillings(tables: ClusterTables) -> Mapping[Topic, Mapping[str, bool]]:
     is, until somebody ends it.
     """
     found: dict[Topic, dict[str, bool]] = {}
-    for name, one in named_owners(tables, RunnerKind.FILLING):
+    for name, one in named_owners(tables, RunnerKind.BACKFILL):
         found.setdefault(name.topic, {})[str(name)] = one.is_owned
     return found

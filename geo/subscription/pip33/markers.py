@@ -3,8 +3,8 @@
     marker   the kind (`MarkerKind`)
     payload  JSON, ASCII, keys sorted, no spaces: "version": 1 and the fields of the kind; a position is [version, index]
 
-Versioned, and strict when it is read: what another program wrote is refused with a reason that is counted, and changes nothing.
-Who sent a marker is no field that counts. It is the origin of the row, which the table it was first written in stands for.
+Versioned, and strict when it is read: what another program wrote is refused with a reason that is counted, and changes nothing. Who sent a marker
+is no field that counts. It is the origin of the row, which the table it was first written in stands for.
 """
 
 from __future__ import annotations

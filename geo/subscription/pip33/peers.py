@@ -1,5 +1,5 @@
-"""Facts that clusters tell of themselves by their system tables, asked again and again by whoever takes snapshots. Others are asked in threads, since
-one that is away may never answer.
+"""Facts that clusters tell of themselves by their system tables, asked again and again by whoever takes snapshots. Others are asked in threads,
+since one that is away may never answer.
 """
 
 from __future__ import annotations

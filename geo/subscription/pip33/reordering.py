@@ -24,9 +24,9 @@ def out_of_order(commit: Commit) -> str | None:
 
 
 def replicated_out_of_order(record: LinkRecord, before: CommitName, passed: Sequence[Commit]) -> str | None:
-    """Tells why what a link replicated with this record may be out of order here. It was so in its source, or nobody can know any more. `before`: up
-    to which commit of that table it had replicated everything. `passed`: the commits of the source from there to the record's cursor, as far as they
-    are there.
+    """Tells why what a link replicated with this record may be out of order here. It was so in its source, or nobody can know any more. `before`:
+    up to which commit of that table it had replicated everything. `passed`: the commits of the source from there to the record's cursor, as far as
+    they are there.
     """
     if record.cursor.version < before.version:
         return f"{record.link}: its source was put back"

@@ -44,8 +44,8 @@ class SnapshotBuilder:
         return SnapshotRequest(self.snapshot_id, local_cluster, in_us(self.started), self.round)
 
     def on_response(self, cluster: str, position: Position, local_position: Position) -> Snapshot | None:
-        """`position`: how far the log of the cluster went; `local_position`: where its answer stands in the log here. One of a cluster
-        that was not asked, that has answered, or after the end changes nothing. Whether one is too late is the caller's matter.
+        """`position`: how far the log of the cluster went; `local_position`: where its answer stands in the log here. One of a cluster that was not
+        asked, that has answered, or after the end changes nothing. Whether one is too late is the caller's matter.
 
         None: answers are missing, those of the second round if it is that now, which is to be asked for.
         """

@@ -61,8 +61,8 @@ class SnapshotRounds:
         """The local position of the last snapshot that completed."""
         self._waits_for: dict[str, str] = {}
         self._unanswered: dict[str, int] = {}
-        """Snapshots in a row, by cluster that was asked, in which its answer lacked or was of no use. Of this one, in which the request did not come
-        into the log, so that nobody could answer.
+        """Snapshots in a row, by cluster that was asked, in which its answer lacked or was of no use. Of this one, in which the request did not
+        come into the log, so that nobody could answer.
         """
         self._at_odds: dict[str, str] = {}
         """Clusters, by cluster whose answer was of no use, whose messages it holds and that were to be asked too."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from geo.ids import Position
-from geo.subscription.pip33.controller_rows import Effect, FinishedUpTo, Forgotten, MayStart, Subscribed, WriteMarker
+from geo.subscription.pip33.controller_rows import Effect, FinishedUpTo, StateDropped, MayStart, Subscribed, WriteMarker
 from geo.subscription.pip33.happened import Counts, Happened
 from geo.subscription.pip33.markers import SubscriptionUpdate, read_snapshot
 from geo.subscription.pip33.snapshot_cache import Snapshot, SnapshotCache
@@ -39,8 +39,8 @@ class SubscriptionCursor:
 
     @property
     def leads(self) -> bool:
-        """Snapshots of this cluster are of use to it. They are not where nobody reads, and not as long as a consumer elsewhere is further
-        on, whose cluster takes its own. So of a consumer that moved, the cluster it left takes none."""
+        """Snapshots of this cluster are of use to it. They are not where nobody reads, and not as long as a consumer elsewhere is further on, whose
+        cluster takes its own. So of a consumer that moved, the cluster it left takes none."""
         return self.used_here and self.next_here >= (self.start or 0)
 
 
@@ -87,7 +87,7 @@ class SubscriptionCursors:
             return []
         if one.start is not None:
             self._each[name] = SubscriptionCursor(self._copied_cache(), start=one.start)
-        return [Forgotten(name, here_too=False)]
+        return [StateDropped(name, here_too=False)]
 
     def progress(self, row: FinishedUpTo) -> list[Effect]:
         """Handles what a consumer here has finished."""
@@ -136,7 +136,7 @@ class SubscriptionCursors:
         self._quiet = None
         for one in self._each.values():
             one.finished = one.start = None
-        return [Forgotten(name, here_too=True) for name in self._each]
+        return [StateDropped(name, here_too=True) for name in self._each]
 
     def _made(self, name: str, *, here: bool = False) -> SubscriptionCursor | None:
         """It; None if there is no room for it. One that is used `here` takes that of one that is not."""
@@ -162,8 +162,8 @@ class SubscriptionCursors:
         return self._passed(name, one)
 
     def _with_markers_behind(self, version: int) -> int:
-        """Whoever has finished every message has finished the markers behind them. No consumer has to come by for those, and a topic that
-        rests is in step (Pulsar's #19551)."""
+        """Whoever has finished every message has finished the markers behind them. No consumer has to come by for those, and a topic that rests is
+        in step (Pulsar's #19551)."""
         if self._quiet is None:
             return version
         moved, looked = self._quiet

@@ -21,7 +21,7 @@ from geo.subscription.pip33.answers import Answers
 from geo.subscription.pip33.asked import Ways
 from geo.subscription.pip33.controller import is_only_noted
 from geo.subscription.pip33.controller_rows import (
-    Again,
+    Resnapshot,
     FinishedUpTo,
     MarkerRow,
     Notes,
@@ -29,7 +29,7 @@ from geo.subscription.pip33.controller_rows import (
     Subscribed,
     Tick,
     Unsubscribed,
-    Void,
+    Invalidated,
 )
 from geo.subscription.pip33.log_feed import LogFeed
 from geo.subscription.pip33.surroundings import Surroundings, TopicWays
@@ -102,8 +102,8 @@ class TopicFeed:
         except RetryableError as error:
             lost = self._restart(error)
         # Where the log shows one, after the log: whoever has brought a row owned that before, so nothing is begun between two of its rows.
-        now = backfills(any(isinstance(row, Void) for row in rows))
-        told = [*([Again(0)] if again else []), *lost, *self._of_backfills(now)]
+        now = backfills(any(isinstance(row, Invalidated) for row in rows))
+        told = [*([Resnapshot(0)] if again else []), *lost, *self._of_backfills(now)]
         # By the ways that a tick tells an answer goes: it comes before what was copied.
         if (tick := self._tick(used=bool(subscriptions))) is not None:
             if self._told is None or tick.moved != self._told.moved:
@@ -116,7 +116,7 @@ class TopicFeed:
         is_due = has_waited or not all(waits)
         others = list(self._of_subscriptions(subscriptions, with_others=is_due))
         told += others
-        self._is_changed |= any(isinstance(row, (Void, Again, Subscribed, Unsubscribed)) for row in told)
+        self._is_changed |= any(isinstance(row, (Invalidated, Resnapshot, Subscribed, Unsubscribed)) for row in told)
         self._held += told
         if not is_due and not others:
             return []  # they come with the next rows; a tail that comes after this one reads them again
@@ -143,7 +143,7 @@ class TopicFeed:
         for what, begins in now.items():
             if self._backfills.get(what) != begins:
                 self._backfills[what] = begins
-                yield Void(0, what, begins)
+                yield Invalidated(0, what, begins)
 
     def _of_subscriptions(self, subscriptions: Mapping[str, VersionSubscription], *, with_others: bool) -> Iterator[Row]:
         """Rows for what people did, at once. The progress of consumers comes with other rows, or once in `timetable.MARKERS_LOOK_S`. (Alone it

@@ -1,5 +1,5 @@
-"""The place where consumers of versions may go on in other clusters (PIP-33), kept up to date for one cluster. The tail of its logs and the stateful
-stream behind it are one piece of work of the supervisor, and so of the broker."""
+"""The place where consumers of versions may go on in other clusters (PIP-33), kept up to date for one cluster. The tail of its logs and the
+stateful stream behind it are one piece of work of the supervisor, and so of the broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from geo.streams.query_work import Both, QueryWork, QueryWorks
 from geo.streams.share import ALL, Share
 from geo.streams.supervisor import Supervisor, log_fault, unfinished
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Found, Group, Told
+from geo.streams.work import Found, Group, WorkReport
 from geo.subscription.pip33.controller_query import ControllerQuery
 from geo.subscription.pip33.controller_rows import Notes
 from geo.subscription.pip33.marker_tail import MarkerTail
@@ -78,8 +78,8 @@ class OpenSync:
 
 
 class SyncWork(QueryWork[OpenSync]):
-    """The tail of one cluster and the controllers of all its topics. There is one claim for both. They tell each other, in this process, which topics
-    rest. What the tail must give controllers that begin without a state it gives whenever both begin."""
+    """The tail of one cluster and the controllers of all its topics. There is one claim for both. They tell each other, in this process, which
+    topics rest. What the tail must give controllers that begin without a state it gives whenever both begin."""
 
     def __init__(
         self, tables: ClusterTables, peers: Mapping[str, Peer], config: Config, trigger: str, *, take_over: bool
@@ -175,9 +175,9 @@ class Versions(QueryWorks[SyncWork]):
             self._say(f"{self}: no cluster that can be read has one that regions share, so there is nothing to do")
         return Found()
 
-    def told(self, work: SyncWork | None) -> Told:
+    def report(self, work: SyncWork | None) -> WorkReport:
         name, markers = str(self if work is None else work), 0 if work is None else work.markers
-        return Told(name, markers, {"name": name, "markers": markers})
+        return WorkReport(name, markers, {"name": name, "markers": markers})
 
     def _are_used(self) -> bool:
         """Tells whether there is one that is replicated here or in another cluster. One that cannot be read now counts as having one where something

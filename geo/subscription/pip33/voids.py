@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from geo.subscription.pip33.controller_rows import Void
+from geo.subscription.pip33.controller_rows import Invalidated
 
 
 class Voids:
@@ -29,7 +29,7 @@ class Voids:
         """Lets no snapshot be used that was begun before this row."""
         self._voided = seq
 
-    def hear(self, row: Void) -> bool:
+    def handle(self, row: Invalidated) -> bool:
         """Begins or ends a void. Returns whether that changes anything: to end what has not begun does not, unless the table is another one."""
         if row.begins:
             self._open.add(row.what)

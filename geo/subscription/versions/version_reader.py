@@ -1,5 +1,5 @@
-"""Code by which a consumer of versions reads a topic's log, to be pasted. A plain Delta stream, a dbt model or a SQL job needs it to survive expiry,
-and to see messages alone. Pure.
+"""Code by which a consumer of versions reads a topic's log, to be pasted. A plain Delta stream, a dbt model or a SQL job needs it to survive
+expiry, and to see messages alone. Pure.
 """
 
 from __future__ import annotations

@@ -51,9 +51,9 @@ class StartElsewhere:
     """The place where the consumer of a version subscription in `source` may go on in `target`: `start` is the first version to read there
     (`startingVersion`). None: nothing is known, and `why_not` says why.
 
-    Messages are those in the target's log. `at_most_repeated`: at or after the start, and finished in the source, by what is known
-    of its progress. `unseen`: before it and not finished in the source, by why (`handoff_report.Why`); `unseen_ids` as
-    `origin:ledger:first-last`, at most 100 ranges.
+    Messages are those in the target's log. `at_most_repeated`: at or after the start, and finished in the source, by what is known of its progress.
+    `unseen`: before it and not finished in the source, by why (`handoff_report.Why`); `unseen_ids` as `origin:ledger:first-last`, at most 100
+    ranges.
     """
 
     topic: str
@@ -230,8 +230,8 @@ def start_elsewhere(
     *,
     source_gone: bool,
 ) -> StartElsewhere:
-    """Tells where the subscription's consumer in `source` may go on in `target`. With `source_gone`, and if it does not answer within
-    ANSWER_S, by what had come to the target. Raises UsageError if neither knows it, or if it is of the source's region only."""
+    """Tells where the subscription's consumer in `source` may go on in `target`. With `source_gone`, and if it does not answer within ANSWER_S, by
+    what had come to the target. Raises UsageError if neither knows it, or if it is of the source's region only."""
     if source == target:
         raise UsageError(f"--from and --to are both {source}.")
     here = _Source(unreadable="not looked at: it is said to be gone")

@@ -1,8 +1,8 @@
 """Version subscriptions of a cluster. Their consumers only know versions of its topic logs, such as a Delta stream, a dbt model or a SQL job.
 `system/version_subscriptions`, read and written.
 
-How far one has come is said by people (`finish`), or by the checkpoint folder of its streaming query. Each is of one cluster; where it may
-go on elsewhere is found out by the topic's controller (`geo.subscription.pip33.controller`) and stands in `system/version_starts`.
+How far one has come is said by people (`finish`), or by the checkpoint folder of its streaming query. Each is of one cluster; where it may go on
+elsewhere is found out by the topic's controller (`geo.subscription.pip33.controller`) and stands in `system/version_starts`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class VersionSubscription:
-    """`finished`: every version up to this one is processed, as people said. None: nothing is, or `checkpoint` says it, as long as it is that
-    of the query `query_id`. Versions are those of the topic log whose Delta id is `table_id`. Created again it is another one, which
-    `created_at` says. Not `replicated`: it is of this region only, and nobody finds out where it may go on elsewhere."""
+    """`finished`: every version up to this one is processed, as people said. None: nothing is, or `checkpoint` says it, as long as it is that of
+    the query `query_id`. Versions are those of the topic log whose Delta id is `table_id`. Created again it is another one, which `created_at`
+    says. Not `replicated`: it is of this region only, and nobody finds out where it may go on elsewhere."""
 
     topic: Topic
     subscription: str
@@ -206,8 +206,8 @@ def _view_of(topic_log: Table) -> str:
 def finish(tables: ClusterTables, topic: Topic, subscription: str, version: int) -> VersionSubscription:
     """Record that its consumer has processed every version up to this one.
 
-    Raises UsageError for one that is not known here, one that goes by a checkpoint, and a version that is not in the log. UnsafeError if
-    the log is another one by now, or the version is before what was finished.
+    Raises UsageError for one that is not known here, one that goes by a checkpoint, and a version that is not in the log. UnsafeError if the log is
+    another one by now, or the version is before what was finished.
     """
     log, _ = seen_log(tables, topic)
     table_id, newest = log.table_id(), log.latest_version()
@@ -235,8 +235,8 @@ def finish(tables: ClusterTables, topic: Topic, subscription: str, version: int)
 
 
 def switch(tables: ClusterTables, topic: Topic, subscription: str, *, replicated: bool) -> bool:
-    """Let it be found out from here on where it may go on elsewhere, or not any more. Then what is known of that here is forgotten, and
-    other clusters keep what they were told. Returns whether that changes anything. Raises UsageError if it is not known here."""
+    """Let it be found out from here on where it may go on elsewhere, or not any more. Then what is known of that here is forgotten, and other
+    clusters keep what they were told. Returns whether that changes anything. Raises UsageError if it is not known here."""
     there, now = _change(
         tables, topic, subscription, lambda there: replace(_known(tables, topic, subscription, there), replicated=replicated)
     )

@@ -50,26 +50,26 @@ def test_a_cursor_is_read_as_it_was_written() -> None:
 
 def test_records_add_to_it_and_it_never_goes_back() -> None:
     before = Cursor(TOPIC, "billing", Remembered(_state(0)), {ONE: 4, TWO: 9}, {MALFORMED: 1}, None, 3)
-    after = before.taking(_told(_state(1), {ONE: 6, TWO: 2}, MALFORMED=2), {}, TODAY, None, anew=False)
+    after = before.taking(_told(_state(1), {ONE: 6, TWO: 2}, MALFORMED=2), {}, TODAY, None, all_read=False)
     assert after.remembered == Remembered(_state(0, 1)), "where nothing expires no day is kept"
     assert (after.folded, after.refused, after.sequence) == ({ONE: 6, TWO: 9}, {MALFORMED: 3}, 3)
-    nothing = before.taking(_told(None, {ONE: 6}, MALFORMED=1), {}, TODAY, None, anew=False)
+    nothing = before.taking(_told(None, {ONE: 6}, MALFORMED=1), {}, TODAY, None, all_read=False)
     assert (nothing.remembered, nothing.folded) == (before.remembered, {ONE: 6, TWO: 9}), "what is refused is passed"
 
 
 def test_what_a_newer_program_wrote_is_not_passed_and_is_counted_once_by_each_run() -> None:
     before = Cursor(TOPIC, "billing", Remembered(_state(0)), {ONE: 4}, {NEWER: 1, MALFORMED: 1}, None, 3)
     told = _told(_state(1), {ONE: 9}, NEWER_ENCODING=1)
-    assert before.taking(told, {ONE: 6}, TODAY, None, anew=True).folded == {ONE: 5}
-    assert before.taking(told, {ONE: 6}, TODAY, None, anew=True).refused == {NEWER: 1, MALFORMED: 1}
-    assert before.taking(told, {ONE: 6}, TODAY, None, anew=False).refused == {NEWER: 2, MALFORMED: 1}, "another one"
+    assert before.taking(told, {ONE: 6}, TODAY, None, all_read=True).folded == {ONE: 5}
+    assert before.taking(told, {ONE: 6}, TODAY, None, all_read=True).refused == {NEWER: 1, MALFORMED: 1}
+    assert before.taking(told, {ONE: 6}, TODAY, None, all_read=False).refused == {NEWER: 2, MALFORMED: 1}, "another one"
 
 
 def test_a_ledger_of_which_no_day_is_known_counts_as_named_today() -> None:
     before = Cursor(TOPIC, "billing", Remembered(_state(0)), {}, {}, None, 3)
-    assert before.taking(_told(None, {}), {}, TODAY, 10, anew=False).remembered.days == {MESSAGES: TODAY}
+    assert before.taking(_told(None, {}), {}, TODAY, 10, all_read=False).remembered.days == {MESSAGES: TODAY}
     known = Cursor(TOPIC, "billing", Remembered(_state(0), {MESSAGES: TODAY - 5}), {}, {}, None, 3)
-    assert known.taking(_told(_state(1), {}), {}, TODAY + 1, 10, anew=False).remembered.days == {MESSAGES: TODAY}
+    assert known.taking(_told(_state(1), {}), {}, TODAY + 1, 10, all_read=False).remembered.days == {MESSAGES: TODAY}
 
 
 def test_compact_records_are_due_when_there_are_none_or_old_ones() -> None:

@@ -170,12 +170,12 @@ def test_what_a_peer_tells_from_before_a_reset_is_not_told_here_though_it_is_hea
     own = claim(settings.tables, [[consumer_runner(settings.tables, TOPIC, NAME, "")]])[0]
     member = ConsumerPart(settings, own, consumer, 0.0)
     before, after = AckState(base=Base()), AckState(epoch=Epoch(1, "us"), base=Base())
-    member.hear([_of_eu(member, before)], elsewhere=True)
+    member.handle([_of_eu(member, before)], elsewhere=True)
     member.begin(SubscriptionState(after))
     assert consumer.state == after
     assert consumer.take_unpublished() is None
     assert consumer.done.refused == 0
-    member.hear([_of_eu(member, replace(after, epoch=Epoch(2, "eu")))], elsewhere=True)
+    member.handle([_of_eu(member, replace(after, epoch=Epoch(2, "eu")))], elsewhere=True)
     assert consumer.take_unpublished() == SubscriptionState(consumer.state.beginning)
     assert consumer.state.epoch.counter == 2
     assert len(resets) == 2, "where it begins at the start, and the later one"

@@ -16,17 +16,17 @@ from geo.ids import Position
 from geo.subscription.pip33 import subscription_cursors
 from geo.subscription.pip33.controller import FOR_OTHERS, STATE_VERSION, TopicController
 from geo.subscription.pip33.controller_rows import (
-    Again,
+    Resnapshot,
     Effect,
     FinishedUpTo,
-    Forgotten,
+    StateDropped,
     GivenUp,
     MarkerRow,
     MayStart,
     Subscribed,
     Tick,
     Unsubscribed,
-    Void,
+    Invalidated,
     WriteMarker,
 )
 from geo.subscription.pip33.happened import Happened
@@ -64,7 +64,7 @@ class Topic:
         self.seq += 1
         kept = json.loads(json.dumps(self.controller.to_state()))
         self.controller = TopicController.from_state("a", "t", kept, self.controller.settings)
-        return self.controller.hear(kind(self.seq, *fields, **named))
+        return self.controller.handle(kind(self.seq, *fields, **named))
 
     def tick(
         self, now: float, moved: int | None = 1, unable: Mapping[str, str] | None = None, comes: tuple[str, ...] = ()
@@ -127,8 +127,8 @@ def test_one_that_is_deleted_here_is_forgotten_and_what_others_told_of_it_stays(
     topic.hear(FinishedUpTo, "s", topic.version)
     topic.hear(Subscribed, "of-b")
     topic.reads(SubscriptionUpdate("of-b", "b:t:7", 7_000_000, {"a": Position.end(2)}), "b")
-    assert topic.hear(Unsubscribed, "s") == [Forgotten("s", here_too=False)]
-    assert topic.hear(Unsubscribed, "of-b") == [Forgotten("of-b", here_too=False)]
+    assert topic.hear(Unsubscribed, "s") == [StateDropped("s", here_too=False)]
+    assert topic.hear(Unsubscribed, "of-b") == [StateDropped("of-b", here_too=False)]
     assert topic.hear(Unsubscribed, "s") == []
     assert topic.controller.subscriptions == ("of-b",)
     assert topic.controller.start("of-b") == 3
@@ -140,13 +140,13 @@ def test_one_that_is_deleted_and_created_again_begins_with_nothing() -> None:
     topic.hear(Subscribed, "s", 4, None, 100)
     assert topic.hear(Subscribed, "s", None, None, 100) == []
     assert topic.controller.finished("s") == 4
-    assert topic.hear(Subscribed, "s", None, None, 200) == [Forgotten("s", here_too=False)]
+    assert topic.hear(Subscribed, "s", None, None, 200) == [StateDropped("s", here_too=False)]
     assert topic.controller.finished("s") is None
 
 
 def test_where_the_log_is_another_one_nothing_that_was_said_of_versions_counts() -> None:
     topic = Topic()
-    assert topic.hear(Void, "dropped and created again", True, "other") == [Forgotten("s", here_too=True)]
+    assert topic.hear(Invalidated, "dropped and created again", True, "other") == [StateDropped("s", here_too=True)]
 
 
 def test_a_cluster_that_never_answers_is_named_and_asked_ever_more_rarely_until_it_does() -> None:
@@ -311,7 +311,7 @@ def test_of_an_update_that_was_lost_one_more_snapshot_is_taken_and_the_others_st
     topic.hear(FinishedUpTo, "s", topic.version)
     before = topic.controller.snapshots("behind")
     assert topic.tick(25) == []
-    assert topic.hear(Again) == []
+    assert topic.hear(Resnapshot) == []
     (begun,) = topic.tick(35)
     topic.reads_own([begun])
     topic.hear(FinishedUpTo, "s", topic.version)
@@ -349,7 +349,7 @@ def test_it_rests_when_no_tick_can_do_anything() -> None:
     assert not rests(), "one is wanted, and it is too soon"
     topic.tick(15, moved=2, unable={"b": "PAUSED"})
     assert rests()
-    topic.hear(Void, "b->a", True)
+    topic.hear(Invalidated, "b->a", True)
     assert not rests()
 
 
@@ -687,7 +687,7 @@ def test_a_row_heard_before_or_a_marker_copied_twice_changes_nothing() -> None:
     ask = SnapshotRequest(sid(9, "b"), "b", 9)
     assert len(topic.reads(ask, "b", version=7)) == 1
     assert topic.reads(ask, "b", version=7) == []
-    assert topic.controller.hear(FinishedUpTo(1, "s", 9)) == []
+    assert topic.controller.handle(FinishedUpTo(1, "s", 9)) == []
     assert topic.count(Happened.REPEATED) == 2
 
 
@@ -716,8 +716,8 @@ _ROWS = st.one_of(
     st.tuples(st.just(FinishedUpTo), st.sampled_from("st"), st.integers(0, 9)),
     st.tuples(st.just(Subscribed), st.sampled_from("st"), st.none() | st.integers(0, 9)),
     st.tuples(st.just(Unsubscribed), st.sampled_from("st")),
-    st.tuples(st.just(Again)),
-    st.tuples(st.just(Void), st.sampled_from(["x", "y"]), st.booleans(), st.none() | st.just("t")),
+    st.tuples(st.just(Resnapshot)),
+    st.tuples(st.just(Invalidated), st.sampled_from(["x", "y"]), st.booleans(), st.none() | st.just("t")),
 )  # fmt: skip
 
 
@@ -729,11 +729,11 @@ def test_no_rows_in_any_order_do_more_than_they_may(rows: list[tuple[Any, ...]])
     for seq, (kind, *fields) in enumerate(rows, 1):
         other = TopicController.from_state("a", "t", json.loads(json.dumps(one.to_state())))
         row = kind(seq, *fields)
-        effects = one.hear(row)
-        assert effects == other.hear(row)
+        effects = one.handle(row)
+        assert effects == other.handle(row)
         assert one.to_state() == other.to_state()
         assert len(pending(one)) <= 4
-        if isinstance(row, Void) and row.table is not None:
+        if isinstance(row, Invalidated) and row.table is not None:
             starts.clear()
         for effect in effects:
             if isinstance(effect, MayStart) and effect.sender is not None:
@@ -750,12 +750,12 @@ def test_a_void_takes_what_is_complete_what_is_pending_and_what_is_being_written
     topic.reads_own(topic.tick(15, moved=2))
     being_written = topic.answers(15, "b", 7)
     topic.reads_own(topic.tick(25, moved=3))
-    topic.hear(Void, "reconcile b->a", True)
+    topic.hear(Invalidated, "reconcile b->a", True)
     assert (topic.controller.snapshots("s"), topic.pending()) == ((), [])
     assert topic.reads_own(being_written) == []
     assert topic.tick(35, moved=4) == []
     assert topic.controller.waits_for == {"a": "reconcile b->a has begun and not ended"}
-    topic.hear(Void, "reconcile b->a", False)
+    topic.hear(Invalidated, "reconcile b->a", False)
     assert topic.reads_own(being_written) == []
     assert topic.answers(25, "b", 9) == []
     assert topic.controller.snapshots("s") == ()
@@ -785,8 +785,8 @@ def test_a_controller_that_was_built_anew_uses_none_that_was_begun_before_the_fi
 def test_an_idle_topic_gets_one_snapshot_after_a_void() -> None:
     topic = Topic()
     topic.completes(5, moved=1)
-    topic.hear(Void, "backfill b->a", True)
-    topic.hear(Void, "backfill b->a", False)
+    topic.hear(Invalidated, "backfill b->a", True)
+    topic.hear(Invalidated, "backfill b->a", False)
     topic.completes(15, moved=1)
     assert len(topic.controller.snapshots("s")) == 1
     assert topic.tick(100, moved=1) == []
@@ -795,13 +795,13 @@ def test_an_idle_topic_gets_one_snapshot_after_a_void() -> None:
 def test_several_voids_last_until_each_has_ended_and_one_begun_anew_ends_once() -> None:
     topic = Topic()
     for what in ("b->a", "b->a", "c->a"):
-        topic.hear(Void, what, True)
-    topic.hear(Void, "b->a", False)
+        topic.hear(Invalidated, what, True)
+    topic.hear(Invalidated, "b->a", False)
     assert topic.tick(5) == []
     assert topic.controller.waits_for == {"a": "c->a has begun and not ended"}
-    topic.hear(Void, "c->a", False)
+    topic.hear(Invalidated, "c->a", False)
     assert topic.tick(15) == [request(15)]
-    topic.hear(Void, "c->a", False)
+    topic.hear(Invalidated, "c->a", False)
     assert len(topic.pending()) == 1, "to end what has not begun changes nothing"
 
 
@@ -810,8 +810,8 @@ def test_in_another_table_nothing_is_finished_and_updates_count_that_were_answer
     topic.tick(5)
     topic.hear(FinishedUpTo, "s", 50)
     topic.reads(inbound(20), "b", version=60)
-    topic.hear(Void, "put back", True, table="new")
-    topic.hear(Void, "put back", False)
+    topic.hear(Invalidated, "put back", True, table="new")
+    topic.hear(Invalidated, "put back", False)
     assert (topic.controller.finished("s"), topic.controller.start("s")) == (None, None)
     assert topic.reads(SnapshotRequest(sid(19, "b"), "b", 19_000_000), "b", version=3) == [], "nobody is known before a tick"
     topic.tick(18)
@@ -828,7 +828,7 @@ def test_what_is_said_of_a_table_that_is_gone_does_not_count() -> None:
     """A consumer may tell late what it has finished there; in the new one nobody has read those versions."""
     topic = Topic()
     topic.hear(FinishedUpTo, "s", 50, "old")
-    topic.hear(Void, "put back", False, table="new")
+    topic.hear(Invalidated, "put back", False, table="new")
     topic.hear(FinishedUpTo, "s", 60, "old")
     topic.hear(Subscribed, "s", 60, "old")
     topic.hear(MarkerRow, "SNAPSHOT", b"", "a", Position(60, 0), 60, "old")
@@ -853,14 +853,14 @@ def test_the_state_is_bounded_however_many_snapshots_there_were() -> None:
     """The numbers of the controller's docstring are those of `./run bench state`."""
     subscriptions, snapshots = 20, 1_000
     controller, largest = TopicController("a", "persistent://shop/web/clicks"), 0
-    controller.hear(Tick(1, 5.0, 1, ("b",)))
+    controller.handle(Tick(1, 5.0, 1, ("b",)))
     for number in range(1, subscriptions + 1):
-        controller.hear(Subscribed(1 + number, f"subscription-{number}"))
+        controller.handle(Subscribed(1 + number, f"subscription-{number}"))
     for version in range(1, snapshots + 1):
         taken = SnapshotTaken(Snapshot(sid(version), Position.end(version - 1), {"b": Position.end(version)}), 99, version)
         seq = subscriptions + 2 * version
-        controller.hear(MarkerRow(seq, "SNAPSHOT", encode(taken), "a", Position(version, 0), version))
-        controller.hear(FinishedUpTo(seq + 1, f"subscription-{version % subscriptions + 1}", max(0, version - version % 97)))
+        controller.handle(MarkerRow(seq, "SNAPSHOT", encode(taken), "a", Position(version, 0), version))
+        controller.handle(FinishedUpTo(seq + 1, f"subscription-{version % subscriptions + 1}", max(0, version - version % 97)))
         if version % (snapshots // 10) == 0:
             largest = max(largest, len(json.dumps(controller.to_state())))
     held = [len(controller.snapshots(one)) for one in controller.subscriptions]
@@ -908,8 +908,8 @@ def test_a_controller_without_its_state_keeps_the_snapshots_that_it_hears_before
 def test_none_that_is_void_is_left_for_one_that_begins_later() -> None:
     topic = Topic()
     topic.completes(10, 1)
-    topic.hear(Void, "reconcile", True)
-    topic.hear(Void, "reconcile", False)
+    topic.hear(Invalidated, "reconcile", True)
+    topic.hear(Invalidated, "reconcile", False)
     topic.hear(Subscribed, "late")
     assert kept(topic, "late") == []
 
@@ -922,7 +922,7 @@ def test_one_that_is_of_its_region_only_from_now_on_ends_what_is_under_way_and_a
     topic = Topic()
     effects = topic.tick(AT)
     topic.reads_own(effects)
-    assert topic.hear(Unsubscribed, "s") == [Forgotten("s", here_too=False)]
+    assert topic.hear(Unsubscribed, "s") == [StateDropped("s", here_too=False)]
     assert topic.tick(AT + 10, moved=5) == []
     assert topic.tick(AT + 31, moved=9) == [GivenUp(sid(AT), ("b",))]
     assert topic.pending() == []

@@ -10,7 +10,7 @@ from geo.delta.history import CommitName
 from geo.ids import Position
 from geo.schemas import MARKERS
 from geo.subscription.pip33 import marker_journal
-from geo.subscription.pip33.controller_rows import FinishedUpTo, MarkerRow, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.pip33.controller_rows import FinishedUpTo, MarkerRow, Row, Subscribed, Tick, Unsubscribed, Invalidated
 from geo.subscription.pip33.marker_journal import Heard, LookedUpTo, MarkerJournal, decode, encode
 from tests.world import World
 
@@ -24,7 +24,7 @@ from tests.world import World
         FinishedUpTo(7, "s", 3, "t"),
         Subscribed(7, "s", None, "t", 9),
         Unsubscribed(7, "s"),
-        Void(7, "backfill", begins=True, table="t"),
+        Invalidated(7, "backfill", begins=True, table="t"),
     ],
     ids=lambda row: type(row).__name__,
 )
@@ -86,8 +86,8 @@ def test_old_rows_go_also_after_a_clock_that_was_ahead_and_what_is_always_to_be_
     for hours, what, table in [*told, (6, "newest", None)]:
         now = began + hours * 3_600_000_000
         monkeypatch.setattr(marker_journal, "now_us", lambda now=now: now)
-        voids = [(topic, Void(journal.next_seq(), what, begins=False, table=table)) for topic in ("one", "two")]
+        voids = [(topic, Invalidated(journal.next_seq(), what, begins=False, table=table)) for topic in ("one", "two")]
         journal.append([Heard(topic, void, at) for topic, void in voids])
     journal.trim_if_due()
-    left = sorted(row.what for topic, row in kept(world) if topic == "one" and isinstance(row, Void))
+    left = sorted(row.what for topic, row in kept(world) if topic == "one" and isinstance(row, Invalidated))
     assert left == ["newest", "of another table", "young"], "what came while the clock was ahead goes with what came after it"

@@ -18,7 +18,7 @@ from geo.schemas import MARKERS
 from geo.streams import timetable
 from geo.subscription.pip33 import topic_feed
 from geo.subscription.pip33.controller_rows import (
-    Again,
+    Resnapshot,
     FinishedUpTo,
     MarkerRow,
     Notes,
@@ -26,7 +26,7 @@ from geo.subscription.pip33.controller_rows import (
     Subscribed,
     Tick,
     Unsubscribed,
-    Void,
+    Invalidated,
 )
 from geo.subscription.pip33.marker_journal import decode
 from geo.subscription.pip33.marker_tail import MarkerTail
@@ -81,7 +81,7 @@ class Tailing:
 
 def voids(rows: list[Row]) -> list[tuple[str, bool]]:
     """What makes snapshots void by these rows, and whether it begins."""
-    return [(row.what, row.begins) for row in rows if isinstance(row, Void)]
+    return [(row.what, row.begins) for row in rows if isinstance(row, Invalidated)]
 
 
 def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_what_makes_snapshots_void(
@@ -95,7 +95,7 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     tail = Tailing(linked, monkeypatch)
     filling = filling_runners({"eu"}, TOPIC, "us")
     (ended, first, subscribed) = tail.round()
-    assert ended == Void(ended.seq, filling[0].name, begins=False), "the link has compared both logs before"
+    assert ended == Invalidated(ended.seq, filling[0].name, begins=False), "the link has compared both logs before"
     assert isinstance(first, Tick)
     assert (first.asked, first.unable, first.looked, first.comes) == (("eu",), {}, log.latest_version(), ("eu",))
     assert isinstance(subscribed, Subscribed)
@@ -127,7 +127,7 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     linked.write("us", 21, 22)
     tail = Tailing(linked, monkeypatch)
     rows = tail.round()
-    assert [type(row) for row in rows] == [Void, Tick, Void, Void, Subscribed, FinishedUpTo], "it goes on where the last one was"
+    assert [type(row) for row in rows] == [Invalidated, Tick, Invalidated, Invalidated, Subscribed, FinishedUpTo], "it goes on where the last one was"
     assert voids(rows[1:]) == [("comparison of ap->us", True), ("comparison of ap->us", False)]
     assert isinstance(rows[1], Tick)
     assert rows[1].comes == ("ap", "eu"), "no policy says so, but the link has brought it"
@@ -140,9 +140,9 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
 
     tail.notes.lost_updates[str(TOPIC)] = 7
     first_of_all, *_ = tail.round()
-    assert isinstance(first_of_all, Again)
+    assert isinstance(first_of_all, Resnapshot)
     assert tail.notes.lost_updates == {}
-    assert not any(isinstance(row, Again) for row in tail.round())
+    assert not any(isinstance(row, Resnapshot) for row in tail.round())
 
     tail.now += FREQUENCY_S
     tail.round()

@@ -99,8 +99,8 @@ def _columns(protocol: Fields, metadata: Fields) -> Mapping[str, Fields]:
 
 
 def described(folder: ReadPath, files: Iterable[Fields], columns: Mapping[str, Fields]) -> list[DataFile]:
-    """Files with what the log says of them. Values of columns are of their types. Those of other ones than whole numbers, texts, dates
-    and times with a zone are left out, and so is what columns within columns have. Raises UnsupportedError for what is not whole."""
+    """Files with what the log says of them. Values of columns are of their types. Those of other ones than whole numbers, texts, dates and times
+    with a zone are left out, and so is what columns within columns have. Raises UnsupportedError for what is not whole."""
     with refusing(*_NOT_WHOLE):
         kinds = {name: one["type"] for name, one in columns.items() if isinstance(one["type"], str)}
         table = folder.parent

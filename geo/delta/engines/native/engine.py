@@ -1,7 +1,7 @@
 """Answers questions about a Delta table without Spark, by its log and its files.
 
-It refuses what it cannot know. So it does where the table uses more of the protocol than plain files, or its files lack statistics. It does too where
-there is more than a little to read and Spark is at hand (geo.delta.driver.Reads).
+It refuses what it cannot know. So it does where the table uses more of the protocol than plain files, or its files lack statistics. It does too
+where there is more than a little to read and Spark is at hand (geo.delta.driver.Reads).
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ class NativeEngine(Engine):
         where: Predicate,
         from_stats: Callable[[DataFile], T | None],
     ) -> list[T]:
-        """Scans as `scan`. Nothing is read of a file that by its statistics has no row that fulfils `where`, nor of one of which `from_stats` tells.
-        That one's answer is added.
+        """Scans as `scan`. Nothing is read of a file that by its statistics has no row that fulfils `where`, nor of one of which `from_stats`
+        tells. That one's answer is added.
         """
         self._refuse_large(version)
         files, there = self._described(version)

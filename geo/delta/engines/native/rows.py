@@ -145,9 +145,8 @@ def _read(file: pq.ParquetFile, state: DeltaState, partition: Mapping[str, str],
 def batches(
     file: pq.ParquetFile, columns: Sequence[str], rows: int, most: int = _MOST_IN_MEMORY, groups: Iterable[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, or of some of its groups of rows, in batches. Each has at most so many rows, and about so many bytes at most. Of large rows
-    there
-    are few in each, and one has those of one group alone. (A value that comes again and again in a group is counted once.)
+    """The rows of a file, or of some of its groups of rows, in batches. Each has at most so many rows, and about so many bytes at most. Of large
+    rows there are few in each, and one has those of one group alone. (A value that comes again and again in a group is counted once.)
     """
     for group in range(file.num_row_groups) if groups is None else groups:
         of = file.metadata.row_group(group)

@@ -66,8 +66,7 @@ class SparkEngine(Engine):
 
     @cached_property
     def location(self) -> str | None:
-        """The place where the files of a table that exists are; None where its newest commits are not in its `_delta_log`
-        (catalog-managed)."""
+        """The place where the files of a table that exists are; None where its newest commits are not in its `_delta_log` (catalog-managed)."""
         if self.by_path:
             return self.name
         detail = self.delta().detail().collect()[0]
@@ -121,8 +120,8 @@ class SparkEngine(Engine):
         return None if self.location is None else f"{self.location}/_delta_log/{commit_file(version)}"
 
     def _history_from(self, first: int) -> list[dict[str, Any]]:
-        """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what
-        others commit meanwhile pushes the oldest out. It is asked for again, until the first one or all there are have come."""
+        """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what others commit
+        meanwhile pushes the oldest out. It is asked for again, until the first one or all there are have come."""
         wanted = max(1, self.newest() - first + 1)
         while True:
             rows = collected(self.delta().history(wanted))

@@ -79,8 +79,8 @@ def no_pattern(path: str) -> str:
 
 
 def write(rows: DataFrame, location: str, table: DiskPath, state: DeltaState, *, into: str = "") -> Written | None:
-    """Write rows of the table's types with Spark, sorted as they are, and out to the disk. `into` a folder of the table that ends with a
-    slash. None, and nothing is left, where Delta is to say what is wrong with them: a value is missing that is required."""
+    """Write rows of the table's types with Spark, sorted as they are, and out to the disk. `into` a folder of the table that ends with a slash.
+    None, and nothing is left, where Delta is to say what is wrong with them: a value is missing that is required."""
     with staged(location) as place:
         writer = rows.write.partitionBy(*state.partition_by) if state.partition_by else rows.write
         writer.parquet(place)

@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 
 MOST_CONDITIONS = 64
-"""So many bounds are told to Spark as conditions, by which Delta skips files, each some milliseconds of planning. Of 200 the code that it makes
-is too large to be compiled. All of more as a table that is joined too."""
+"""So many bounds are told to Spark as conditions, by which Delta skips files, each some milliseconds of planning. Of 200 the code that it makes is
+too large to be compiled. All of more as a table that is joined too."""
 
 
 def filtered(rows: DataFrame, where: Predicate) -> DataFrame:

@@ -1,5 +1,5 @@
-"""Summaries of the rows of a DataFrame (`geo.delta.summary`), by Spark's own aggregates. On a large log they are many times as fast as rows that are
-handed to Python.
+"""Summaries of the rows of a DataFrame (`geo.delta.summary`), by Spark's own aggregates. On a large log they are many times as fast as rows that
+are handed to Python.
 """
 
 from __future__ import annotations

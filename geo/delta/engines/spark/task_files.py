@@ -1,6 +1,6 @@
-"""Files of rows that Spark's tasks write beside a table on a store that this program writes. Nothing large passes the driver, whose commit adds them
-afterwards. A file of a task that was tried again is named by nobody, and goes with the table's next clean-up. Rows that are in files
-of another such table tasks read themselves: as Spark's own they take three times as long.
+"""Files of rows that Spark's tasks write beside a table on a store that this program writes. Nothing large passes the driver, whose commit adds
+them afterwards. A file of a task that was tried again is named by nobody, and goes with the table's next clean-up. Rows that are in files of
+another such table tasks read themselves: as Spark's own they take three times as long.
 
 Before the first of a session executors are asked whether they can: a process that has no large batch starts no Spark for it.
 """
