@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from geo.coordination.claims import RELEASED, Owner, Denied, Granted, decide, fence_generation, fence_name
+from geo.coordination.claims import RELEASED, Denied, Granted, Owner, decide, fence_generation, fence_name
 from geo.coordination.clock import SIGN_APART_US, refuse, why_wrong
 from geo.coordination.first_use import admit
 from geo.coordination.heartbeat import keep_alive

@@ -364,9 +364,8 @@ def _ends_failure(link: LinkNow, code: Reason) -> str:
 
 
 def limited(found: Finding, lacks_s: float | None, now_us: int, max_lag_s: float | None, *, complete: bool) -> Finding:
-    """The finding where something may be lacking for so long at most; None: for any time. `lacks_s`: for how long it is, at least if that is not `complete`;
-    None: nobody knows. What is a problem anyway stays what it is.
-    """
+    """The finding where something may be lacking for so long at most. None: for any time. `lacks_s`: for how long it is, at least if that is not
+    `complete`. None: nobody knows. What is a problem anyway stays what it is."""
     is_within = complete and lacks_s is not None and max_lag_s is not None and lacks_s <= max_lag_s
     if max_lag_s is None or is_within or found.is_problem(now_us):
         return found

@@ -56,7 +56,7 @@ def create(
     its topic says.
 
     Raises UsageError if it is there, or if the name is that of a version subscription here. Unless it is to be of this region only, it does so, too,
-    if a peer that answers in time has it and links will replicate it.
+    if a peer has it whose link will replicate it.
     """
     shared = config.replicates_subscriptions(topic) if replicated is None else replicated
     tables = _tables(spark, config, cluster, subscription)

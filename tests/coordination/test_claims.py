@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.coordination.claims import OWNED, RELEASED, Liveness, Owner, Denied, Granted, decide, fence_generation, fence_name
+from geo.coordination.claims import OWNED, RELEASED, Denied, Granted, Liveness, Owner, decide, fence_generation, fence_name
 from geo.times import EPOCH
 
 LIVES, DEAD, LEFT, SILENT = Liveness.LIVES, Liveness.DEAD, Liveness.LEFT, Liveness.SILENT

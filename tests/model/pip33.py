@@ -24,13 +24,13 @@ from geo.subscription.pip33.controller_rows import (
     Effect,
     FinishedUpTo,
     GivenUp,
+    Invalidated,
     MarkerRow,
     MayStart,
     Row,
     Subscribed,
     Tick,
     Unsubscribed,
-    Invalidated,
     WriteMarker,
 )
 from geo.subscription.pip33.markers import (

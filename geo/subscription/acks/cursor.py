@@ -42,7 +42,9 @@ class Cursor:
     def key(self) -> str:
         return key_of(self.topic, self.subscription)
 
-    def taking(self, told: Gathered, unread: Mapping[LedgerId, int], today: int, ttl_days: int | None, *, all_read: bool) -> Cursor:
+    def taking(
+        self, told: Gathered, unread: Mapping[LedgerId, int], today: int, ttl_days: int | None, *, all_read: bool
+    ) -> Cursor:
         """Adds what records tell that are not in it. `unread`: of ledgers the first record that a newer program wrote: nothing from there on counts
         as folded. `all_read`: all records were looked at that are in no cursor. Among them are those of a newer program, which are counted once so.
         (Others that are refused behind one of those come again too, and are counted again.)

@@ -35,15 +35,15 @@ from geo.config.model import Snapshots
 from geo.errors import SchemaError
 from geo.ids import Position
 from geo.subscription.pip33.controller_rows import (
-    Resnapshot,
     Effect,
     FinishedUpTo,
+    Invalidated,
     MarkerRow,
+    Resnapshot,
     Row,
     Subscribed,
     Tick,
     Unsubscribed,
-    Invalidated,
     WriteMarker,
 )
 from geo.subscription.pip33.happened import Counts, Happened

@@ -39,11 +39,11 @@ from geo.streams.workers import Workers
 from geo.subscription.pip33.controller import TopicController
 from geo.subscription.pip33.controller_rows import (
     Effect,
-    StateDropped,
     GivenUp,
     MayStart,
     Notes,
     Rests,
+    StateDropped,
     TopicStanding,
     WriteMarker,
 )

@@ -25,9 +25,9 @@ from geo.names import Topic
 from geo.replication.link_state import LinkRecord
 from geo.subscription.pip33.controller import concerns
 from geo.subscription.pip33.controller_rows import (
+    Invalidated,
     MarkerRow,
     Row,
-    Invalidated,
 )
 from geo.subscription.pip33.marker_journal import LookedUpTo
 from geo.subscription.pip33.markers import MAX_BYTES

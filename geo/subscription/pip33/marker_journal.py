@@ -29,7 +29,16 @@ from geo.now import now_us
 from geo.schemas import MARKERS
 from geo.streams.checkpoint import goes_on_from
 from geo.subscription.pip33.controller import STATE_VERSION
-from geo.subscription.pip33.controller_rows import Resnapshot, FinishedUpTo, MarkerRow, Row, Subscribed, Tick, Unsubscribed, Invalidated
+from geo.subscription.pip33.controller_rows import (
+    FinishedUpTo,
+    Invalidated,
+    MarkerRow,
+    Resnapshot,
+    Row,
+    Subscribed,
+    Tick,
+    Unsubscribed,
+)
 from geo.times import from_us
 
 

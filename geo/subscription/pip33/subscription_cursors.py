@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from geo.ids import Position
-from geo.subscription.pip33.controller_rows import Effect, FinishedUpTo, StateDropped, MayStart, Subscribed, WriteMarker
+from geo.subscription.pip33.controller_rows import Effect, FinishedUpTo, MayStart, StateDropped, Subscribed, WriteMarker
 from geo.subscription.pip33.happened import Counts, Happened
 from geo.subscription.pip33.markers import SubscriptionUpdate, read_snapshot
 from geo.subscription.pip33.snapshot_cache import Snapshot, SnapshotCache

@@ -21,15 +21,15 @@ from geo.subscription.pip33.answers import Answers
 from geo.subscription.pip33.asked import Ways
 from geo.subscription.pip33.controller import is_only_noted
 from geo.subscription.pip33.controller_rows import (
-    Resnapshot,
     FinishedUpTo,
+    Invalidated,
     MarkerRow,
     Notes,
+    Resnapshot,
     Row,
     Subscribed,
     Tick,
     Unsubscribed,
-    Invalidated,
 )
 from geo.subscription.pip33.log_feed import LogFeed
 from geo.subscription.pip33.surroundings import Surroundings, TopicWays

@@ -16,17 +16,17 @@ from geo.ids import Position
 from geo.subscription.pip33 import subscription_cursors
 from geo.subscription.pip33.controller import FOR_OTHERS, STATE_VERSION, TopicController
 from geo.subscription.pip33.controller_rows import (
-    Resnapshot,
     Effect,
     FinishedUpTo,
-    StateDropped,
     GivenUp,
+    Invalidated,
     MarkerRow,
     MayStart,
+    Resnapshot,
+    StateDropped,
     Subscribed,
     Tick,
     Unsubscribed,
-    Invalidated,
     WriteMarker,
 )
 from geo.subscription.pip33.happened import Happened

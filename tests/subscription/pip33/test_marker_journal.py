@@ -10,7 +10,7 @@ from geo.delta.history import CommitName
 from geo.ids import Position
 from geo.schemas import MARKERS
 from geo.subscription.pip33 import marker_journal
-from geo.subscription.pip33.controller_rows import FinishedUpTo, MarkerRow, Row, Subscribed, Tick, Unsubscribed, Invalidated
+from geo.subscription.pip33.controller_rows import FinishedUpTo, Invalidated, MarkerRow, Row, Subscribed, Tick, Unsubscribed
 from geo.subscription.pip33.marker_journal import Heard, LookedUpTo, MarkerJournal, decode, encode
 from tests.world import World
 

@@ -18,15 +18,15 @@ from geo.schemas import MARKERS
 from geo.streams import timetable
 from geo.subscription.pip33 import topic_feed
 from geo.subscription.pip33.controller_rows import (
-    Resnapshot,
     FinishedUpTo,
+    Invalidated,
     MarkerRow,
     Notes,
+    Resnapshot,
     Row,
     Subscribed,
     Tick,
     Unsubscribed,
-    Invalidated,
 )
 from geo.subscription.pip33.marker_journal import decode
 from geo.subscription.pip33.marker_tail import MarkerTail
@@ -127,7 +127,9 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     linked.write("us", 21, 22)
     tail = Tailing(linked, monkeypatch)
     rows = tail.round()
-    assert [type(row) for row in rows] == [Invalidated, Tick, Invalidated, Invalidated, Subscribed, FinishedUpTo], "it goes on where the last one was"
+    assert [type(row) for row in rows] == [Invalidated, Tick, Invalidated, Invalidated, Subscribed, FinishedUpTo], (
+        "it goes on where the last one was"
+    )
     assert voids(rows[1:]) == [("comparison of ap->us", True), ("comparison of ap->us", False)]
     assert isinstance(rows[1], Tick)
     assert rows[1].comes == ("ap", "eu"), "no policy says so, but the link has brought it"
