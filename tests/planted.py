@@ -1,15 +1,16 @@
 """`python -m tests.planted [WORD …]`: small faults, planted one at a time in a copy of this checkout. Prints which test catches
 each.
 
-The faults are in `planted.txt`: what is wrong then; the file, the test files that are asked (each perhaps with an expression for `-k`), in
-this order, until one fails, and whether they need Spark or hang; the text that is there once, behind `-`, and what is put in its place, behind
-`+`, nothing where nothing is.
+The faults are beside the test that catches them: those of `tests/streams/test_lease.py` in `test_lease.faults`. Of each: what is wrong then; the
+file, and whether the test needs Spark or hangs; the text that is there once, behind `-`, and what is put in its place, behind `+`, nothing where
+nothing is. Behind `<` are the tests that are asked, in this order, until one fails, each perhaps with an expression for `-k`; `.` is the one beside
+it, which alone is asked where none is named.
 
 Which faults are there: of files that are not pure, any. Of a pure file those that `./run mutants` does not make, which changes every
 operator, bound, operand and argument of its functions by itself: a guard, a clause or a statement that is gone, a constant, another rule in
 the place of one, and what is caught by tests alone that need Spark or that it does not ask (`tests/model`).
 
-WORDs choose the faults whose file or description has one of them; `--no-spark` leaves out those that need Spark. Exit code 1 if one survives.
+WORDs choose the faults of which the file, the test or the description has one of them; `--no-spark` leaves out those that need Spark. Exit code 1 if one survives.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,21 +46,25 @@ class Fault:
     """A test that does not end within _LIMIT_S has caught it."""
 
     @classmethod
-    def parse(cls, block: str) -> Fault:
-        """Of its lines in `planted.txt`."""
+    def parse(cls, block: str, test: str) -> Fault:
+        """Of its lines in the file beside `test`."""
         what, place, *texts = block.splitlines()
-        found = re.fullmatch(r"(\S+) < (.+?)(?:  \((spark)?(?:, )?(hangs)?\))?", place)
+        found = re.fullmatch(r"(\S+)(?: < (.+?))?(?:  \((spark)?(?:, )?(hangs)?\))?", place)
         if found is None or any(line[:2] not in ("- ", "+ ", "-", "+") for line in texts):
-            raise SystemExit(f"planted.txt: {what}: not as the others are")
+            raise SystemExit(f"{test}: {what}: not as the others are")
         right, wrong = ("\n".join(line[2:] for line in texts if line[0] == sign) for sign in "-+")
-        return cls(what, found[1], right, wrong, tuple(found[2].split(", ")), found[3] is not None, found[4] is not None)
+        asked = tuple(re.sub(r"^\.", test, one) for one in (found[2] or ".").split(", "))
+        return cls(what, found[1], right, wrong, asked, found[3] is not None, found[4] is not None)
 
 
-FAULTS = tuple(
-    Fault.parse(block)
-    for block in (HERE / "tests" / "planted.txt").read_text(encoding="utf-8").strip().split("\n\n")
-    if not block.startswith("#")
-)
+def _faults() -> Iterator[Fault]:
+    for path in sorted((HERE / "tests").rglob("*.faults")):
+        test = path.with_suffix(".py").relative_to(HERE / "tests").as_posix()
+        for block in path.read_text(encoding="utf-8").strip().split("\n\n"):
+            yield Fault.parse(block, test)
+
+
+FAULTS = tuple(_faults())
 
 
 def main() -> int:
@@ -67,7 +72,9 @@ def main() -> int:
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--no-spark", action="store_true", help="only what needs no Spark")
     args = parser.parse_args()
-    chosen = [f for f in FAULTS if not args.words or any(word in f.file or word in f.what for word in args.words)]
+    chosen = [
+        f for f in FAULTS if not args.words or any(word in text for word in args.words for text in (f.file, f.what, *f.asked))
+    ]
     survived = 0
     with tempfile.TemporaryDirectory(prefix="geo-planted-") as folder:
         copy_checkout(Path(folder), _COPIED)
