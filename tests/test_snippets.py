@@ -49,6 +49,7 @@ def test_the_pages_have_python() -> None:
         "README.md",
         "docs/deploying.md",
         "docs/reading.md",
+        "docs/testing.md",
         "docs/using.md",
     ]
 
@@ -76,7 +77,14 @@ def test_a_page_does_what_it_says(page: str, world: World, monkeypatch: pytest.M
     spark, data = world.spark, str(world.folder)
     rows = world.rows(0, 5).withColumnRenamed("number", "order_number")
     sales = spark.sql("SELECT 1 AS amount")
-    known: dict[str, Any] = {"spark": spark, "df": rows, "sales": sales, "stream": _lines(world)}
+    known: dict[str, Any] = {
+        "spark": spark,
+        "df": rows,
+        "sales": sales,
+        "stream": _lines(world),
+        "tmp_path": world.folder / "of-a-test",
+    }
+    known["tmp_path"].mkdir()
     if page in ("README.md", "docs/using.md"):  # which begin with a region that has been at work
         for end in (2, 3, 4):
             publish(
