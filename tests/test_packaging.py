@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
@@ -38,15 +40,36 @@ def test_one_extra_brings_what_runs_everything() -> None:
     assert of_each["all"] >= set().union(*(of_each[extra] for extra in WHAT_RUNS))
 
 
+def _wheel(folder: Path) -> Path:
+    """The wheel, installed into a folder."""
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ROOT], check=True, timeout=120)
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", folder / "site", wheel], check=True, timeout=120)
+    return folder / "site"
+
+
+def _zip(folder: Path) -> Path:
+    """The code as `--py-files` takes it."""
+    return Path(shutil.make_archive(str(folder / "geo"), "zip", ROOT, "geo"))
+
+
 @pytest.mark.slow
-def test_folders_of_a_users_own_hide_nothing_of_the_package(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [lambda folder: ROOT, _wheel, _zip], ids=["checkout", "wheel", "zip"])
+def test_folders_of_a_users_own_hide_nothing_of_the_package(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    place, own = make(tmp_path), tmp_path / "own"
     for name in ("schemas", "jobs", "config", "tests"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('of the user')\n")
-    (tmp_path / "geo.yaml").write_text("version: 1\nclusters: {eu: {root: eu}}\n")
-    done = subprocess.run([sys.executable, "-m", "geo", "topics", "--config", "geo.yaml"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        (own / name).mkdir(parents=True)
+        (own / name / "__init__.py").write_text("raise RuntimeError('of the user')\n")
+    (own / "geo.yaml").write_text("version: 1\nclusters: {eu: {root: eu}}\n")
+    # As a job of the user's, beside whose file they are.
+    (own / "job.py").write_text(
+        "import sys\nimport geo.jobs.replicate\nfrom geo.cli.main import main\nprint(geo.__file__)\nsys.exit(main())\n"
+    )
+    done = subprocess.run([sys.executable, "job.py", "topics", "--config", "geo.yaml"], cwd=own, env={**os.environ, "PYTHONPATH": str(place)},
                           capture_output=True, text=True)  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{place}/geo/")
 
 
 def test_the_page_of_runtimes_and_the_first_page_name_what_this_program_takes() -> None:

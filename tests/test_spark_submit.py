@@ -81,6 +81,9 @@ def submit(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProces
 @pytest.mark.spark
 def test_a_job_gets_our_code_settings_and_jars_and_its_exit_code_passes_through(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(TABLE_JOB)
+    for name in ("schemas", "jobs"):  # of the user's own, beside his job
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('of the user')\n")
     done = submit("--conf", "spark.executor.cores=1", "job.py", "--", "table", "--flag", "a b", "--", cwd=tmp_path)
     assert done.returncode == 7, done.stderr
     out = done.stdout.splitlines()
