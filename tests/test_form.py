@@ -21,6 +21,21 @@ QUESTIONS = {"What", "Whether", "How", "Of", "By", "As", "Which", "Where", "Why"
 WORDS = re.compile(r"\b(anew|hear|hears|brought|bring|brings|stood)\b", re.IGNORECASE)
 """Words that have a better one: again or restarted; handle; replicated or appended; the place itself."""
 
+OF_LIBRARIES = {
+    "_replace",
+    "_asdict",
+    "_jvm",
+    "_jsparkSession",
+    "_sc",
+    "_jsc",
+    "_gateway",
+    "_repr_html_",
+    "_jdf",
+    "_actions",
+    "_option_string_actions",
+}
+"""Names of libraries that are theirs to keep, and ours only in tests."""
+
 
 class Docstring(NamedTuple):
     """A docstring, or the text below a constant or field, and where it begins."""
@@ -104,3 +119,31 @@ def test_words_that_have_a_better_one_are_not_used() -> None:
 
 def _shown(found: Iterable[Docstring]) -> list[str]:
     return [str(one) for one in found]
+
+
+REACHES = 68
+"""Uses of private names of geo in tests: it may only become less."""
+
+
+def test_tests_reach_few_private_names() -> None:
+    """What tests use and no user is told of outlives no rename: a public way, or a name that is public, is better."""
+    found = [f"{path.relative_to(ROOT)}:{line}" for path in sorted(ROOT.glob("tests/**/*.py")) for line in _reaches(path)]
+    assert len(found) == REACHES, "\n".join(found)
+
+
+def _reaches(path: Path) -> Iterator[int]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    for node in nodes:
+        match node:
+            case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] == "geo":
+                yield from (node.lineno for name in names if name.name.startswith("_"))
+            case ast.Attribute(value=ast.Name(id="self" | "cls" | "os" | "sys")):
+                continue
+            case ast.Attribute(attr=name) if re.match("_[a-z]", name) and name not in own | OF_LIBRARIES:
+                yield node.lineno
+            case ast.Call(func=ast.Attribute(attr="setattr" | "object"), args=[first, second, *_]):
+                patched = (one.value for one in (first, second) if isinstance(one, ast.Constant))
+                yield from (node.lineno for name in patched if isinstance(name, str) and re.search(r"(^|\.)_[a-zA-Z]\w*$", name))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from geo.cli.main import _parser
+from geo.cli.main import make_parser
 from geo.jars import SPARKS
 from geo.session import NEEDED_ALWAYS, SPARK_DEFAULTS
 from tests.runtimes import PYTHONS
@@ -135,7 +135,7 @@ def test_the_jobs_of_the_bundle_are_as_databricks_publishes_them_and_call_verbs_
         assert wheel["entry_point"] in scripts
         verb = wheel["entry_point"].removeprefix("geo-")
         values = [value.replace("{{job.parameters.max_bytes_per_second}}", "1") for value in wheel["parameters"]]
-        _parser(verb).parse_args([verb, *values])  # exits if it does not know one
+        make_parser(verb).parse_args([verb, *values])  # exits if it does not know one
         said = compute["new_cluster"]["spark_conf"]
         assert said == {key: SPARK_DEFAULTS[key] for key in said}
         assert set(NEEDED_ALWAYS) <= said.keys()

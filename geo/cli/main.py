@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
     if "_ARGCOMPLETE" in os.environ:
         from geo.cli.completion import complete
 
-        complete(_parser)
+        complete(make_parser)
     arguments = spelled(sys.argv[1:] if argv is None else argv)
     if argv is None and arguments[:1] and arguments[0] in _WITHOUT_PANDAS:  # of a process of its own
         spare_pandas()
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
 
 def _run(arguments: Sequence[str], run: RunLog, signals: Signals) -> int:
     try:
-        args = _parser(arguments[0] if arguments else None).parse_args(arguments)
+        args = make_parser(arguments[0] if arguments else None).parse_args(arguments)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in ("pyspark", "delta", "py4j"):
             raise
@@ -132,7 +132,7 @@ def run_job(verb: str) -> None:
         sys.exit(code)
 
 
-def _parser(chosen: str | None) -> argparse.ArgumentParser:
+def make_parser(chosen: str | None) -> argparse.ArgumentParser:
     parser = Parser(prog="geo", description="Geo-replication of topics in Delta Lake tables.", epilog=EPILOG)
     parser.add_argument(
         "--version", action="version", version=f"delta-geo {program_version() or '(from a zip: its version is that of the file)'}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from geo.cli.main import _parser, main
+from geo.cli.main import main, make_parser
 from geo.cli.noted import WRITES
 from geo.cli.verbs import VERBS
 from geo.delta.ddl import set_property
@@ -99,7 +99,7 @@ def _helps(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_a_help(verb: str) -> None:
-    helps = list(_helps(_parser(verb)))
+    helps = list(_helps(make_parser(verb)))
     assert len(helps) > len(VERBS)
     assert any(f"usage: geo {verb} " in one or f" geo {verb} " in one for one in helps)
 
@@ -145,7 +145,7 @@ def _parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
 
 def _verbs() -> Iterator[str]:
     for noun in VERBS:
-        inner = _parsers(_parsers(_parser(noun))[noun])
+        inner = _parsers(_parsers(make_parser(noun))[noun])
         yield from (f"{noun} {verb}" for verb in inner) if inner else (noun,)
 
 

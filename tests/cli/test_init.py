@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from geo.cli.init import CONFIG
-from geo.cli.main import _parser, main
+from geo.cli.main import main, make_parser
 from geo.config import load
 
 
@@ -27,7 +27,7 @@ def test_it_writes_one_file_and_what_it_prints_can_be_typed(tmp_path: Path, caps
     verbs = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if line.startswith("  geo ")]
     assert [one[1] for one in verbs] == ["publish", "replicate", "peek", "status"]
     for _, *words in verbs:
-        assert _parser(words[0]).parse_args(words).config is None  # it is found
+        assert make_parser(words[0]).parse_args(words).config is None  # it is found
     assert main(["clusters"]) == 0
     assert capsys.readouterr().out.count("nothing is at ") == 2
 

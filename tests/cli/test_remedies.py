@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from geo.cli.main import _parser
+from geo.cli.main import make_parser
 from geo.cli.verbs import typed
 
 GEO = Path(__file__).parent.parent.parent / "geo"
@@ -63,7 +63,7 @@ def test_each_verb_that_is_told_parses_as_it_is_printed(do: str) -> None:
     assert typed(typed(do, CONFIG), CONFIG) == typed(do, CONFIG)
     for command in COMMAND.findall(typed(do, CONFIG)):
         words = shlex.split(command)[1:]
-        assert _parser(words[0]).parse_args(words).config == CONFIG
+        assert make_parser(words[0]).parse_args(words).config == CONFIG
 
 
 def test_verbs_are_found_among_prose_and_what_is_only_mentioned_stays() -> None:
@@ -87,4 +87,4 @@ def test_a_verb_that_takes_no_configuration_gets_none() -> None:
         assert typed(f"geo {verb}", CONFIG) == f"geo {verb}"
         with pytest.raises(SystemExit):
             words = [*verb.split(), "--config", CONFIG]
-            _parser(words[0]).parse_args(words)
+            make_parser(words[0]).parse_args(words)

@@ -28,6 +28,7 @@ from geo.ops.doctor import examine
 from geo.ops.regions import Regions
 from geo.schemas import OWNERS, REQUESTS
 from geo.text import first_line
+from tests.another_process import forget
 from tests.object_store import ObjectStore as S3
 from tests.rows import owner
 
@@ -67,7 +68,7 @@ LOOKS = (
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, secret in CANARIES.items():
         monkeypatch.setenv(name, secret)
-    monkeypatch.setattr(first_use, "_admitted", set())
+    forget(monkeypatch)
     monkeypatch.setattr(s3_bucket, "RETRIES", 0)
 
 

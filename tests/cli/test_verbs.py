@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from geo.cli.main import _parser, main
+from geo.cli.main import main, make_parser
 from geo.cli.verbs import ALIASES, LISTED, NOUNS, VERBS, spelled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ def test_each_alias_stands_for_a_verb_that_is_there_and_hides_none(capsys: pytes
             if not rest:
                 continue
             with pytest.raises(SystemExit) as ended:
-                _parser(noun).parse_args([noun, *rest, "--help"])
+                make_parser(noun).parse_args([noun, *rest, "--help"])
             assert (ended.value.code == 0) is is_there, words
     capsys.readouterr()
 
@@ -75,7 +75,7 @@ def test_of_a_verb_that_is_none_the_nearest_is_said(typed: str, says: str, capsy
 def test_nouns_that_list_have_such_a_verb() -> None:
     for noun in LISTED:
         named = ["--cluster", "eu"] if noun not in _OF_ALL else []
-        assert _parser(noun).parse_args([noun, "list", *named]).output == "text"
+        assert make_parser(noun).parse_args([noun, "list", *named]).output == "text"
 
 
 _OF_ALL = ("clusters", "links", "topics", "subscriptions")
@@ -105,12 +105,12 @@ def test_what_a_page_lets_people_type_is_understood(page: Path) -> None:
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         for typed in _COMMAND.findall(block) if language in _TYPED else ():
             words = spelled(shlex.split(_GOES_ON.split(typed)[0], comments=True))
-            _parser(words[0]).parse_args(words)  # ends the run with what is wrong, if something is
+            make_parser(words[0]).parse_args(words)  # ends the run with what is wrong, if something is
 
 
 def _verb(words: list[str]) -> argparse.ArgumentParser | None:
     """The parser of a verb; None where a noun is meant, with all of its verbs."""
-    parser = _parser(words[0])
+    parser = make_parser(words[0])
     for word in words[: 2 if words[0] in NOUNS else 1]:
         inner = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
         assert word in inner.choices, f"geo {' '.join(words)}"

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.coordination import first_use
 from geo.coordination.first_use import Sign, admit, living
 from geo.delta.object_store import ObjectStore
 from geo.delta.process import Process, this_process
 from geo.errors import AlreadyOwnedError, UnsafeError
 from geo.journal.cluster import ClusterTables, connect_later
 from geo.now import now_us
+from tests.another_process import forget
 from tests.delta.on_s3 import cluster_on
 from tests.object_store import KEY, SECRET
 from tests.object_store import ObjectStore as S3
@@ -51,7 +51,7 @@ def _no_spark() -> SparkSession:
 
 @pytest.fixture
 def tables(s3: S3, monkeypatch: pytest.MonkeyPatch) -> ClusterTables:
-    monkeypatch.setattr(first_use, "_admitted", set())
+    forget(monkeypatch)
     monkeypatch.setenv("GEO_TEST_KEY", KEY)
     monkeypatch.setenv("GEO_TEST_SECRET", SECRET)
     bucket = f"b{uuid.uuid4()}"
@@ -67,7 +67,7 @@ def _port(tables: ClusterTables) -> ObjectStore:
 def test_a_store_is_tried_once_and_asked_little_then(s3: S3, tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
     admit(tables)
     assert _port(tables).is_there(f"{tables.place}/store.json")
-    monkeypatch.setattr(first_use, "_admitted", set())
+    forget(monkeypatch)
     before = s3.counts()
     admit(tables)
     assert (s3.counts() - before).total() == 2, "what came of it, and which signs there are"

@@ -39,6 +39,7 @@ from geo.delta.writer import commit_files, forget_committed
 from geo.errors import RetryableError, UnknownAnswerError, UnsafeError, UsageError
 from geo.schemas import OWNERS, TOPIC_LOG
 from geo.schemas.table import Column
+from tests.another_process import forget
 from tests.delta.on_s3 import no_spark, table_on
 from tests.delta.on_s3 import opened_on as _table
 from tests.object_store import ObjectStore as S3
@@ -380,7 +381,7 @@ def test_an_erased_memory_of_a_table_that_is_made_anew_is_not_gone_on_from(log: 
 
 @pytest.fixture
 def journal(s3: S3, monkeypatch: pytest.MonkeyPatch) -> Table:
-    monkeypatch.setattr(mirror, "_known", {})
+    forget(monkeypatch)
     table = _table(s3)
     create_table(table, OWNERS)
     return table

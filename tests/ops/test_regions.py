@@ -26,7 +26,7 @@ from geo.config import load
 from geo.coordination import storage_clock
 from geo.coordination.signs import sign
 from geo.coordination.storage_clock import storage_now_us
-from geo.delta import mirror, put_commit, server_time
+from geo.delta import server_time
 from geo.delta.commits import commit_file
 from geo.delta.ddl import set_property
 from geo.delta.held_files import as_listed
@@ -48,6 +48,7 @@ from geo.replication.link_status import link_statuses
 from geo.replication.request_table import ask
 from geo.schemas import REQUESTS
 from geo.testing import config_text
+from tests.another_process import another_process
 from tests.far import TOPIC, Far
 from tests.object_store import ObjectStore as S3
 
@@ -133,9 +134,7 @@ def test_a_picture_is_of_now_and_a_link_that_goes_on_meanwhile_is_not_rewound(
 
     ask(far.tables("eu"), "us", str(TOPIC), Action.PAUSE)
     assert healths() == [Health.PAUSED]
-    with monkeypatch.context() as elsewhere:  # another process shares no memory with this one
-        elsewhere.setattr(mirror, "_known", {})
-        elsewhere.setattr(put_commit, "_put_at", {})
+    with another_process():
         ask(far.on_host("two").tables("eu"), "us", str(TOPIC), Action.RESUME)
     assert healths() == [Health.OK]
 
@@ -151,9 +150,7 @@ def test_what_a_picture_read_counts_from_its_list_on(s3: S3, tmp_path: Path, mon
     began = time.monotonic()
     with may_be_old(10.0), as_listed(picture):
         assert [row["action"] for row in tables.journal(REQUESTS).newest()] == [Action.PAUSE.value]
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(mirror, "_known", {})
-        elsewhere.setattr(put_commit, "_put_at", {})
+    with another_process():
         ask(other, "us", str(TOPIC), Action.RESUME)
     with may_be_old(time.monotonic() - began):
         assert [row["action"] for row in tables.journal(REQUESTS).newest()] == [Action.RESUME.value]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from geo.delta import mirror, put_commit
 from geo.delta.ddl import set_property
 from geo.delta.mirror import may_be_old
 from geo.log.topic_policies import set_replication_clusters
@@ -18,6 +17,7 @@ from geo.streams import timetable
 from geo.subscription.pip33.peers import Peer
 from geo.subscription.pip33.version_sync import Versions
 from geo.subscription.versions.version_subscriptions import create
+from tests.another_process import another_process
 from tests.far import TOPIC, Far
 from tests.object_store import ObjectStore as S3
 
@@ -45,9 +45,7 @@ def _replicates_to(peer: Peer) -> tuple[str, ...] | None:
 
 def _said_elsewhere(far: Far, monkeypatch: pytest.MonkeyPatch, *clusters: str) -> None:
     """As another process, which shares no memory with this one, says where the topic replicates."""
-    with monkeypatch.context() as other:
-        other.setattr(mirror, "_known", {})
-        other.setattr(put_commit, "_put_at", {})
+    with another_process():
         set_replication_clusters(far.on_host("two").tables("us"), far.config, TOPIC, clusters)
 
 
