@@ -270,3 +270,11 @@ def test_what_is_imported_for_types_alone_is_used_in_types_alone() -> None:
                 (path.name, one.id) for one in nodes if isinstance(one, ast.Name) and one.id in names and id(one) not in held
             ]
     assert used == []
+
+
+def test_the_page_of_the_structure_names_files_that_are_there() -> None:
+    page = (ROOT / "docs/structure.md").read_text()
+    there = [f"/{path.relative_to(ROOT).as_posix()}" for path in [*ROOT.glob("geo/**/*.py"), *ROOT.glob("tests/**/*.py")]]
+    named = set(re.findall(r"`([\w/]+\.py)`", page))
+    assert len(named) > 150
+    assert {name for name in named if not any(path.endswith(f"/{name}") for path in there)} == set()
