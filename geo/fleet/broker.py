@@ -224,7 +224,7 @@ class Broker:
             self._events.note(
                 EventKind.CONFIG, str(self._file), "refused", code=reason_of(tried.fault), reason=first_line(tried.fault)
             )
-            log.warning("%s has changed and is not taken, what runs goes on: %s", self._file, tried.fault)
+            log.warning("%s: the changed configuration is refused, what runs goes on: %s", self._file, tried.fault)
             return None
         for _, group in parts:
             if isinstance(group, LinkTopics) and isinstance(group.turns, LinkTurns):
@@ -236,7 +236,7 @@ class Broker:
         self._parts = parts
         self._file.take()
         self._events.note(EventKind.CONFIG, str(self._file), "taken")
-        self._say(f"{self._file} has changed and is taken")
+        self._say(f"{self._file}: configuration reloaded")
         return [group for _, group in parts]
 
     def _refuse_if_replaced(self) -> None:

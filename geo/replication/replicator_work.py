@@ -194,7 +194,7 @@ class ReplicatorWork:
             if cursor is None
             else f"behind version {cursor.version} of {self.replicator.link.source}"
         )
-        what = f"{self}: it has been at a turn {at} for {took_s:.0f} s and brought nothing"
+        what = f"{self}: no progress for {took_s:.0f} s, {at}"
         if cursor == self._hung_at:
             ends = (
                 f"--source {self.replicator.link.source} --target {self.replicator.link.target} --topic '{self.replicator.topic}'"
@@ -202,7 +202,7 @@ class ReplicatorWork:
             return fresh, NoProgressError(
                 f"{what}, the second time there; nothing was skipped. Once the cause is gone: geo links restart {ends}"
             )
-        return fresh, RetryableError(f"{what}; begun anew, {counted(fresh.begun_anew, 'time')} by now.", code=Reason.NOT_MOVING)
+        return fresh, RetryableError(f"{what}; restarted, {counted(fresh.begun_anew, 'time')} by now.", code=Reason.NOT_MOVING)
 
     def end(self) -> bool:
         self._busy = 0

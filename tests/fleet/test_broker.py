@@ -121,7 +121,7 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
         for wrong in ("{cluster: eu}", _entry(TOPIC, "clicks") + "\n  - " + _entry(TOPIC, "clicks")):
             caplog.clear()
             _publishes(linked, wrong)
-            running.until(lambda: "is not taken, what runs goes on" in caplog.text)
+            running.until(lambda: "is refused, what runs goes on" in caplog.text)
         _publishes(linked, _entry(OTHER, "orders"))
         running.until(lambda: running.state(clicks) is State.STOPPED)
         linked.lines("orders", 5, 7)

@@ -65,7 +65,7 @@ def test_a_broker_killed_in_the_middle_goes_on_once_and_follows_signals(world: W
         while process.poll() is None:  # until it dies behind an append
             write()
         assert process.wait() == -signal.SIGKILL
-        assert _said(process, "has changed and is taken")
+        assert _said(process, "configuration reloaded")
     with geo(world.folder, *_broker(world)) as process:
         process.until(lambda: _said(process, f"link topic eu->us {TOPIC}: RUNNING"))
         with geo(world.folder, *_broker(world)) as second:
@@ -74,7 +74,7 @@ def test_a_broker_killed_in_the_middle_goes_on_once_and_follows_signals(world: W
         world.lines(ORDERS.name, 0, 10)
         _configure(world, 3, TOPIC, ORDERS)
         process.signal_python(signal.SIGHUP)
-        process.until(lambda: _said(process, "has changed and is taken"))
+        process.until(lambda: _said(process, "configuration reloaded"))
         write()
         process.until(lambda: brought() and world.count("us", ORDERS) == 10)
         process.signal_session(signal.SIGTERM)

@@ -123,7 +123,7 @@ def test_a_turn_that_hangs_is_begun_anew_once_and_holds_up_no_other(linked: Worl
             told = [(report.state, report.reason, report.begun_anew) for report in links.reports if report.topic == str(TOPIC)]
             (delayed, again, once), (failed, why, twice) = [one for one in told if one[0] in (State.DELAYED, State.FAILED)][-2:]
             assert (delayed, once, failed, twice) == (State.DELAYED, 1, State.FAILED, 2)
-            assert "brought nothing; begun anew, 1 time by now" in str(again)
+            assert "; restarted, 1 time by now" in str(again)
             assert {report.topic for report in links.reports if report.begun_anew} == {str(TOPIC)}
             assert "geo links restart --source us --target eu" in str(why)
             links.until(lambda: links.last(OTHER)[0] is State.RUNNING)
