@@ -97,7 +97,7 @@ def test_a_pass_of_a_link_without_news_owns_nothing_and_the_next_one_with_news_b
     assert far.tables("eu").journal(OWNERS).table.latest_version() == claims
     far.publish(25, topic)
     assert _pass(far, topic).replicated == 15
-    assert far.log("eu", topic).look() is not None
+    assert far.log("eu", topic).snapshot() is not None
     claims = far.tables("eu").journal(OWNERS).table.latest_version()
     set_property(far.log("eu", topic), "geo.test", "somebody was here")
     assert _pass(far, topic).replicated == 0

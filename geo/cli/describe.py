@@ -59,7 +59,7 @@ def describe(args: argparse.Namespace, output: Output) -> int:
 def _in_cluster(tables: ClusterTables, topic: Topic) -> Iterator[dict[str, Any]]:
     """Describes what a cluster has of a topic; nothing if it has none of it."""
     log = tables.log(topic)
-    seen = log.look()
+    seen = log.snapshot()
     registered = next((one for one in known_topics(tables) if one.topic == topic and not one.is_deleted), None)
     if seen is None and registered is None:
         return

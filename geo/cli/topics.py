@@ -142,7 +142,7 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
 
 def _listed(tables: ClusterTables, one: Registered) -> dict[str, Any]:
     log = tables.log(one.topic)
-    seen = log.look()
+    seen = log.snapshot()
     lacks = absent(tables, one, seen)
     return {"topic": str(one.topic), "cluster": tables.cluster.name, "typed": one.typed,
             "created_at": None if one.is_unknown else one.created_at,

@@ -70,7 +70,7 @@ def append_frame(
 def write_frame(table: Table, rows: DataFrame) -> Written | None:
     """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""
     folder, state = table.log_folder, state_with(table, rows.columns)
-    if folder is None or state is None or not have_types(rows.schema, table.require_look().columns):
+    if folder is None or state is None or not have_types(rows.schema, table.require_snapshot().columns):
         return None
     if (disk := disk_of(folder)) is None:
         return write_by_tasks(rows, folder.parent, state)

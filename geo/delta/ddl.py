@@ -17,7 +17,7 @@ from geo.delta.create import learn, make, make_first, refuse_first
 from geo.delta.definition import has_local_times
 from geo.delta.delta_log import newest_version
 from geo.delta.delta_state import DeltaState
-from geo.delta.engine import Seen, UnsupportedError, attempt
+from geo.delta.engine import TableSnapshot, UnsupportedError, attempt
 from geo.delta.files import SmallFiles
 from geo.delta.local_commits import commit_here
 from geo.delta.local_state import forget_state
@@ -131,13 +131,13 @@ def find_columns(table: Table, schema: TableSchema) -> StructType | None:
     return None if seen is None else seen.columns
 
 
-def find_checked(table: Table, schema: TableSchema) -> Seen | None:
+def find_checked(table: Table, schema: TableSchema) -> TableSnapshot | None:
     """The table as it is now, once it is sure that it is ours and not newer than this program. None if there is no table. Columns that were added
     to the schema since tables were made may be lacking (`add_columns`).
 
     Raises SchemaError naming table, stored and known version, and the way out.
     """
-    seen = table.look()
+    seen = table.snapshot()
     if seen is None:
         return None
     kind, version = seen.properties.get(KIND_PROPERTY), seen.properties.get(VERSION_PROPERTY, "")
@@ -193,7 +193,7 @@ def add_columns(table: Table, columns: Sequence[StructField]) -> None:
         return
 
     def add() -> None:
-        needed = _needed(table, table.require_look().columns, columns)
+        needed = _needed(table, table.require_snapshot().columns, columns)
         if has_local_times([*needed.added, *needed.widened]):  # which Delta adds to new tables alone
             _set(table, "delta.feature.timestampNtz", "supported")
         if needed.added:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from geo.delta.commits import commit_file
 from geo.delta.delta_log import checksum_at, newest_metadata, newest_seen, newest_version
 from geo.delta.derived_checksum import NOTHING, checksum_after
-from geo.delta.engine import Seen, UnsupportedError, attempt, refusing
+from geo.delta.engine import TableSnapshot, UnsupportedError, attempt, refusing
 from geo.delta.protocol import (
     MAPPED_ID,
     MAPPED_NAME,
@@ -109,7 +109,7 @@ def _is_known_to_deltalake(folder: ReadPath) -> bool:
     return "%" not in str(folder)
 
 
-def seen_in(folder: ReadPath) -> Seen | None:
+def seen_in(folder: ReadPath) -> TableSnapshot | None:
     """The table whose `_delta_log` is `folder` as it is now, by the files of its log alone.
 
     None: there is none. Raises UnsupportedError if its newest commits do not tell its metadata.
@@ -118,7 +118,7 @@ def seen_in(folder: ReadPath) -> Seen | None:
         return None
     if (metadata := newest_metadata(folder, newest)) is None:
         raise UnsupportedError("its metadata is far back in its log")
-    return Seen.of(metadata, newest)
+    return TableSnapshot.of(metadata, newest)
 
 
 def require_newest(folder: ReadPath) -> int:

@@ -49,7 +49,7 @@ def refusing(*errors: type[Exception]) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TableSnapshot:
     """A table as it was at one look. `table_id` is Delta's: another one after the table was dropped and made again."""
 
     table_id: str
@@ -59,7 +59,7 @@ class Seen:
     """Its columns as JSON, as Delta has them in its log."""
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any], version: int) -> Seen:
+    def of(cls, metadata: Mapping[str, Any], version: int) -> TableSnapshot:
         """Snapshot as Delta's metadata of a version have it."""
         return cls(metadata["id"], version, metadata.get("configuration") or {}, metadata["schemaString"])
 
@@ -113,7 +113,7 @@ class Engine:
 
     # -- its log ---------------------------------------------------------------------------------------------------
 
-    def look(self) -> Seen | None:
+    def snapshot(self) -> TableSnapshot | None:
         """The table as it is now; None if there is none."""
         _refuse()
 

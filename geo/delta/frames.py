@@ -64,7 +64,7 @@ def read_files(table: Table, files: Iterable[tuple[str, Mapping[str, str]]]) -> 
     """Reads by Spark the rows of plain files in the folder of a table on a local disk, with all columns of the table. The files are given with
     their values of the partition columns.
     """
-    columns, by_partition = table.require_look().columns, dict[tuple[tuple[str, str], ...], list[str]]()
+    columns, by_partition = table.require_snapshot().columns, dict[tuple[tuple[str, str], ...], list[str]]()
     for path, partition in files:
         by_partition.setdefault(tuple(partition.items()), []).append(no_pattern(f"{table.location}/{path}"))
     parts = []

@@ -51,7 +51,7 @@ def leave_rows(table: Table, columns: StructType | None) -> None:
     if table.may_spark_commit:
         return
     if why_left_to_spark(table) is None:
-        there = table.require_look().columns
+        there = table.require_snapshot().columns
         # Of rows whose types are the table's it is a value that is in the way.
         if columns is None or not ((needed := growth(there, columns)) or needed.clashes or have_types(columns, there)):
             raise RetryableError(f"{table}: {CHANGED} meanwhile. Nothing was written. Try again.", code=Reason.CONFLICT)

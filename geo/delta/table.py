@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from geo.delta.catalog_name import CatalogName
 from geo.delta.commits import Commit
 from geo.delta.driver import Driver
-from geo.delta.engine import Engine, Seen, UnsupportedError, attempt
+from geo.delta.engine import Engine, TableSnapshot, UnsupportedError, attempt
 from geo.delta.engines.native.engine import NativeEngine
 from geo.delta.engines.opened import Opened
 from geo.delta.engines.opened import opened as open_table
@@ -98,33 +98,33 @@ class Table:
     def delta(self) -> DeltaTable:
         return self.by_spark.delta()
 
-    def look(self, *, again: bool = False) -> Seen | None:
+    def snapshot(self, *, again: bool = False) -> TableSnapshot | None:
         """Returns the table as it is now. Derived from the files of its log alone, without a Spark job, where this process reads the log by
         itself. Of a driver that looks once it is as it was then, but `again`.
 
         None: there is no table; also where the catalog that is to have its name has none.
         """
 
-        def ask() -> Seen | None:
-            return self._by_name(lambda engine: engine.look())
+        def ask() -> TableSnapshot | None:
+            return self._by_name(lambda engine: engine.snapshot())
 
         seen = ask() if self.driver.looks is None or again else _asked_once(self.driver.looks, self.name, ask)
         return None if seen is None or (self.catalog_name is not None and not self.catalog_name.find()) else seen
 
     def exists(self) -> bool:
-        return self.look() is not None
+        return self.snapshot() is not None
 
-    def require_look(self) -> Seen:
-        seen = self.look()
+    def require_snapshot(self) -> TableSnapshot:
+        seen = self.snapshot()
         if seen is None:
             raise RetryableError(f"{self}: there is no table now.")
         return seen
 
     def table_id(self) -> str:
-        return self.require_look().table_id
+        return self.require_snapshot().table_id
 
     def properties(self) -> Mapping[str, str]:
-        return self.require_look().properties
+        return self.require_snapshot().properties
 
     def latest_version(self) -> int:
         return self._by_name(lambda engine: engine.newest())
@@ -178,9 +178,11 @@ class Table:
         return self.by_spark.read(version)
 
 
-def _asked_once(looks: dict[str, Future[Seen | None]], name: str, ask: Callable[[], Seen | None]) -> Seen | None:
+def _asked_once(
+    looks: dict[str, Future[TableSnapshot | None]], name: str, ask: Callable[[], TableSnapshot | None]
+) -> TableSnapshot | None:
     """Returns what is known of a table by this name, and asks if nothing is. Of several threads one asks."""
-    mine: Future[Seen | None] = Future()
+    mine: Future[TableSnapshot | None] = Future()
     first = looks.setdefault(name, mine)
     if first is mine:
         try:

@@ -114,7 +114,7 @@ class Tail:
     @classmethod
     def at_newest(cls, table: Table, passes: Callable[[Commit], bool] = passes) -> Tail:
         """Raises RetryableError if there is no table."""
-        seen = table.look()
+        seen = table.snapshot()
         if seen is None:
             raise RetryableError(f"{table}: there is no table now.")
         newest = table.commit_at(seen.version)
@@ -194,7 +194,7 @@ class Tail:
 
     def _look(self) -> None:
         self._looked_at = time.monotonic()
-        seen = self._table.look()
+        seen = self._table.snapshot()
         if seen is None:
             raise RetryableError(f"{self._table}: there is no table now.")
         there = self._table.commit_at(self.at.version)

@@ -29,7 +29,7 @@ from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Kind
 from geo.delta.ddl import find_checked
-from geo.delta.engine import Seen
+from geo.delta.engine import TableSnapshot
 from geo.delta.history import CommitName
 from geo.delta.mirror import LOOKED_S, may_be_old
 from geo.delta.predicate import Compare, Predicate, TimeUs
@@ -257,13 +257,13 @@ class _Filling:
                 self._fill(filling, at or newest_commit(self._source_log, str(self), source), target)
         return self._done
 
-    def _made(self, found: Seen | None, columns: Sequence[StructField]) -> StructType:
+    def _made(self, found: TableSnapshot | None, columns: Sequence[StructField]) -> StructType:
         """The columns of the target's log, of which this was found; it is made if it is missing."""
         if found is None:
             return create_topic(self._target, self._topic, columns)
         return ensure_topic(self._target, self._topic, columns, seen=found)
 
-    def _look_ahead(self, source: Seen) -> None:
+    def _look_ahead(self, source: TableSnapshot) -> None:
         """Looks at files ahead. What is in the way is said where the files are wanted."""
         if self._what.mode is Mode.FILES:
             with suppress(GeoError, OSError):

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from geo.config.model import Config
 from geo.delta.commits import ERASED, EXPIRED
-from geo.delta.engine import Seen
+from geo.delta.engine import TableSnapshot
 from geo.delta.history import CommitName
 from geo.delta.table import Table
 from geo.delta.versions import committed_at, known_version
@@ -68,7 +68,7 @@ class LedgerTable:
 
     # -- at a start ------------------------------------------------------------------------------------------------
 
-    def resume(self, seen: Seen, now_us: int) -> tuple[ProducerProgress, set[LedgerKey]]:
+    def resume(self, seen: TableSnapshot, now_us: int) -> tuple[ProducerProgress, set[LedgerKey]]:
         """Return from what the producer may go on (L3), and the keys of which more is known than recorded.
 
         This is the newest record and the batches committed since, checked against the log, `seen` now, and the peers. Nothing of the producer may be
@@ -105,7 +105,7 @@ class LedgerTable:
         has_expired = ttl_s is not None and ledger.time_us < now_us - ttl_s * 1_000_000
         return tail.broken is None and not has_expired and ends.get(ledger.ledger_id, -1) < ledger.end
 
-    def recorded(self, seen: Seen) -> tuple[ProducerProgress, CommitsAbove]:
+    def recorded(self, seen: TableSnapshot) -> tuple[ProducerProgress, CommitsAbove]:
         """Return what is recorded of the producer, and what the log's commits since then say, up to `seen`. Writes nothing."""
         rows = self._journal.newest(topic=str(self._topic), producer=self._producer)
         rows.sort(key=LEDGERS.order_of)
@@ -140,7 +140,7 @@ class LedgerTable:
         SourceChangedError, before anything is taken for known, if the log is not what it was: made again, put back, RESTOREd, or rewritten by
         somebody.
         """
-        seen = self._log.look()
+        seen = self._log.snapshot()
         if seen is None:
             raise self._changed("the log is gone")
         tail = self._tail(seen, self._looked + 1)
@@ -166,7 +166,7 @@ class LedgerTable:
         self._looked = seen.version
         return seen.version
 
-    def _tail(self, seen: Seen, first: int) -> CommitsAbove:
+    def _tail(self, seen: TableSnapshot, first: int) -> CommitsAbove:
         known, latest = self.exact_to, seen.version
         same = seen.table_id == known.table_id and latest >= known.version
         at_known = self._log.commit_at(known.version) if same else None

@@ -92,7 +92,7 @@ class LedgerWriter:
         try:
             self._ownership.fence(log_table)
             self.ledgers = LedgerTable(tables, config, topic, producer, log_table, self._ownership.generation)
-            seen = log_table.look()
+            seen = log_table.snapshot()
             if seen is None:
                 raise SourceChangedError(
                     f"{topic}: its log in {tables.cluster.name} went away. Nothing was published.", code=Reason.TARGET_GONE

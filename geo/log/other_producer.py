@@ -212,7 +212,7 @@ def _arrived(
         whole = link["source_version"] is not None and link["target_version"] is not None
         since = CommitName(link["target_table_id"], link["target_version"], link["target_commit"]) if whole else None
         floors = floors_of(cluster, link["floors"] or {})
-    seen = table.look()
+    seen = table.snapshot()
     assert seen is not None, "it exists"
     at_since: Commit | None = None
     commits: Iterable[Commit] = ()
@@ -257,7 +257,7 @@ def _recorded(
     )
     table = there.log(topic)
     ledgers = LedgerTable(there, config, topic, producer, table, 0)
-    if (seen := table.look()) is None:
+    if (seen := table.snapshot()) is None:
         return PeerTold(why=f"{name} has no log of {topic}")
     known, tail = ledgers.recorded(seen)
     if not ledgers.has_record:

@@ -54,7 +54,7 @@ def ends_in(tables: ClusterTables, peer: Cluster, topic: Topic, ids: Collection[
     there = other.log(topic)
     if there.by_path:
         check_folder(there.name)
-    seen = there.look()
+    seen = there.snapshot()
     return {} if seen is None else ends_of_ids(there, seen.version, tables.cluster.name, ids, since)
 
 

@@ -302,7 +302,7 @@ class SourceStream(PublishStream):
     def _refuse_if_grown(self) -> None:
         """Raises RetryableError if the topic got other columns since the source was made: a row that names one must not be rejected."""
         publisher = self.publisher
-        if self._source.own is None or (seen := publisher.tables.log(publisher.topic).look()) is None:
+        if self._source.own is None or (seen := publisher.tables.log(publisher.topic).snapshot()) is None:
             return
         if {field.name for field in user_columns(seen.columns)} != self._source.own:
             raise RetryableError(

@@ -27,7 +27,7 @@ from geo.delta.arrow_rows import rows_table
 from geo.delta.columns import Growth
 from geo.delta.ddl import find_checked
 from geo.delta.definition import columns_of
-from geo.delta.engine import Seen
+from geo.delta.engine import TableSnapshot
 from geo.delta.protocol import TYPE_WIDENING
 from geo.delta.small_batch import FEW
 from geo.errors import UsageError
@@ -148,13 +148,13 @@ class Publisher:
     def take(self, given: StructType, *, grow: bool) -> None:
         """From now on the rows have these columns, for which the topic grows if it may. Raises UsageError for columns that it cannot take, with
         nothing done; FencedError."""
-        seen = self._log.look(again=True)
+        seen = self._log.snapshot(again=True)
         self.columns = self.columns if seen is None else seen.columns  # others may have given it columns meanwhile
         needed = growth_of(as_named(given, self.columns.names), self.columns, (), self.topic, grow=grow)
         self._set_columns(given, needed, seen, grow=grow)
         self._read_routes()
 
-    def _set_columns(self, given: StructType, needed: Growth, seen: Seen | None, *, grow: bool) -> None:
+    def _set_columns(self, given: StructType, needed: Growth, seen: TableSnapshot | None, *, grow: bool) -> None:
         """Let the topic have what is needed for rows with these columns, and take them from now on. `seen`: its log before. Where it may `grow`
         its partitions are made alike, whatever an earlier call did not come to."""
         own = user_columns(self.columns)
@@ -163,7 +163,7 @@ class Publisher:
             wanted = {one.name: one for one in (*own, *needed.added, *needed.widened)}
             grow_topic(self.tables, self.topic, list(wanted.values()))
         if needed:
-            seen = self._log.look(again=True)
+            seen = self._log.snapshot(again=True)
             assert seen is not None, "it was there"
             self.columns = seen.columns
             log.info("%s: has now %s, as what is published", self.topic, needed.told)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from geo.delta.ddl import find_checked
-from geo.delta.engine import Seen
+from geo.delta.engine import TableSnapshot
 from geo.delta.predicate import to_sql
 from geo.delta.scan import count_nulls, last_rows
 from geo.delta.table import Table
@@ -70,7 +70,7 @@ def open_log(tables: ClusterTables, topic: Topic) -> tuple[Table, StructType]:
     return table, seen.columns
 
 
-def seen_log(tables: ClusterTables, topic: Topic) -> tuple[Table, Seen]:
+def seen_log(tables: ClusterTables, topic: Topic) -> tuple[Table, TableSnapshot]:
     """Open as `open_log` does, with all that the look at the log said."""
     table = tables.log(topic)
     seen = find_checked(table, TOPIC_LOG)

@@ -18,7 +18,7 @@ from geo.schemas.table import POLICIES_PROPERTY
 
 def told_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
     """Return where a topic may go by its log, as `replication_clusters` does by the registry. None also if the log does not say."""
-    seen = tables.log(topic).look()
+    seen = tables.log(topic).snapshot()
     return None if seen is None else clusters_of(restored(seen.properties.get(POLICIES_PROPERTY)))
 
 
@@ -85,7 +85,7 @@ def _keep(tables: ClusterTables, policies: Mapping[Topic, Policies]) -> None:
     """Let the logs that are there keep these policies, by topic."""
     for topic, of_topic in policies.items():
         table, told = tables.log(topic), kept(of_topic)
-        if told is not None and (seen := table.look()) is not None and seen.properties.get(POLICIES_PROPERTY) != told:
+        if told is not None and (seen := table.snapshot()) is not None and seen.properties.get(POLICIES_PROPERTY) != told:
             set_property(table, POLICIES_PROPERTY, told)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from geo.crash import CrashPoint, reach
 from geo.delta.ddl import create_table, find_checked, refuse_columns, set_property, set_property_once
-from geo.delta.engine import Seen
+from geo.delta.engine import TableSnapshot
 from geo.delta.mirror import LOOKED_S, may_be_old
 from geo.delta.object_reads import has_any
 from geo.delta.store import meanwhile
@@ -127,7 +127,7 @@ def all_topics(tables: ClusterTables, mentioned: Iterable[Topic] = ()) -> list[R
     known = known_topics(tables)
     lost = []
     for topic in sorted({*by_folder, *named}.difference(one.topic for one in known)):
-        if (topic in named or _is_used(tables, topic)) and (seen := tables.log(topic).look()) is not None:
+        if (topic in named or _is_used(tables, topic)) and (seen := tables.log(topic).snapshot()) is not None:
             lost.append(Registered.unknown(topic, seen.properties.get(POLICIES_PROPERTY)))
     return [*known, *lost]
 
@@ -136,7 +136,7 @@ def _is_used(tables: ClusterTables, topic: Topic) -> bool:
     return any(tables.journal(schema).newest(topic=str(topic)) for schema in (LEDGERS, LINKS))
 
 
-def absent(tables: ClusterTables, one: Registered, seen: Seen | None) -> Wrong | None:
+def absent(tables: ClusterTables, one: Registered, seen: TableSnapshot | None) -> Wrong | None:
     """Describe what of a topic that was not deleted is not in its cluster, with the remedy.
 
     None: its log, which was just `seen`, and its row are there, and say the same.
@@ -147,13 +147,13 @@ def absent(tables: ClusterTables, one: Registered, seen: Seen | None) -> Wrong |
     return lost_by_registry(one, name, str(tables.journal(TOPICS))) or unlike(tables, one, seen)
 
 
-def unlike(tables: ClusterTables, one: Registered, seen: Seen | None = None) -> Wrong | None:
+def unlike(tables: ClusterTables, one: Registered, seen: TableSnapshot | None = None) -> Wrong | None:
     """In what the registry says of a topic otherwise than its log (which was `seen`), with the remedy; None: in nothing. Where it seems so
     both are asked again: somebody may set it just now."""
     for again in (False, True):
         if again:
             one, seen = tables.journal(TOPICS).one(Registered, topic=str(one.topic)) or one, None
-        if one.is_deleted or (seen := seen or tables.log(one.topic).look(again=again)) is None:
+        if one.is_deleted or (seen := seen or tables.log(one.topic).snapshot(again=again)) is None:
             return None
         why = unlike_log(one.topic, one.kept, seen.properties.get(POLICIES_PROPERTY), tables.cluster.name)
         if why is None:
@@ -185,7 +185,12 @@ def _has_logs(tables: ClusterTables) -> bool:
 
 
 def ensure_topic(
-    tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False, seen: Seen | None = None
+    tables: ClusterTables,
+    topic: Topic,
+    columns: Sequence[StructField] = (),
+    *,
+    again: bool = False,
+    seen: TableSnapshot | None = None,
 ) -> StructType:
     """The columns of the topic's log, which is created as by `create_topic` if it is missing. A log that is there and that the registry lacks is
     registered, with the policies that it keeps. One that keeps none yet gets those of the registry.

@@ -125,7 +125,7 @@ def _facts(tables: ClusterTables, holdings: Holdings, config: Config, topic: Top
     return TopicFacts(
         str(topic),
         cluster,
-        0 if (seen := log.look()) is None else count_messages(log, seen.version),
+        0 if (seen := log.snapshot()) is None else count_messages(log, seen.version),
         holdings.only_in(tables, config, topic),
         lives,
         tuple(sorted(f"{source}->{cluster}" for source, of in read_links(tables) if of == str(topic))),
@@ -215,7 +215,7 @@ def _refuse_loss(tables: ClusterTables, holdings: Holdings, config: Config, fact
     """The facts as they are now. Raises UnsafeError for what would be lost."""
     topic = Topic.parse(facts.topic)
     log = tables.log(topic)
-    only, seen = holdings.only_in(tables, config, topic), log.look()
+    only, seen = holdings.only_in(tables, config, topic), log.snapshot()
     now = replace(facts, only=only, messages=0 if seen is None else count_messages(log, seen.version))
     _refuse([why for why in [refusal_of_topic(now, lose=lose)] if why is not None])
     return now

@@ -293,7 +293,7 @@ def _tables(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
     for one in topics:
         topic = one.topic
         try:
-            seen = tables.log(topic).look()
+            seen = tables.log(topic).snapshot()
             if (lacks := absent(tables, one, seen)) is not None:
                 code = lacks.code if lacks.code is not Reason.SOURCE_GONE or is_read else Reason.TARGET_GONE
                 yield Symptom("error", f"{where}, {topic}", lacks.what, lacks.do, code)

@@ -163,7 +163,7 @@ def _look(tables: ClusterTables, clusters: Mapping[str, ClusterTables], topics: 
 
 def _of_topic(tables: ClusterTables, topic: Topic, found: Registered | None, rows: Mapping[str, LinkState]) -> _Cluster:
     with Tried() as tried:
-        if (seen := tables.log(topic).look()) is None:
+        if (seen := tables.log(topic).snapshot()) is None:
             return _Cluster(found, rows)
         return _Cluster(found, rows, seen.properties.get(POLICIES_PROPERTY), seen.version)
     assert tried.fault is not None
@@ -232,7 +232,7 @@ def _cursor(
     assert row.cursor is not None
     at, held_by = row.cursor, None
     log = target.log(topic)
-    if row.target is not None and (seen := log.look()) is not None:
+    if row.target is not None and (seen := log.snapshot()) is not None:
         for commit in log.commits(row.target.version, seen.version, only=(LINK_KEY,)):
             record = LinkRecord.decode(commit.user_metadata)
             if commit.version == row.target.version:

@@ -10,7 +10,7 @@ from functools import partial
 from geo.asking import ask_all
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
-from geo.delta.engine import Seen
+from geo.delta.engine import TableSnapshot
 from geo.delta.predicate import All, IsNull
 from geo.delta.scan import summarise
 from geo.delta.table import Table
@@ -44,7 +44,7 @@ class Holdings:
         """Finds what a cluster has of a topic, not expired, and no other one that can be read. Where a topic is deleted, or
         being deleted, nobody holds it.
         """
-        seen = tables.log(topic).look()
+        seen = tables.log(topic).snapshot()
         mine = {} if seen is None else self._held(tables, topic, seen, config.policy(topic).message_ttl_s)
         if not mine:
             return OnlyThere()
@@ -63,7 +63,7 @@ class Holdings:
                 away[name] = first_line(error)
         return only_there(mine, found, away)
 
-    def _held(self, tables: ClusterTables, topic: Topic, seen: Seen, ttl_s: int | None = None) -> Extents:
+    def _held(self, tables: ClusterTables, topic: Topic, seen: TableSnapshot, ttl_s: int | None = None) -> Extents:
         """The messages of a log as it was seen, but for those that are older than `ttl_s`. Raises WrongClockError."""
         key, known = (tables.cluster.name, topic), self._read.get((tables.cluster.name, topic))
         if known is not None and known[:2] == (seen.table_id, seen.version):
@@ -82,7 +82,7 @@ def message_extents(log: Table, version: int, since: datetime | None) -> Extents
     return extents_of(summarise(log, version, replace(ENTRIES, where=wanted)))
 
 
-def _there(tables: ClusterTables, topic: Topic) -> Seen | None:
+def _there(tables: ClusterTables, topic: Topic) -> TableSnapshot | None:
     """The log of a topic that a cluster has and does not delete."""
     tables.refuse_no_folder()
-    return None if topic in deleted_topics(tables) else tables.log(topic).look()
+    return None if topic in deleted_topics(tables) else tables.log(topic).snapshot()

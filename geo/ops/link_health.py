@@ -111,7 +111,7 @@ class LinksBefore:
         some. None: one of both logs is not there, or nobody has recorded anything."""
         rows: Sequence[Recorded] = self._rows.get((link.source, str(topic)), ())
         source_log, target_log = source.log(topic), self._target.log(topic)
-        if not rows or (seen := source_log.look()) is None or (there := target_log.look()) is None:
+        if not rows or (seen := source_log.snapshot()) is None or (there := target_log.snapshot()) is None:
             return None
         most = MOST if source_log.is_near and target_log.is_near else MOST_FAR
         rows = _from(rows, since_us, seen.version - most, there.version - most)
@@ -155,7 +155,7 @@ class LinksBefore:
         found, row = [there_last(self._events, link.source)], status.row
         with Tried():
             log = self._target.log(status.topic)
-            if log.is_near and row is not None and row.target is not None and (seen := log.look()) is not None:
+            if log.is_near and row is not None and row.target is not None and (seen := log.snapshot()) is not None:
                 for commit in log.commits(row.target.version, seen.version, only=(LINK_KEY,)):
                     record = LinkRecord.decode(commit.user_metadata)
                     if record is not None and record.link == link.name:
@@ -219,7 +219,7 @@ class LinksBefore:
     def _longest_rest_us(self, link: Link, topic: Topic, ended_us: int) -> int | None:
         """Longest rest of a link whose last run ended then, as far as its rows and the commits of its target tell."""
         log = self._target.log(topic)
-        if (seen := log.look()) is None:
+        if (seen := log.snapshot()) is None:
             return None
         first = max(0, seen.version - MOST) if log.is_near else seen.version
         read = _read(log, seen.table_id, first, seen.version)

@@ -307,7 +307,7 @@ def _subscription_in(tables: ClusterTables, topic: Topic, state: AckState | None
     at = None
     if tables.is_near:
         log = tables.log(topic)
-        seen = log.look()
+        seen = log.snapshot()
         at = in_region(state, log, None if seen is None else seen.version, is_regional=is_regional)
     return _SubscriptionIn(state, is_regional, at)
 

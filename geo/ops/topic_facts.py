@@ -97,7 +97,7 @@ def _stats(
     of_versions: dict[str, int | None],
 ) -> TopicStats:
     topic, log, name = one.topic, tables.log(one.topic), tables.cluster.name
-    seen = log.look()
+    seen = log.snapshot()
     lacks = None if (wrong := absent(tables, one, seen)) is None else str(wrong)
     if seen is None:
         gone = dict.fromkeys(WINDOWS_S)

@@ -10,7 +10,7 @@ from itertools import chain, islice
 
 from geo.config.model import Config, Link
 from geo.coordination.storage_clock import storage_now_us
-from geo.delta.engine import Seen
+from geo.delta.engine import TableSnapshot
 from geo.delta.history import parted
 from geo.delta.store import read_each
 from geo.delta.table import Table
@@ -184,9 +184,9 @@ def _status(
     return replace(so_far, reason=told if reason is None else f"{reason}; {told}", away=away)
 
 
-def _looked(log: Table, *, again: bool = False) -> tuple[Seen | None, datetime | None]:
-    """A source, and when its newest commit came where the list of its look has just told that. `again` as `Table.look`."""
-    seen = log.look(again=again)
+def _looked(log: Table, *, again: bool = False) -> tuple[TableSnapshot | None, datetime | None]:
+    """A source, and when its newest commit came where the list of its look has just told that. `again` as `Table.snapshot`."""
+    seen = log.snapshot(again=again)
     return seen, committed_at(log, seen.version) if seen is not None and is_asked_by_name(log) else None
 
 
@@ -204,7 +204,7 @@ def told_state(row: LinkState | None, requests: Requests, source: str, topic: To
 
 def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = None) -> LinkStanding:
     """Tells where a link stands, by its newest row and the commits of its target's log since, up to a version. As its next start finds it."""
-    if row is None or row.target is None or (seen := log.look()) is None:
+    if row is None or row.target is None or (seen := log.snapshot()) is None:
         return standing(row, None, link.name, link.origins)
     newest = seen.version if upto is None else upto
     commits = log.commits(row.target.version, newest, only=(LINK_KEY,))
@@ -224,7 +224,7 @@ class _Place:
     rewound: Reason | None
 
 
-def _behind(log: Table, seen: Seen, stands: LinkStanding, link: Link, now_us: int, *, begins_at_end: bool) -> _Place:
+def _behind(log: Table, seen: TableSnapshot, stands: LinkStanding, link: Link, now_us: int, *, begins_at_end: bool) -> _Place:
     """Place and lag behind a source that was `seen`."""
     cursor, why = stands.cursor, stands.why
     rewound = Reason.STALE_CURSOR if stands.is_other else None

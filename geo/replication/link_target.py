@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Link
 from geo.coordination.ownership import Ownership
-from geo.delta.engine import Seen
+from geo.delta.engine import TableSnapshot
 from geo.delta.history import CommitName
 from geo.delta.local_state import own_state, state_to_follow
 from geo.delta.row_files import Written
@@ -33,10 +33,10 @@ ORDER = ("publish_date", *ID)
 """Order of the rows of each file."""
 
 
-def newest_commit(table: Table, what: str, seen: Seen | None = None) -> CommitName:
+def newest_commit(table: Table, what: str, seen: TableSnapshot | None = None) -> CommitName:
     """The newest commit of a table, which the caller has just `seen`; None: it is looked for. Raises RetryableError, naming `what` wants it,
     if it cannot be read."""
-    seen = seen or table.look()
+    seen = seen or table.snapshot()
     newest = table.commit_at(seen.version) if seen is not None else None
     if seen is None or newest is None:
         raise RetryableError(f"{what}: the log {table} cannot be read at its newest version.")
@@ -157,7 +157,7 @@ class LinkTarget:
         return looked
 
     def _look(self, since: CommitName) -> TargetSeen:
-        seen = self.log.look()
+        seen = self.log.snapshot()
         if seen is None:
             raise RetryableError(f"{self}: the target's log {self.log} is not there.", code=Reason.TARGET_GONE)
         commits = self.log.commits(since.version, seen.version, only=LOOKED_FOR)

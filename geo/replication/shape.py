@@ -168,7 +168,7 @@ def shape_for(
         set_property(target, ACCEPTED_PROPERTY + source, json.dumps({**before, **now}, sort_keys=True))
     if needed:
         add_columns(target, [*needed.added, *needed.widened])
-        seen = target.look(again=True)
+        seen = target.snapshot(again=True)
         assert seen is not None, "it was there"
         there = seen.columns
     return Shape(target, there, who, accepted)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from geo.config.model import Link
 from geo.delta.commits import ERASED, EXPIRED, Commit
-from geo.delta.engine import Seen
+from geo.delta.engine import TableSnapshot
 from geo.delta.history import LOOK_BACK, CommitName, parted
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_PRESENCE_S
@@ -30,7 +30,7 @@ LOOKED_FOR = (*RECORDS, ERASED, EXPIRED)
 """Records that matter when commits are looked at."""
 
 
-def open_source_log(source: ClusterTables, topic: Topic, link: Link, who: str) -> tuple[Table, Seen]:
+def open_source_log(source: ClusterTables, topic: Topic, link: Link, who: str) -> tuple[Table, TableSnapshot]:
     """The topic's log in the link's source, checked, with what the look at it said.
 
     Raises SchemaError as `open_log`, RetryableError if the log says that the topic does not go this way; `who` replicates it.
@@ -65,7 +65,7 @@ class SourceLook:
         the log is not there.
         """
         promises = self._promises() if self.is_local else ()  # before the log
-        if (seen := self._log.look()) is None:
+        if (seen := self._log.snapshot()) is None:
             raise RetryableError(f"{self._what}: the source's log {self._log} is not there.", code=Reason.SOURCE_GONE)
         newest = seen.version
         before = list(self._log.commits(max(0, cursor.version - LOOK_BACK), min(cursor.version, newest), only=LOOKED_FOR))

@@ -159,7 +159,7 @@ class _Sink:
 
     def _commits(self) -> Iterator[Commit]:
         """Newest first."""
-        seen = self._table.look()
+        seen = self._table.snapshot()
         self.identity, last = (self._name, -1) if seen is None else (seen.table_id, seen.version)
         for page in chain(_PAGES, repeat(_PAGES[-1])):
             if last < 0:

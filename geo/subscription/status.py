@@ -154,7 +154,7 @@ def subscriptions_in(tables: ClusterTables, topics: str = ALL_TOPICS, *, backlog
 
 def _with_backlog(tables: ClusterTables, topic: Topic, state: AckState, one: Listed) -> Listed:
     log = tables.log(topic)
-    if (seen := log.look()) is None:
+    if (seen := log.snapshot()) is None:
         return one
     waiting = in_region(state, log, seen.version, is_regional=not one.replicated).waiting
     return replace(one, backlog=waiting.size, oldest_at=oldest_of(log, seen.version, waiting) if waiting else None)
@@ -232,7 +232,7 @@ def _here(tables: ClusterTables, one: _Namespace | Unreadable, topic: Topic, sub
     newest, lately = one.newest.get(key, ({}, None)), one.lately.get(key, MessageSet())
     try:
         log = tables.log(topic)
-        if (seen := log.look()) is None:
+        if (seen := log.snapshot()) is None:
             one_of = tables.journal(TOPICS).one(Registered, topic=str(topic))
             if one_of is not None and not one_of.is_deleted and (lacks := absent(tables, one_of, None)) is not None:
                 return str(lacks)  # what waits there nobody knows

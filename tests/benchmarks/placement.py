@@ -139,7 +139,7 @@ class Load(InThread[None]):
             return self._entries[topic]
 
 
-class Seen:
+class TableSnapshot:
     """What the tables of eu say now."""
 
     def __init__(self, bench: Bench, topics: Sequence[Topic]) -> None:
@@ -175,7 +175,7 @@ class Seen:
 class Policies(InThread[None]):
     """Looks every half second whether isolation and anti-affinity hold, by a thread."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: TableSnapshot) -> None:
         self._seen, self._stopped, self.looks = seen, Event(), 0
         self.broken: list[str] = []
         super().__init__(self._look, self._stopped.set)
@@ -227,7 +227,7 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         hosts = ["eu-1", "eu-2", "eu-3"]
         for host in hosts:
             brokers.start(host, own_host=own_host)
-        seen = Seen(bench, names)
+        seen = TableSnapshot(bench, names)
         took = until("every topic runs where its bundle is", 600, lambda: not seen.misplaced() and brokers.running() >= topics)
         apart = until("anti-affinity holds", 120, lambda: not Policies.broken_by(seen.owners()))
         load = ends.enter_context(Load(bench, names, _skewed(names, chance)))
@@ -294,7 +294,7 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
     yield _caught_up(bench)
 
 
-def _hot(seen: Seen, load: Load, topics: Sequence[Topic], limit_s: float) -> str:
+def _hot(seen: TableSnapshot, load: Load, topics: Sequence[Topic], limit_s: float) -> str:
     """Let half of all load go into one bundle, evenly into its topics, until it is split and its parts have two owners."""
     within = defaultdict[str, list[str]](list)
     bundles = read_bundles(seen.tables)
@@ -350,7 +350,7 @@ def _skewed(topics: Sequence[Topic], chance: random.Random) -> dict[Topic, float
 
 
 def _again(
-    bench: Bench, load: Load, seen: Seen, topics: Sequence[Topic], without: str, had: Sequence[Topic], limit_s: float
+    bench: Bench, load: Load, seen: TableSnapshot, topics: Sequence[Topic], without: str, had: Sequence[Topic], limit_s: float
 ) -> float:
     """Seconds until the links of all topics are run by the owners of their bundles, none on this host, and what was written into those that
     it `had` since it ended is there."""
@@ -365,7 +365,7 @@ def _again(
     return until(f"what {without} had runs elsewhere", limit_s, holds)
 
 
-def _settled(seen: Seen, load: Load, seconds: float, what: str) -> Iterator[str]:
+def _settled(seen: TableSnapshot, load: Load, seconds: float, what: str) -> Iterator[str]:
     """Watch for so long; in the last third few bundles are to move, and the spread is to be within the threshold. How much each broker has is told
     by the weights of the topics that it owns: what brokers measure on two cores that are never idle comes in bursts."""
     began, moves, before = time.monotonic(), Counter[int](), seen.owners()
@@ -385,7 +385,7 @@ def _settled(seen: Seen, load: Load, seconds: float, what: str) -> Iterator[str]
     )
 
 
-def _weights(load: Load, seen: Seen) -> dict[str, float]:
+def _weights(load: Load, seen: TableSnapshot) -> dict[str, float]:
     """The share of all load that goes into each broker's topics."""
     bundles, owners, found = read_bundles(seen.tables), seen.owners(), defaultdict[str, float](float)
     for topic, weight in load.weights.items():
@@ -393,7 +393,7 @@ def _weights(load: Load, seen: Seen) -> dict[str, float]:
     return dict(found)
 
 
-def _usage_of_all(seen: Seen) -> float:
+def _usage_of_all(seen: TableSnapshot) -> float:
     """How much of one broker's network all load needs, by what brokers say that a message takes."""
     loads = [one.load for one in read_reports(seen.tables).values()]
     row_bytes = sum(one.throughput for one in loads) / sum(one.msg_rate for one in loads)

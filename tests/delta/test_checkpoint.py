@@ -66,7 +66,7 @@ def _told(s3: S3, log: Table) -> list[Any]:
     state, files = require_state(_folder(fresh)), active_files(_folder(fresh))
     actions = pa.table(there.get_add_actions(flatten=True))
     rows = pa.table(QueryBuilder().register("t", there).execute("SELECT * FROM t ORDER BY entry_id").read_all())
-    seen, own = fresh.look(), few_rows(fresh, there.version())
+    seen, own = fresh.snapshot(), few_rows(fresh, there.version())
     assert seen is not None
     assert own is not None
     return [
@@ -235,7 +235,7 @@ def test_spark_reads_it_and_one_of_sparks_is_gone_on_from(spark: SparkSession, s
         if not name.endswith(".crc"):
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes((folder.parent / name).get())
-    there, seen = spark.read.format("delta").load(str(place)), log.look()
+    there, seen = spark.read.format("delta").load(str(place)), log.snapshot()
     assert seen is not None
     (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{place}`").collect()
     assert (there.schema, dict(detail["properties"]), detail["id"]) == (seen.columns, dict(seen.properties), seen.table_id)

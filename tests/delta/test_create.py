@@ -183,6 +183,6 @@ def test_columns_are_told_as_spark_shows_them_and_not_where_they_are_in_files(sp
     table = _table(spark, tmp_path, "mapped")
     columns = "a INT COMMENT 'of ours', s STRUCT<b: INT, c: ARRAY<STRUCT<d: INT>>>"
     spark.sql(f"CREATE TABLE {table.sql} ({columns}) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    seen = table.look()
+    seen = table.snapshot()
     assert seen is not None
     assert seen.columns == table.delta().toDF().schema

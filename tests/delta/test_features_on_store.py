@@ -69,7 +69,7 @@ def test_columns_of_every_kind_are_made_added_and_read(s3: S3) -> None:
     add_columns(log, OWN)
     assert _actions(log, 2, "protocol") == [], "it asks for it already"
     append_rows(log, rows := rows_for(log, 4, 9))
-    assert log.look().columns[-2:].fields == [OWN[0], StructField("m", MapType(StringType(), OWN[2].dataType.valueType))]  # type: ignore[attr-defined, index, union-attr]
+    assert log.snapshot().columns[-2:].fields == [OWN[0], StructField("m", MapType(StringType(), OWN[2].dataType.valueType))]  # type: ignore[attr-defined, index, union-attr]
     names = rows.column_names
     expected = listed(pa.concat_tables([first, rows], promote_options="default"), names)
     for found in (few_rows(log, 3), few_added(log, 1, 3), _by_deltalake(s3, log)):
@@ -90,7 +90,7 @@ def test_columns_are_made_wider_and_rows_of_before_are_read_as_the_wider_type(s3
     add_columns(log, wider)
     add_columns(log, [StructField("n", IntegerType())])
     assert log.latest_version() == 2, "once, and never narrower"
-    (protocol,), seen = _actions(log, 2, "protocol"), log.look()
+    (protocol,), seen = _actions(log, 2, "protocol"), log.snapshot()
     assert {"typeWidening", "timestampNtz"} <= set(protocol["readerFeatures"])
     assert seen is not None
     assert seen.former_types == {"n": [IntegerType()], "d": [DateType()]}

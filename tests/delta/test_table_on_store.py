@@ -68,7 +68,7 @@ def _entries(table: Table) -> list[int]:
 
 
 def test_a_table_is_made_once_and_then_is_as_it_is(log: Table) -> None:
-    seen = log.look()
+    seen = log.snapshot()
     assert seen is not None
     assert (seen.version, seen.columns.names) == (0, [column.name for column in TOPIC_LOG.columns])
     create_table(log, TOPIC_LOG)
@@ -210,7 +210,7 @@ def test_columns_and_properties_come_without_spark(log: Table) -> None:
     wider = replace(TOPIC_LOG, columns=(*TOPIC_LOG.columns, Column("more", "BIGINT", "new", added=True)))
     add_columns(log, columns_of(wider))
     add_columns(log, columns_of(wider))
-    assert (log.latest_version(), log.look().columns.names[-1]) == (2, "more")  # type: ignore[union-attr]  # it is there
+    assert (log.latest_version(), log.snapshot().columns.names[-1]) == (2, "more")  # type: ignore[union-attr]  # it is there
     set_property_once(log, "k", "first")
     set_property_once(log, "k", "second")
     assert (log.properties()["k"], log.latest_version()) == ("first", 3)

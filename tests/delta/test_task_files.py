@@ -97,7 +97,7 @@ def test_rows_come_as_they_are_in_one_commit(
 
 def test_columns_of_every_type_come_as_they_are(spark: SparkSession, log: Table) -> None:
     add_columns(log, cast(StructType, StructType.fromDDL(ALL_TYPES)).fields)
-    rows, seen = rows_for(log, 0, 7), log.look()
+    rows, seen = rows_for(log, 0, 7), log.snapshot()
     assert seen is not None
     append_frame(log, spark.createDataFrame(rows, seen.columns).repartition(2))
     found, names = few_rows(log, 2), rows.column_names

@@ -104,7 +104,7 @@ def test_a_batch_that_landed_unknown_to_its_publisher_is_found_whatever_that_one
 def test_what_a_stale_publisher_records_late_counts_for_nothing(world: World) -> None:
     world.publish("eu", 5)
     stale = _ledger_table(world, 1)
-    seen = world.log("eu").look()
+    seen = world.log("eu").snapshot()
     assert seen is not None
     progress, _ = stale.resume(seen, now_us())
     with _open(world) as other:
@@ -337,7 +337,7 @@ def test_a_clock_that_is_behind_or_ahead_publishes_nothing(world: World) -> None
 
 def test_ledgers_of_a_clock_that_was_ahead_are_left_behind(world: World) -> None:
     world.publish("eu", 5)
-    table, seen = _ledger_table(world, 1), world.log("eu").look()
+    table, seen = _ledger_table(world, 1), world.log("eu").snapshot()
     assert seen is not None
     progress, _ = table.resume(seen, now_us())
     in_2035 = int(datetime(2035, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_000_000

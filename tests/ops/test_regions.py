@@ -121,7 +121,7 @@ def test_a_picture_is_of_now_and_a_link_that_goes_on_meanwhile_is_not_rewound(
     far.publish(3)
     far.replicate()
     looked = LookedAt("geo status", far.config, "native", picture=OF_ALL)
-    seen = looked.clusters["us"].log(TOPIC).look()  # as another target's thread does first
+    seen = looked.clusters["us"].log(TOPIC).snapshot()  # as another target's thread does first
     far.publish(6)
     assert (seen is not None, far.replicate()) == (True, 3)
     ((one, finding, _),) = link_findings(looked.clusters["eu"], looked.clusters, far.config, ALL_TOPICS)

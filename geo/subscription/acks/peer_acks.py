@@ -86,7 +86,7 @@ class PeerAcks:
         if _is_held_up(state):
             return None, []
         log_table = self._there.log(self._acks)
-        seen = log_table.look()
+        seen = log_table.snapshot()
         if seen is None or find_checked(log_table, TOPIC_LOG) is None:
             return None, []
         crosses = partial(self._crossing, None if state is None else state.floors)

@@ -255,7 +255,7 @@ def _look(tables: ClusterTables, topic: Topic, subscription: str) -> _Source:
     tables.refuse_no_folder()
     one, log = version_subscription(tables, topic, subscription), tables.log(topic)
     starts, not_run = read_starts(tables, topic), why_not_run(tables)
-    seen = log.look()
+    seen = log.snapshot()
     if seen is None:
         return _Source(one, starts, problem=f"{topic} has no log in {tables.cluster.name}", not_run=not_run)
     finished, problem, done = None, None, None

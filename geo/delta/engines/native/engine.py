@@ -20,7 +20,7 @@ from geo.delta.data_file import DataFile
 from geo.delta.delta_log import count_data_files, has_commit, opened_commits
 from geo.delta.delta_state import DeltaState, newest_state, require_newest, require_state, schema_of, seen_in
 from geo.delta.driver import Reads
-from geo.delta.engine import Engine, Scan, Seen, UnsupportedError, refusing
+from geo.delta.engine import Engine, Scan, TableSnapshot, UnsupportedError, refusing
 from geo.delta.engines.native.active_files import active_files, described
 from geo.delta.engines.native.rows import (
     MOST_BYTES,
@@ -66,7 +66,7 @@ class NativeEngine(Engine):
 
     # -- its log ---------------------------------------------------------------------------------------------------
 
-    def look(self) -> Seen | None:
+    def snapshot(self) -> TableSnapshot | None:
         return seen_in(self.folder)
 
     def newest(self) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from geo.delta.arrow_rows import collected
 from geo.delta.commits import Commit, commit_file, of_history
 from geo.delta.driver import Driver
-from geo.delta.engine import Engine, Scan, Seen
+from geo.delta.engine import Engine, Scan, TableSnapshot
 from geo.delta.engines.spark.commit_pages import PAGE, read_page
 from geo.delta.engines.spark.scan import filtered, scanned
 from geo.delta.engines.spark.summary import groups_of
@@ -74,7 +74,7 @@ class SparkEngine(Engine):
 
     # -- its log ---------------------------------------------------------------------------------------------------
 
-    def look(self) -> Seen | None:
+    def snapshot(self) -> TableSnapshot | None:
         try:
             delta = self.delta()
         except spark_errors.AnalysisException as error:
@@ -82,7 +82,7 @@ class SparkEngine(Engine):
                 return None
             raise
         detail = delta.detail().collect()[0]
-        return Seen(str(detail["id"]), self.newest(), detail["properties"] or {}, delta.toDF().schema.json())
+        return TableSnapshot(str(detail["id"]), self.newest(), detail["properties"] or {}, delta.toDF().schema.json())
 
     def newest(self) -> int:
         return int(self.delta().history(1).collect()[0]["version"])
