@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from geo.asking import Late
@@ -13,7 +14,10 @@ from geo.cli.output import Colour, Line, Output, said, table_lines
 from geo.cli.running import LookedAt
 from geo.config import load
 from geo.coordination.claims import Liveness
+from geo.errors import UsageError
 from geo.ops.backlog import Backlog, Trend
+from geo.ops.metrics.exposition import text
+from geo.ops.metrics.status_metrics import status_metrics
 from geo.ops.named import chosen
 from geo.ops.problems import Problem
 from geo.ops.regions import OF_ALL
@@ -23,6 +27,7 @@ from geo.ops.status import (
     LinkLine,
     OfVersions,
     Status,
+    StatusFacts,
     SubscriptionFacts,
     SubscriptionsLine,
     status_of,
@@ -39,19 +44,36 @@ def add_status(verbs: Verbs, does: str) -> None:
     add_engine(p)
     add_limits(p)
     add_watch(p)
+    does = "also write what was found as metrics of Prometheus (docs/metrics.md), at once in the place of the file"
+    p.add_argument("--metrics-file", type=Path, metavar="FILE", help=does)
 
 
 def status(args: argparse.Namespace, output: Output) -> int:
     config, late = load(args.config), Late()
+    if args.metrics_file is not None and not args.metrics_file.parent.is_dir():
+        raise UsageError(f"--metrics-file {args.metrics_file}: there is no folder {args.metrics_file.parent}; make it first")
 
     def show() -> int:
         looked = LookedAt("geo status", config, args.engine, picture=OF_ALL, late=late)
-        found = status_of(read_facts(looked.regions, config, chosen(looked.regions, args.topic)), args.max_lag)
+        facts = read_facts(looked.regions, config, chosen(looked.regions, args.topic))
+        found = status_of(facts, args.max_lag)
+        if args.metrics_file is not None:
+            _write_metrics(args.metrics_file, facts, found)
         output.data(as_json(found, args.config))
         output.lines(screen(found, program_version(), output.width, args.config))
         return int(found.fails(args.fail_on))
 
     return output.watch(args.watch, show)
+
+
+def _write_metrics(file: Path, facts: StatusFacts, found: Status) -> None:
+    """Puts the metrics in the place of the file at once, so that who reads it meanwhile has all of a look. Raises UsageError where it cannot be."""
+    new = file.with_name(f".{file.name}.new")
+    try:
+        new.write_text(text(status_metrics(facts, found, program_version())), encoding="utf-8")
+        new.replace(file)
+    except OSError as error:
+        raise UsageError(f"--metrics-file {file}: cannot be written: {error.strerror or error}") from error
 
 
 def as_json(found: Status, config: str) -> dict[str, Any]:

@@ -220,8 +220,11 @@ def test_who_runs_a_cluster_that_no_brokers_share_is_told(s3: S3, tmp_path: Path
         code, text = brokers()
         assert (code, len(text.splitlines())) == (0, 2)
         assert re.match(r"vm3:\d+ +broker +\d{4}-\d\d-\d\d [\d:]{8}Z +\d+\.\d s ago +0$", text.splitlines()[1])
-        status = main(["status", "--config", str(far.path), "--engine", "native"])
+        metrics = tmp_path / "geo.prom"
+        status = main(["status", "--config", str(far.path), "--engine", "native", "--metrics-file", str(metrics)])
         shown = capsys.readouterr().out
+        assert 'geo_broker_up{geo_cluster="us"} 1\n' in metrics.read_text()
+        assert [one.name for one in tmp_path.glob("*prom*")] == ["geo.prom"]
         assert (status, "us       vm3:" in shown) == (0, True), shown
     finally:
         owned.abandon()

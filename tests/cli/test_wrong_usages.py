@@ -117,6 +117,7 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     ("events --since lately", 2, "'lately' is not a duration such as 30m"),
     ("events --kind nothing", 2, "there is no kind 'NOTHING' of events"),
     (f"publish {_EU} --jsonl none.jsonl --wait-limit 5min", 2, "none.jsonl: there is no such file"),
+    ("status --metrics-file nowhere/geo.prom", 2, "there is no folder nowhere; make it first"),
     ("status --max-lag soon", 2, "'soon' is not a duration; allowed: <int> seconds"),
     (f"erase {_EU} --where \"kee = 'a'\" --yes", 2, "has no column 'kee'; did you mean 'key'?"),
     (f"erase {_EU} --where 'key = ' --yes", 2, "something is missing behind '='"),
