@@ -243,7 +243,7 @@ class World(RuleBasedStateMachine):
 
 def test_one_broker_at_most_can_write_a_bundle_and_each_is_owned_again_within_the_bound() -> None:
     run_state_machine_as_test(
-        World, settings=settings(max_examples=examples(0.6), stateful_step_count=40, suppress_health_check=list(HealthCheck))
+        World, settings=settings(max_examples=examples(1), stateful_step_count=40, suppress_health_check=list(HealthCheck))
     )
 
 

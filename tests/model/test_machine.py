@@ -221,13 +221,13 @@ _MANY = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck)
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_links_under_any_interleaving_lose_and_double_nothing(shape: str) -> None:
     machine: Any = partial(LinksMachine, shape)
-    run_state_machine_as_test(machine, settings=settings(_MANY, max_examples=examples(0.6)))
+    run_state_machine_as_test(machine, settings=settings(_MANY, max_examples=examples(1)))
 
 
 @pytest.mark.parametrize("shape", ["pair", "inlong"])
 def test_consumers_under_any_interleaving_skip_nothing_and_repeat_nothing_that_is_known(shape: str) -> None:
     machine: Any = partial(ConsumersMachine, shape)
-    run_state_machine_as_test(machine, settings=settings(_MANY, max_examples=examples(0.6)))
+    run_state_machine_as_test(machine, settings=settings(_MANY, max_examples=examples(1)))
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))

@@ -296,7 +296,7 @@ def test_a_load_decides_by_its_long_average_on_placing_and_by_its_short_one_on_s
     assert manager.decide(reports, NONE, 11.0, ["t/o/x"]).assignments == {"t/o/x": "b"}, "a has 910 over the long window"
 
 
-@of_hypothesis(max_examples=examples(0.6))
+@of_hypothesis(max_examples=examples(1))
 @given(seed=st.integers(0, 10**6), count=st.integers(2, 5))
 def test_whatever_is_reported_each_decision_obeys_its_rules(seed: int, count: int) -> None:
     """A and B of Manager, by random loads and owners that do what is decided or not."""

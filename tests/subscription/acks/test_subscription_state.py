@@ -308,7 +308,7 @@ class Regions(RuleBasedStateMachine):
 
 
 TestRegions = Regions.TestCase
-TestRegions.settings = settings(max_examples=examples(0.3), stateful_step_count=25)
+TestRegions.settings = settings(max_examples=examples(0.5), stateful_step_count=25)
 
 
 @given(states(), acked)

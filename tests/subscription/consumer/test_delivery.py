@@ -161,7 +161,7 @@ class Consumer(RuleBasedStateMachine):
                 assert MessageId(*ledger, mark + 1) not in done
 
 
-Consumer.TestCase.settings = settings(max_examples=examples(0.6), stateful_step_count=20)
+Consumer.TestCase.settings = settings(max_examples=examples(1), stateful_step_count=20)
 TestConsumer = Consumer.TestCase
 
 
