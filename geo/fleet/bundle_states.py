@@ -109,8 +109,8 @@ class BundleStates:
 
     @property
     def claimed(self) -> dict[str, Ownership]:
-        """The claims of this broker."""
-        return {bundle: one.ownership for bundle, one in self._held.items() if one.state is not BundleState.LOST}
+        """The claims of this broker, for any thread."""
+        return {bundle: one.ownership for bundle, one in list(self._held.items()) if one.state is not BundleState.LOST}
 
     @property
     def running(self) -> list[str]:
