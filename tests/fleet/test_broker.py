@@ -255,6 +255,6 @@ def test_a_publisher_learns_of_a_cluster_that_joins(linked: World) -> None:
         linked.rewrite(("eu", "us", "asia"))
         _publishes(linked, _entry(OTHER, "clicks"))
         running.broker.reload()
-        running.until(lambda: any("is taken" in line for line in running.said))
+        running.until(lambda: any("configuration reloaded" in line for line in running.said))
         (folder / "aimed.jsonl").write_text('{"key": "a", "replicate_to": ["asia"]}\n')
         running.until(lambda: linked.count("eu", OTHER) == 3)
